@@ -1,0 +1,1 @@
+"""Stage 3a: events are sent on, in order, until the receiver has them."""

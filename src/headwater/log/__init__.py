@@ -1,0 +1,1 @@
+"""Stage 2: acknowledged events are kept, in order, until every reader has them."""

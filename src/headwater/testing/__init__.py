@@ -1,0 +1,1 @@
+"""For people who extend Headwater: conformance suites and small real servers to test against."""
