@@ -1,0 +1,46 @@
+"""Named places where a test may kill the process.
+
+A crash test starts Headwater with `HEADWATER_CRASH_POINT=<name>[:<n>]`; the n-th time that the place is
+passed, the process sends itself SIGKILL. Unarmed, a place costs one comparison.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+
+__all__ = ["CRASH_POINTS", "crash_point"]
+
+CRASH_POINTS = (
+    "writer.before_insert",
+    "writer.before_commit",
+    "writer.after_commit",
+    "rotation.before_close",
+    "rotation.after_close",
+    "rotation.after_create",
+    "collection.before_index",
+    "collection.after_index",
+    "collection.after_unlink",
+    "cursor.before_commit",
+    "cursor.after_commit",
+    "reader.after_read",
+    "reader.before_send",
+    "reader.after_send",
+    "rejects.after_insert",
+)
+
+_armed, _, _count = os.environ.get("HEADWATER_CRASH_POINT", "").partition(":")
+_remaining = int(_count or 1)
+
+if _armed and _armed not in CRASH_POINTS:
+    raise ValueError(f"HEADWATER_CRASH_POINT={_armed} is not one of {', '.join(CRASH_POINTS)}")
+
+
+def crash_point(name: str) -> None:
+    """Die here, as by a power cut, if a test asked for it."""
+    global _remaining
+    if name != _armed:
+        return
+    _remaining -= 1
+    if _remaining <= 0:
+        os.kill(os.getpid(), signal.SIGKILL)
