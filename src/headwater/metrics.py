@@ -85,7 +85,8 @@ class Counter:
 
     def __init__(self, description: Description) -> None:
         self.description = description
-        self.values: dict[tuple[str, ...], float] = {}
+        # without labels it is known from the start, and a rate needs the zero to begin from
+        self.values: dict[tuple[str, ...], float] = {} if description.labels else {(): 0}
         self._lock = threading.Lock()
 
     def add(self, amount: float = 1, *labels: str) -> None:
@@ -105,7 +106,14 @@ class Gauge:
 
     @property
     def values(self) -> dict[tuple[str, ...], float]:
-        return {labels: value() if callable(value) else value for labels, value in list(self._values.items())}
+        found: dict[tuple[str, ...], float] = {}
+        for labels, value in list(self._values.items()):
+            try:
+                found[labels] = value() if callable(value) else value
+            except Exception:
+                # whoever is asked may just be closing; the other numbers must still be seen
+                log.debug("%s%s could not be read", self.description.name, labels, exc_info=True)
+        return found
 
 
 class Histogram:
@@ -169,7 +177,10 @@ class Metrics:
             name = metric.description.name.removeprefix("headwater_")
             if isinstance(metric, Gauge):
                 for labels, value in metric.values.items():
-                    yield f"{_dotted(prefix, name, *labels)}:{value:.6g}|g"
+                    key = _dotted(prefix, name, *labels)
+                    if value < 0:
+                        yield f"{key}:0|g"  # a bare minus would mean "less than before"
+                    yield f"{key}:{_number(value)}|g"
                 continue
             totals: dict[tuple[str, ...], float] = {}
             if isinstance(metric, Counter):
@@ -187,11 +198,17 @@ class Metrics:
                 grown = total_now - before.get(key, 0)
                 before[key] = total_now
                 if grown:
-                    yield f"{key}:{grown:g}|c"
+                    yield f"{key}:{_number(grown)}|c"
 
 
-def _dotted(*parts: str) -> str:
-    return ".".join(re.sub(r"[^A-Za-z0-9_-]+", "_", part) for part in parts if part)
+def _number(value: float) -> str:
+    """All digits and no exponent, which not every statsd server reads."""
+    return str(int(value)) if float(value).is_integer() else f"{value:.6f}"
+
+
+def _dotted(prefix: str, *parts: str) -> str:
+    clean = [re.sub(r"[^A-Za-z0-9_-]+", "_", part) for part in parts if part]
+    return ".".join([prefix.strip("."), *clean] if prefix.strip(".") else clean)
 
 
 def _labels(names: Iterable[str], values: Iterable[str], more: str = "") -> str:
@@ -244,20 +261,23 @@ class StatsdPublisher:
     def close(self) -> None:
         """Stop, after one last publication."""
         self._stop.set()
-        self._thread.join()
+        if self._thread.ident is not None:
+            self._thread.join()
 
     def publish(self) -> None:
         """Send everything now, several lines to a datagram that fits an Ethernet frame."""
-        family = socket.AF_INET6 if ":" in self._address[0] else socket.AF_INET
+        found = socket.getaddrinfo(*self._address, type=socket.SOCK_DGRAM)
+        # IPv4 where there is a choice: UDP cannot tell that nobody listens on `localhost` of the other kind
+        family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         with socket.socket(family, socket.SOCK_DGRAM) as udp:
             datagram = ""
             for line in self._metrics.statsd(self._prefix, self._before):
-                if len(datagram) + len(line) + 1 > MAX_DATAGRAM_BYTES:
-                    udp.sendto(datagram.encode(), self._address)
+                if datagram and len(datagram) + len(line) + 1 > MAX_DATAGRAM_BYTES:
+                    udp.sendto(datagram.encode(), address)
                     datagram = ""
                 datagram += line + "\n"
             if datagram:
-                udp.sendto(datagram.encode(), self._address)
+                udp.sendto(datagram.encode(), address)
 
     def _run(self) -> None:
         while True:

@@ -204,7 +204,7 @@ def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "
     raw = _interpolate(raw, environ, "", problems)
     if isinstance(raw.get("outlets"), list):
         raw["outlets"] = [_split_options(outlet) for outlet in raw["outlets"]]
-    problems += _unknown_keys(raw, Settings, "")
+    problems += _problems(raw, Settings, "")
     if problems:
         raise SettingsError(problems, source=source)
     settings = _convert(raw, Settings, source)
@@ -216,7 +216,7 @@ def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "
 
 def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
     """Turn an extension's own settings into its Struct, with the same checks as for the whole tree."""
-    if problems := list(_unknown_keys(dict(raw), kind, "")):
+    if problems := list(_problems(dict(raw), kind, "")):
         raise SettingsError(problems, source=source)
     return _convert(dict(raw), kind, source)
 
@@ -264,39 +264,63 @@ def _interpolate(value: Any, environ: Mapping[str, str], path: str, problems: li
     return _REFERENCE.sub(replace, value)
 
 
-def _unknown_keys(raw: Any, kind: Any, path: str) -> Iterator[str]:
-    """A line for each key that no field takes, with the nearest one that exists."""
-    for struct in _structs(kind):
-        if not isinstance(raw, dict):
-            return
-        hints = typing.get_type_hints(struct)
-        for key, value in raw.items():
-            where = f"{path}{key}"
-            if key in hints:
-                yield from _unknown_keys(value, hints[key], f"{where}.")
-                continue
-            near = difflib.get_close_matches(str(key), hints, n=1)
-            guess = f"did you mean `{path}{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}."
-            yield f"`{where}` is not a setting; {guess}"
+def _problems(raw: Any, kind: Any, path: str) -> Iterator[str]:
+    """A line for each key that no field takes, with the nearest one that exists, and for each bad value.
+
+    msgspec alone stops at the first; a person who mends a file wants to see all.
+    """
+    struct = _struct(kind)
+    if struct is None or not isinstance(raw, dict):
+        items = (
+            get_args(_bare(kind))[:1] if get_origin(_bare(kind)) is tuple and isinstance(raw, list) else ()
+        )
+        if items and _struct(items[0]) is not None:
+            for i, item in enumerate(raw):
+                yield from _problems(item, items[0], f"{path}[{i}]")
+        else:
+            yield from _mismatch(raw, kind, path)
         return
-    if get_origin(kind) is tuple and isinstance(raw, list):
-        for i, item in enumerate(raw):
-            yield from _unknown_keys(item, get_args(kind)[0], f"{path.rstrip('.')}[{i}].")
+    hints = typing.get_type_hints(struct, include_extras=True)
+    prefix = f"{path}." if path else ""
+    for key, value in raw.items():
+        if key in hints:
+            yield from _problems(value, hints[key], f"{prefix}{key}")
+            continue
+        near = difflib.get_close_matches(str(key), hints, n=1)
+        guess = f"did you mean `{prefix}{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}."
+        yield f"`{prefix}{key}` is not a setting; {guess}"
+    for field in msgspec.structs.fields(struct):
+        if field.required and field.encode_name not in raw:
+            yield f"`{prefix}{field.encode_name}` is missing"
 
 
-def _structs(kind: Any) -> Iterator[type[msgspec.Struct]]:
-    if get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    options = get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+def _mismatch(raw: Any, kind: Any, path: str) -> Iterator[str]:
+    try:
+        msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, inner = str(error).partition(" - at ")
+        yield f"`{path}{inner.strip('`').removeprefix('$')}`: {text[:1].lower()}{text[1:]}"
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _struct(kind: Any) -> type[msgspec.Struct] | None:
+    bare = _bare(kind)
+    options = get_args(bare) if get_origin(bare) in (types.UnionType, typing.Union) else (bare,)
     for option in options:
         if isinstance(option, type) and issubclass(option, msgspec.Struct):
-            yield option
+            return option
+    return None
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
     names = [outlet.name for outlet in settings.outlets]
     for name in sorted({name for name in names if names.count(name) > 1}):
         yield f"`outlets` has two of the name `{name}`; each needs its own, since the cursor goes by it"
+    if not all(key.strip() for key in settings.gateway.api_keys):
+        yield "`gateway.api_keys` has an empty key, which anybody could show; remove it or set its variable"
     if settings.gateway.max_event_bytes > settings.gateway.max_body_bytes:
         yield "`gateway.max_event_bytes` is larger than `gateway.max_body_bytes`"
     if settings.log.partition_bytes * 2 > settings.log.retention_bytes:

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import pytest
+
+from headwater.errors import SettingsError
+from headwater.settings import Settings, convert, load, parse
+
+
+def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(SettingsError) as raised:
+        parse(text, environ or {}, source="headwater.yml")
+    assert raised.value.source == "headwater.yml"
+    return raised.value.problems
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "{}"], ids=["empty", "comment", "mapping"])
+def test_the_defaults_hold_when_nothing_is_set(text: str) -> None:
+    assert parse(text, {}) == Settings()
+
+
+def test_values_arrive_when_they_are_set() -> None:
+    settings = parse(
+        """
+        data_dir: /var/lib/headwater
+        gateway: {port: 9000, api_keys: [first, second], tls: {certificate: a.pem, key: b.pem}}
+        log: {retention_hours: 24}
+        metrics: {statsd: {host: stats.example}}
+        """,
+        {},
+    )
+    assert settings.data_dir == "/var/lib/headwater"
+    assert settings.gateway.port == 9000
+    assert settings.gateway.api_keys == ("first", "second")
+    assert settings.gateway.tls is not None
+    assert settings.gateway.tls.key == "b.pem"
+    assert settings.log.retention_hours == 24.0
+    assert settings.metrics.statsd is not None
+    assert settings.metrics.statsd.host == "stats.example"
+
+
+def test_an_outlets_own_keys_become_its_options_when_they_stand_beside_the_common_ones() -> None:
+    settings = parse(
+        """
+        outlets:
+          - {name: marquez, type: openlineage, url: "http://marquez:5000", options: {gzip: true}}
+        """,
+        {},
+    )
+    (outlet,) = settings.outlets
+    assert (outlet.name, outlet.type) == ("marquez", "openlineage")
+    assert outlet.options == {"url": "http://marquez:5000", "gzip": True}
+
+
+def test_the_environment_is_put_in_when_a_value_asks_for_it() -> None:
+    settings = parse(
+        "data_dir: ${env.HOME_DIR}/data\ngateway: {host: '${env.HOST|0.0.0.0}', port: '${env.PORT}'}",
+        {"HOME_DIR": "/srv", "PORT": "8751"},
+    )
+    assert settings.data_dir == "/srv/data"
+    assert settings.gateway.host == "0.0.0.0"
+    assert settings.gateway.port == 8751
+
+
+def test_an_empty_default_is_taken_when_the_variable_is_not_set() -> None:
+    assert parse("data_dir: 'data${env.SUFFIX|}'", {}).data_dir == "data"
+
+
+def test_the_variable_is_named_when_it_is_not_set() -> None:
+    (problem,) = problems("outlets: [{name: a, type: '${env.KIND}'}]")
+    assert "`outlets[0].type` needs the environment variable KIND" in problem
+    assert "${env.KIND|default}" in problem
+
+
+def test_the_nearest_key_is_named_when_one_is_unknown() -> None:
+    assert problems("gateway: {prot: 1}") == ["`gateway.prot` is not a setting; did you mean `gateway.port`?"]
+
+
+def test_the_known_keys_are_listed_when_none_is_near() -> None:
+    (problem,) = problems("log: {zzz: 1}")
+    assert problem.startswith("`log.zzz` is not a setting; known are collect_seconds,")
+
+
+def test_every_problem_is_named_when_there_are_several() -> None:
+    found = problems(
+        """
+        data_dirr: x
+        log_level: loud
+        gateway: {port: 70000, tls: {certificate: a.pem}, max_depth: none}
+        outlets:
+          - {name: "bad name", type: file}
+          - {type: file, retry: {jitter: 2}}
+        """
+    )
+    assert [problem.partition("`: ")[0].strip("`").split("`")[0] for problem in found] == [
+        "data_dirr",
+        "log_level",
+        "gateway.port",
+        "gateway.tls.key",
+        "gateway.max_depth",
+        "outlets[0].name",
+        "outlets[1].retry.jitter",
+        "outlets[1].name",
+    ]
+
+
+def test_the_place_inside_a_list_is_named_when_an_item_is_of_the_wrong_type() -> None:
+    assert problems("gateway: {api_keys: [fine, 5]}") == ["`gateway.api_keys[1]`: expected `str`, got `int`"]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        pytest.param(
+            "outlets: [{name: a, type: file}, {name: a, type: console}]", "two of the name `a`", id="twins"
+        ),
+        pytest.param(
+            "gateway: {max_event_bytes: 2000, max_body_bytes: 1000}", "max_event_bytes", id="bodies"
+        ),
+        pytest.param("log: {partition_bytes: 600, retention_bytes: 1000}", "at least twice", id="bytes"),
+        pytest.param("log: {partition_hours: 9, retention_hours: 3}", "longer than", id="hours"),
+        pytest.param("gateway: {api_keys: ['${env.KEY|}']}", "empty key", id="empty-key"),
+    ],
+)
+def test_a_contradiction_is_refused_when_each_value_alone_is_fine(text: str, part: str) -> None:
+    (problem,) = problems(text)
+    assert part in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        pytest.param("a: [", "is not YAML", id="broken"),
+        pytest.param("- a", "must be a mapping, not list", id="list"),
+        pytest.param("outlets: 5", "`outlets`: expected `array`, got `int`", id="scalar"),
+        pytest.param("outlets: [5]", "`outlets[0]`: expected `object`, got `int`", id="item"),
+        pytest.param("gateway: 5", "`gateway`: expected `object`, got `int`", id="section"),
+    ],
+)
+def test_the_shape_is_named_when_it_is_wrong(text: str, part: str) -> None:
+    (problem,) = problems(text)
+    assert part in problem
+
+
+def test_the_file_is_found_when_it_is_named_by_argument_variable_or_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other.yml").write_text("data_dir: other", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert load(None, {}) == Settings()
+    assert load(None, {"HEADWATER_CONFIG": "other.yml"}).data_dir == "other"
+    (tmp_path / "headwater.yml").write_text("data_dir: here", encoding="utf-8")
+    assert load(None, {}).data_dir == "here"
+    assert load("other.yml", {}).data_dir == "other"
+
+
+def test_the_path_is_named_when_the_file_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"nowhere\.yml has 1 problem"):
+        load(tmp_path / "nowhere.yml", {})
+
+
+class Own(msgspec.Struct, kw_only=True):
+    url: str
+    tries: Annotated[int, msgspec.Meta(ge=1)] = 3
+
+
+def test_an_extensions_settings_are_checked_the_same_way_when_converted() -> None:
+    assert convert({"url": "x", "tries": "5"}, Own, source="outlet a") == Own(url="x", tries=5)
+    with pytest.raises(SettingsError) as raised:
+        convert({"ulr": "x", "tries": 0}, Own, source="outlet a")
+    assert raised.value.problems == [
+        "`ulr` is not a setting; did you mean `url`?",
+        "`tries`: expected `int` >= 1",
+        "`url` is missing",
+    ]
