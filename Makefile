@@ -1,0 +1,49 @@
+# Everything a developer types. Each target makes the .venv it needs first; nothing outside this folder is used
+# but the Python package index.
+
+RUN := .venv/bin/python
+.DEFAULT_GOAL := help
+.PHONY: help demo test check docs bench bench-sidecar crash fuzz setup clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: ## send events through outages and kill -9, and count them
+	@PYTHON='$(PYTHON)' scripts/setup demo
+	@$(RUN) -m headwater demo
+
+test: check ## check, then all tests, with the coverage that log/ and delivery/ must have
+	@echo "test: running the tests ..."
+	@$(RUN) -m coverage erase
+	@$(RUN) -m pytest -q --cov --cov-report=
+	@echo "test: branch coverage of log/ and delivery/ ..."
+	@$(RUN) scripts/coverage_gate.py
+
+check: setup ## lint, types, generated docs
+	@echo "check: ruff ..."
+	@$(RUN) -m ruff check .
+	@$(RUN) -m ruff format --check .
+	@echo "check: mypy --strict ..."
+	@$(RUN) -m mypy
+	@echo "check: generated docs are fresh ..."
+	@$(RUN) scripts/docs.py --check
+
+docs: setup ## write the generated pages of docs/ anew
+	@$(RUN) scripts/docs.py
+
+bench: bench-sidecar ## all benchmarks
+
+bench-sidecar: setup ## intake, delivery, memory and start of the sidecar, as ratios
+	@$(RUN) -m bench.sidecar
+
+crash: setup ## 200 cycles of kill -9 and count (long)
+	@HEADWATER_CRASH_CYCLES=$${HEADWATER_CRASH_CYCLES:-200} $(RUN) -m pytest -q --timeout=7200 tests/crash
+
+fuzz: setup ## 100,000 hostile bodies against the gateway (long)
+	@HEADWATER_FUZZ_EXAMPLES=$${HEADWATER_FUZZ_EXAMPLES:-100000} $(RUN) -m pytest -q --timeout=7200 tests/gateway/test_fuzz.py
+
+setup:
+	@PYTHON='$(PYTHON)' scripts/setup dev
+
+clean: ## remove .venv and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
