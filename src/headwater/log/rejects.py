@@ -1,0 +1,229 @@
+"""The rejects: events that could not go on, with the reason, kept until somebody replays or drops them (G6).
+
+One SQLite file that the server and the command line may open at the same time. A replay is a request
+written into it; whoever owns the stage picks it up, so it works with the server up or down.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+import msgspec
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import RejectNotFound
+from headwater.faults import crash_point
+from headwater.log.recovery import set_file_aside
+from headwater.log.sqlite import classify, connect, is_damage, migrate, select
+from headwater.metrics import Metrics
+
+__all__ = ["NewReject", "Reject", "Rejects"]
+
+
+class NewReject(msgspec.Struct, frozen=True):
+    """An event that could not go on: why, and what exactly is wrong with it."""
+
+    reason: str
+    body: bytes
+    details: list[dict[str, str]] = []
+    position: int | None = None
+    received_at: float = 0.0
+
+
+class Reject(msgspec.Struct, frozen=True):
+    """A stored reject. `stage` is `gateway` or `outlet:<name>`."""
+
+    id: int
+    at: float
+    stage: str
+    position: int | None
+    received_at: float
+    reason: str
+    details: list[dict[str, str]]
+    body: bytes
+    replay_requested: bool
+    tries: int
+
+
+def _create(connection: apsw.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE rejects(id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, stage TEXT NOT NULL,"
+        " position INTEGER, received_at REAL NOT NULL, reason TEXT NOT NULL, details BLOB NOT NULL,"
+        " body BLOB NOT NULL, replay_requested INTEGER NOT NULL DEFAULT 0,"
+        " tries INTEGER NOT NULL DEFAULT 0) STRICT"
+    )
+    # The same event refused again after a crash is the same reject, not a second one (G3).
+    connection.execute("CREATE UNIQUE INDEX once ON rejects(stage, position) WHERE position IS NOT NULL")
+    connection.execute("CREATE INDEX requested ON rejects(stage, id) WHERE replay_requested")
+
+
+MIGRATIONS = (_create,)
+COLUMNS = "id, at, stage, position, received_at, reason, details, body, replay_requested, tries"
+
+
+def _reject(row: Sequence[Any]) -> Reject:
+    values = dict(zip(COLUMNS.split(", "), row, strict=True))
+    values["details"] = msgspec.json.decode(values["details"])
+    values["replay_requested"] = bool(values["replay_requested"])
+    return Reject(**values)
+
+
+class Rejects:
+    """Thread-safe; every change is on disk when the call returns."""
+
+    def __init__(
+        self, path: Path, *, max_bytes: int, clock: Clock | None = None, metrics: Metrics | None = None
+    ) -> None:
+        self._path = path
+        self._max_bytes = max_bytes
+        self._clock = clock or SystemClock()
+        self._metrics = metrics or Metrics()
+        self._lock = threading.RLock()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._connection = self._open()
+        except (apsw.Error, ValueError) as error:
+            if not is_damage(error):
+                raise
+            set_file_aside(path, error)
+            self._connection = self._open()
+        self._bytes = self._sum_bytes()
+        self._count()
+
+    def _open(self) -> apsw.Connection:
+        connection = connect(self._path, create=True)
+        try:
+            connection.pragma("auto_vacuum", 2)  # incremental; has an effect on a new file only
+            connection.pragma("journal_mode", "wal")
+            connection.pragma("synchronous", "FULL")
+            migrate(connection, MIGRATIONS, self._path)
+            connection.execute("SELECT count(*) FROM rejects").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def add(self, stage: str, items: Sequence[NewReject]) -> None:
+        """Keep these events, in one transaction. One known by (stage, position) is kept once.
+
+        Raises LogFull or LogUnavailable where the disk refuses; nothing was kept then.
+        """
+        now = self._clock.now()
+        try:
+            with self._lock, self._connection:
+                for item in items:
+                    self._connection.execute(
+                        "INSERT OR IGNORE INTO rejects"
+                        "(at, stage, position, received_at, reason, details, body)"
+                        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                        (
+                            now,
+                            stage,
+                            item.position,
+                            item.received_at,
+                            item.reason,
+                            msgspec.json.encode(item.details),
+                            item.body,
+                        ),
+                    )
+                    self._bytes += len(item.body) * self._connection.changes()
+                self._make_room()
+        except apsw.Error as error:
+            raise classify(error, self._path.parent) from error
+        crash_point("rejects.after_insert")
+        self._count()
+
+    def list(self, stage: str | None = None, *, limit: int = 100, after: int = 0) -> Sequence[Reject]:
+        """Rejects in the order of their ids, after the given one."""
+        return self._select(
+            "id > ? AND (? IS NULL OR stage = ?) ORDER BY id LIMIT ?", after, stage, stage, limit
+        )
+
+    def get(self, id: int) -> Reject:
+        """One reject; RejectNotFound when there is none of this id."""
+        if found := self._select("id = ?", id):
+            return found[0]
+        raise RejectNotFound(
+            f"There is no reject {id}.", hint="`headwater rejects list` shows those there are."
+        )
+
+    def request_replay(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
+        """Ask for these (None: all of the stage, or of all stages) to be tried again; how many there were."""
+        return self._change("UPDATE rejects SET replay_requested = 1", ids, stage)
+
+    def requested(self, stage: str, limit: int = 100) -> Sequence[Reject]:
+        """What somebody wants the stage to try again."""
+        return self._select("replay_requested AND stage = ? ORDER BY id LIMIT ?", stage, limit)
+
+    def replayed(self, id: int) -> None:
+        """It went on this time: the reject is gone."""
+        self._change("DELETE FROM rejects", [id], None)
+
+    def failed_again(self, id: int, reason: str) -> None:
+        """It was tried again and failed: kept, with the newest reason."""
+        with self._lock, self._connection:
+            self._connection.execute(
+                "UPDATE rejects SET replay_requested = 0, tries = tries + 1, reason = ?, at = ? WHERE id = ?",
+                (reason, self._clock.now(), id),
+            )
+
+    def drop(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
+        """Remove these for good (None: all of the stage, or of all stages); how many there were."""
+        dropped = self._change("DELETE FROM rejects", ids, stage)
+        self._metrics.counter("rejects_dropped").add(dropped, "hand")
+        return dropped
+
+    def counts(self) -> dict[str, int]:
+        """Open rejects per stage."""
+        with self._lock:
+            return dict(select(self._connection, "SELECT stage, count(*) FROM rejects GROUP BY stage"))
+
+    def close(self) -> None:
+        with self._lock:
+            self._connection.close()
+
+    def _select(self, where: str, *values: Any) -> Sequence[Reject]:
+        with self._lock:
+            rows = select(self._connection, f"SELECT {COLUMNS} FROM rejects WHERE {where}", *values)  # noqa: S608
+        return [_reject(row) for row in rows]
+
+    def _change(self, statement: str, ids: Sequence[int] | None, stage: str | None) -> int:
+        with self._lock, self._connection:
+            changed = 0
+            for id in [None] if ids is None else ids:
+                self._connection.execute(
+                    f"{statement} WHERE (? IS NULL OR id = ?) AND (? IS NULL OR stage = ?)",
+                    (id, id, stage, stage),
+                )
+                changed += self._connection.changes()
+            self._bytes = self._sum_bytes()
+            self._connection.pragma("incremental_vacuum")
+        self._count()
+        return changed
+
+    def _make_room(self) -> None:
+        """Drop the oldest while there is more than the limit; counted, since nothing vanishes (G3)."""
+        dropped = 0
+        if self._bytes > self._max_bytes:  # another process may have dropped some meanwhile
+            self._bytes = self._sum_bytes()
+        while self._bytes > self._max_bytes:
+            rows = select(self._connection, "SELECT id, length(body) FROM rejects ORDER BY id LIMIT 100")
+            for id, length in rows:
+                self._connection.execute("DELETE FROM rejects WHERE id = ?", (id,))
+                self._bytes -= length
+                dropped += 1
+                if self._bytes <= self._max_bytes:
+                    break
+        if dropped:
+            self._connection.pragma("incremental_vacuum")
+            self._metrics.counter("rejects_dropped").add(dropped, "bytes")
+
+    def _sum_bytes(self) -> int:
+        return int(self._connection.execute("SELECT coalesce(sum(length(body)), 0) FROM rejects").get)
+
+    def _count(self) -> None:
+        self._metrics.gauge("rejects_open").set(sum(self.counts().values()))

@@ -1,0 +1,96 @@
+"""How this stage opens SQLite, and what SQLite's errors mean here."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import apsw
+
+from headwater.errors import LogFull, LogTooNew, LogUnavailable
+
+__all__ = ["DAMAGE", "classify", "connect", "is_damage", "migrate", "select", "sync_folder"]
+
+# What a damaged file shows: not a database, a page that is not what the tree says, a short read. A row whose
+# checksum is wrong shows as ValueError (packing.unpack).
+DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError, ValueError)
+
+LOW_SPACE_BYTES = 1024 * 1024  # below this an I/O error is read as "disk full", whatever its code
+
+
+def connect(
+    path: Path, *, vfs: str | None = None, create: bool = False, reader: bool = False
+) -> apsw.Connection:
+    """A connection with the settings every file of ours has.
+
+    A reader never checkpoints: one connection per file does, which is also what keeps SQLite's
+    WAL-reset bug (before 3.51.3) out of reach.
+    """
+    flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
+    connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    connection.set_busy_timeout(5000)
+    if reader:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("wal_autocheckpoint", 0)
+        connection.pragma("query_only", 1)
+    return connection
+
+
+def select(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """All rows of a query, read to the end so that no read transaction stays open."""
+    return connection.execute(sql, values).fetchall()
+
+
+def migrate(
+    connection: apsw.Connection, steps: Sequence[Callable[[apsw.Connection], None]], path: Path
+) -> None:
+    """Bring the schema up to date: step n takes `user_version` from n-1 to n, in a transaction of its own."""
+    version = int(connection.pragma("user_version"))
+    if version > len(steps):
+        raise LogTooNew(
+            f"{path} has schema version {version}; this release knows up to {len(steps)}.",
+            hint="Run the release that wrote it, or a newer one.",
+        )
+    for number in range(version, len(steps)):
+        with connection:
+            steps[number](connection)
+            connection.pragma("user_version", number + 1)
+
+
+def is_damage(error: Exception) -> bool:
+    """Whether the error says that the file is damaged, rather than that the disk is unwell."""
+    if isinstance(error, apsw.IOError):
+        return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ
+    return isinstance(error, DAMAGE)
+
+
+def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
+    """The error for whoever waits for a commit that failed: full (507) or otherwise unwell (503)."""
+    full = isinstance(error, apsw.FullError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
+    if not full:
+        try:
+            full = shutil.disk_usage(folder).free < LOW_SPACE_BYTES
+        except OSError:
+            full = False
+    if full:
+        return LogFull(
+            f"The disk that holds {folder} is full; the event was not taken.",
+            hint="Free space there; it goes on by itself. Send the event again.",
+        )
+    return LogUnavailable(
+        f"The disk that holds {folder} answered with an error ({type(error).__name__}: {error}).",
+        hint="Look at the machine's disk; send the event again.",
+    )
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the creation, renaming or removal of files in the folder durable."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,149 @@
+"""The group commit: one thread takes what has gathered, writes it in one transaction, then answers.
+
+While one group is being synced the next gathers, so the cost of an fsync is shared by everybody who waits
+for it, and nobody is answered before the commit that holds the event is on disk (G1).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
+
+__all__ = ["Answer", "Entry", "Writer"]
+
+log = logging.getLogger(__name__)
+
+Answer = Callable[[list[Any], HeadwaterError | None], None]
+T = TypeVar("T")
+
+
+class Entry(NamedTuple):
+    """Events that were handed in together, and whom to tell."""
+
+    bodies: Sequence[bytes]
+    bytes: int
+    answer: Answer
+    token: Any
+
+
+class Writer:
+    """Owns the thread. `commit` stores a group, or raises the error that everybody in it is told."""
+
+    def __init__(
+        self,
+        commit: Callable[[list[Entry]], None],
+        tick: Callable[[], None],
+        tick_seconds: float,
+        max_bytes: int,
+    ) -> None:
+        self._commit = commit
+        self._tick = tick
+        self._tick_seconds = tick_seconds
+        self._max_bytes = max_bytes
+        self._pending: deque[Entry] = deque()
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self.pending_bytes = 0
+        self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
+        """Never blocks; `answer([token, …], error)` is called by the writer's thread."""
+        entry = Entry(bodies, sum(map(len, bodies)), answer, token)
+        with self._wake:
+            if self._closing:
+                raise LogClosed("The log is being closed.", hint="Send the event again to the next process.")
+            self._pending.append(entry)
+            self.pending_bytes += entry.bytes
+            self._wake.notify()
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run a function between two commits, in the thread that alone changes partitions."""
+        if threading.current_thread() is self._thread:
+            return function()
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(function())
+            except BaseException as error:  # it belongs to the caller
+                future.set_exception(error)
+
+        with self._wake:
+            if self._closing:
+                raise LogClosed("The log is being closed.")
+            self._calls.append(run)
+            self._wake.notify()
+        return future.result()
+
+    def close(self) -> None:
+        """Take nothing new, commit and answer what is pending, and end the thread."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        ticked = time.monotonic()
+        while True:
+            with self._wake:
+                if not (self._pending or self._calls or self._closing):
+                    self._wake.wait(self._tick_seconds)
+                calls, self._calls = self._calls, deque()
+                group = self._take()
+                done = self._closing and not group
+            for call in calls:
+                call()
+            if group:
+                self._store(group)
+            elif done:
+                return
+            if time.monotonic() - ticked >= self._tick_seconds:
+                self._guarded(self._tick)
+                ticked = time.monotonic()
+
+    def _take(self) -> list[Entry]:
+        group: list[Entry] = []
+        room = self._max_bytes
+        while self._pending and (not group or self._pending[0].bytes <= room):
+            room -= self._pending[0].bytes
+            group.append(self._pending.popleft())
+        return group
+
+    def _store(self, group: list[Entry]) -> None:
+        error: HeadwaterError | None = None
+        try:
+            self._commit(group)
+        except HeadwaterError as failure:
+            error = failure
+        except Exception as failure:  # a fault of ours must not leave everybody waiting for ever
+            log.exception("The log's writer failed.")
+            error = LogUnavailable(
+                f"The log's writer failed ({type(failure).__name__}).", hint="Send it again."
+            )
+        with self._wake:
+            self.pending_bytes -= sum(entry.bytes for entry in group)
+        start = 0
+        for i in range(1, len(group) + 1):
+            if i == len(group) or group[i].answer != group[start].answer:
+                answer, tokens = group[start].answer, [entry.token for entry in group[start:i]]
+                self._guarded(partial(answer, tokens, error))
+                start = i
+
+    def _guarded(self, function: Callable[[], None]) -> None:
+        """Whatever a callback does, the thread that everybody depends on goes on."""
+        try:
+            function()
+        except Exception:
+            log.exception("A callback of the log's writer failed.")
