@@ -1,0 +1,245 @@
+"""Violations: which places of a refused event break which rule, said so that a person can mend them.
+
+The compiled schema answers yes or no in microseconds. Its own list of errors is not safe to build for a
+stranger: it comes whole, with a copy of the offending value in each error, so that ten megabytes of nested
+mistakes cost seconds and gigabytes. This walk stops after `LIMIT` violations, skips every part that the
+compiled schema accepts, and copies nothing (G8, G12).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import orjson
+
+__all__ = ["ECHO", "LIMIT", "PATH", "Inspector", "Violation", "limited"]
+
+LIMIT = 20  # violations in an answer, for errors and for warnings; the last one says so when there were more
+ECHO = 100  # characters of a foreign value or key that are repeated in a reason or a path
+PATH = 500  # characters of a path; a longer one is cut and ends in an ellipsis
+
+Schema = dict[str, Any]
+# The way to a value, last step first, so that no list is copied at each step.
+Trail = tuple["Trail", str | int] | tuple[()]
+Node = tuple[Schema, object, Trail]
+
+_EXPECTED = {
+    "string": "a string",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "number": "a number",
+    "array": "an array",
+    "object": "an object",
+    "uuid": "a UUID with dashes, such as 01890a5d-ac96-774b-bcce-b302099a8057",
+    "uri": "an absolute URI, such as https://example.com/producer",
+    "date-time": "a date and time with offset, such as 2024-05-01T10:00:00Z",
+}
+_FORMATS = {
+    name: jsonschema_rs.validator_for({"format": name}, validate_formats=True)
+    for name in ("uuid", "uri", "date-time")
+}
+_DELETED: Schema = {"properties": {"_deleted": {"const": True}}, "required": ["_deleted"]}
+
+
+class Violation(msgspec.Struct, frozen=True):
+    """One broken rule. `path` is a JSON pointer to a value that is in the event; "" is the whole event."""
+
+    path: str
+    reason: str
+    rule: str
+
+
+# Held in reserve: where the walk finds nothing although the compiled schema refused, the value stays refused.
+_UNNAMED = Violation("", "this does not fit the schema", "schema")
+
+
+class Inspector:
+    """Names the violations of a value against one definition of a schema. Safe to share between threads."""
+
+    def __init__(self, definitions: dict[str, Schema]) -> None:
+        self._definitions = definitions
+        self._tolerant_definitions = {name: _tolerant(schema) for name, schema in definitions.items()}
+        # compiled on first use: most sidecars never see most facets go wrong
+        self._compiled: dict[tuple[str, bool], jsonschema_rs.Validator] = {}
+
+    def compiled(self, name: str, *, tolerant: bool = False) -> jsonschema_rs.Validator:
+        """The compiled definition, formats asserted; tolerant of what is only worth a warning, if wanted."""
+        validator = self._compiled.get((name, tolerant))
+        if validator is None:
+            definitions = self._tolerant_definitions if tolerant else self._definitions
+            schema = {"$defs": definitions, "$ref": f"#/$defs/{name}"}
+            validator = jsonschema_rs.validator_for(schema, validate_formats=True)
+            self._compiled[name, tolerant] = validator
+        return validator
+
+    def inspect(self, name: str, value: object) -> tuple[list[Violation], list[Violation]]:
+        """The errors and the warnings of a value; both are empty only when the definition accepts it.
+
+        The walk ends soon after `LIMIT` errors; `limited` says so to the reader. It keeps a stack of its own,
+        since an event may be nested deeper than Python recurses.
+        """
+        errors: list[Violation] = []
+        warnings: list[Violation] = []
+        if self.compiled(name).is_valid(value):
+            return errors, warnings
+        only_warnings = self.compiled(name, tolerant=True).is_valid(value)
+        pending: list[Iterator[Node]] = [iter([(self._definitions[name], value, ())])]
+        while pending and len(errors) <= LIMIT and not (only_warnings and len(warnings) > LIMIT):
+            node = next(pending[-1], None)
+            if node is None:
+                pending.pop()
+                continue
+            schema, value, trail = node
+            if "$ref" in schema:
+                name = schema["$ref"].rpartition("/")[2]
+                if self.compiled(name, tolerant=len(warnings) > LIMIT).is_valid(value):
+                    continue
+                schema = self._definitions[name]
+            if rule := _broken_by(schema, value):
+                found = warnings if rule == "format:uri" else errors
+                found.append(Violation(pointer(trail), self._reason(rule, schema, value), rule))
+                continue
+            if isinstance(value, dict):
+                is_deleted = "_producer" in schema.get("properties", ()) and value.get("_deleted") is True
+                found = warnings if is_deleted else errors
+                found.extend(self._missing(schema, value, trail))
+                errors.extend(_unpaired(schema, value, trail))
+                errors.extend(_unknown(schema, value, trail))
+            if isinstance(value, dict | list):
+                pending.append(_children(schema, value, trail))
+        if not errors and not (only_warnings and warnings):
+            errors.append(_UNNAMED)
+        return errors, warnings
+
+    def _reason(self, rule: str, schema: Schema, value: object) -> str:
+        least = f"at least {schema['minimum']}" if rule == "minimum" else ""
+        advice = "; leave the field out if there is no value" if value is None else ""
+        return f"expected {least or self._expected(schema)}, got {_shown(value)}{advice}"
+
+    def _missing(self, schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+        for key in schema.get("required", ()):
+            if key not in value:
+                expected = self._expected(schema["properties"][key])
+                yield Violation(pointer(trail), f"`{key}` is missing; expected {expected}", "required")
+
+    def _expected(self, schema: Schema) -> str:
+        if "$ref" in schema:
+            schema = self._definitions[schema["$ref"].rpartition("/")[2]]
+        if "enum" in schema:
+            one_of = "one of " if len(schema["enum"]) > 1 else ""
+            return one_of + ", ".join(f'"{choice}"' for choice in schema["enum"])
+        if "const" in schema:
+            return f'"{schema["const"]}"'
+        return _EXPECTED[schema["format"] if "format" in schema else schema["type"]]
+
+
+def limited(found: list[Violation]) -> tuple[Violation, ...]:
+    """At most `LIMIT` of the violations; where some were left out, the last one says so."""
+    if len(found) <= LIMIT:
+        return tuple(found)
+    more = Violation("", f"there are more violations; only the first {LIMIT - 1} are shown", "limit")
+    return (*found[: LIMIT - 1], more)
+
+
+def pointer(trail: Trail) -> str:
+    """The JSON pointer of a trail, cut where a foreign key is absurdly long."""
+    steps: list[str] = []
+    while trail:
+        trail, step = trail
+        steps.append(_cut(str(step)[: ECHO + 1], ECHO).replace("~", "~0").replace("/", "~1"))
+    return _cut("".join(f"/{step}" for step in reversed(steps)), PATH)
+
+
+def _broken_by(schema: Schema, value: object) -> str:
+    """The rule that the value itself breaks, whatever is inside it; "" where it breaks none."""
+    if "type" in schema and not _is_a(schema["type"], value):
+        return "type"
+    if "enum" in schema and value not in schema["enum"]:
+        return "enum"
+    if "const" in schema and value != schema["const"]:
+        return "const"
+    if "format" in schema and not _FORMATS[schema["format"]].is_valid(value):
+        return f"format:{schema['format']}"
+    if "minimum" in schema and isinstance(value, int | float) and value < schema["minimum"]:
+        return "minimum"
+    return ""
+
+
+def _children(schema: Schema, value: object, trail: Trail) -> Iterator[Node]:
+    if isinstance(value, dict):
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for key, item in value.items():
+            inner = known.get(key, others)
+            if inner:
+                yield inner, item, (trail, key)
+        for choice in schema.get("allOf", ()):  # a choice by `type`, as the derivation writes it
+            if value.get("type") == choice["if"]["properties"]["type"]["const"]:
+                yield choice["then"], value, trail
+    elif isinstance(value, list) and "items" in schema:
+        for index, item in enumerate(value):
+            yield schema["items"], item, (trail, index)
+
+
+def _unpaired(schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+    for key, others in schema.get("dependentRequired", {}).items():
+        for other in others:
+            if key in value and other not in value:
+                reason = f"`{other}` is missing; it has to be there because `{key}` is"
+                yield Violation(pointer(trail), reason, "dependentRequired")
+
+
+def _unknown(schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+    if schema.get("additionalProperties") is False:
+        allowed = ", ".join(f"`{key}`" for key in schema["properties"])
+        unknown = [key for key in value if key not in schema["properties"]]
+        for key in unknown[: LIMIT + 1]:
+            reason = f"unknown key; allowed here: {allowed}"
+            yield Violation(pointer((trail, key)), reason, "additionalProperties")
+
+
+def _is_a(kind: str, value: object) -> bool:
+    match kind:
+        case "object":
+            return isinstance(value, dict)
+        case "array":
+            return isinstance(value, list)
+        case "string":
+            return isinstance(value, str)
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            is_whole = isinstance(value, float) and value.is_integer()
+            return is_whole or (isinstance(value, int) and not isinstance(value, bool))
+        case _:
+            return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, list):
+        return "an array"
+    if isinstance(value, str):
+        value = _cut(value[: ECHO + 1], ECHO - 2)  # two characters are for the quotes
+    return _cut(orjson.dumps(value).decode(), ECHO)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _tolerant(schema: Any) -> Any:
+    """The schema without the rules whose breach is a warning: uri formats, and what a deleted facet lacks."""
+    if isinstance(schema, list):
+        return [_tolerant(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    inner = {key: _tolerant(value) for key, value in schema.items()}
+    if inner.get("format") == "uri":
+        del inner["format"]
+    if "_producer" in inner.get("properties", ()) and "required" in inner:
+        inner |= {"if": _DELETED, "else": {"required": inner.pop("required")}}
+    return inner
