@@ -1,0 +1,45 @@
+"""Access: who may send. Keys are compared in constant time and never kept, logged or echoed (G12)."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable
+
+from headwater.gateway.responses import Problem
+
+__all__ = ["Access"]
+
+
+class Access:
+    """The API keys of the settings; with none of them everybody may send."""
+
+    def __init__(self, keys: Iterable[str]) -> None:
+        # Digests have one length, so that not even the length of a key can be measured.
+        self._digests = tuple(_digest(key) for key in keys)
+        self.is_open = not self._digests
+        self.refusal = Problem(
+            401,
+            "unauthorized",
+            "The API key is missing or unknown.",
+            hint="Send `Authorization: Bearer <key>` with one of `gateway.api_keys`.",
+            headers={"WWW-Authenticate": "Bearer"},
+        ).response()
+
+    def allows(self, authorization: str | None) -> bool:
+        """Whether the `Authorization` header shows a known key. All keys are compared, whichever fits."""
+        if self.is_open:
+            return True
+        scheme, _, shown = (authorization or "").partition(" ")
+        digest = _digest(shown.strip())
+        matches = [hmac.compare_digest(digest, known) for known in self._digests]
+        return scheme.lower() == "bearer" and any(matches)
+
+
+def _digest(key: str) -> bytes:
+    # A header arrives as latin-1; a key from the settings may hold any character and was sent as UTF-8.
+    try:
+        raw = key.encode("latin-1")
+    except UnicodeEncodeError:
+        raw = key.encode("utf-8")
+    return hashlib.sha256(raw).digest()

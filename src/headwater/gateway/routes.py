@@ -1,0 +1,60 @@
+"""Routes: which function serves which method and path.
+
+Later stages add theirs with `Routes.add`; the wire need not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
+
+from headwater.gateway.requests import Request
+from headwater.gateway.responses import Problem, Response
+
+__all__ = ["Handler", "Route", "Routes"]
+
+Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
+
+
+class Route(NamedTuple):
+    """Who serves a request. `is_open`: without an API key, too."""
+
+    path: str
+    handler: Handler
+    is_open: bool
+
+
+class Routes:
+    """The table. A path either is in it or is not: no patterns, so a lookup is one dictionary access."""
+
+    def __init__(self) -> None:
+        self._paths: dict[str, dict[str, Route]] = {}
+        self._targets: dict[bytes, dict[str, Route]] = {}
+
+    def add(self, method: str, path: str, handler: Handler, *, is_open: bool = False) -> None:
+        """Serve `method path` by a function that answers now or later, or by a coroutine function."""
+        methods = self._paths.setdefault(path, {})
+        methods[method] = Route(path, handler, is_open)
+        self._targets[path.encode()] = methods
+
+    def find(self, request: Request) -> Route | Response:
+        """The route of a request, or the answer that it gets instead: 404, 405, or what OPTIONS asks for."""
+        methods = self._targets.get(request.target)
+        if methods is None and (methods := self._paths.get(request.path)) is None:
+            known = ", ".join(sorted(self._paths))
+            return Problem(
+                404, "not_found", "Nothing is served at this path.", hint=f"Known paths: {known}."
+            ).response()
+        route = methods.get("GET" if request.method == "HEAD" else request.method)
+        if route is not None:
+            return route
+        allowed = ", ".join(sorted({*methods, "OPTIONS", *(["HEAD"] if "GET" in methods else [])}))
+        if request.method == "OPTIONS":
+            return Response(204, headers={"Allow": allowed})
+        return Problem(
+            405,
+            "method_not_allowed",
+            "This path is not served by this method.",
+            hint=f"Use {allowed}.",
+            headers={"Allow": allowed},
+        ).response()
