@@ -76,6 +76,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_body_bytes: Annotated[Bytes, _doc("Largest request body, after decompression; larger: 413.")] = (
         16 * MIB
     )
+    max_batch_events: Annotated[Count, _doc("Most events in one batch; more: 413.")] = 10_000
     max_depth: Annotated[Count, _doc("Deepest nesting of an event; deeper: 400.")] = 100
     max_keys: Annotated[Count, _doc("Most object keys in an event; more: 400.")] = 50_000
     max_connections: Annotated[Count, _doc("Open connections; further ones are answered 503.")] = 1_000
@@ -323,6 +324,8 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         yield "`gateway.api_keys` has an empty key, which anybody could show; remove it or set its variable"
     if settings.gateway.max_event_bytes > settings.gateway.max_body_bytes:
         yield "`gateway.max_event_bytes` is larger than `gateway.max_body_bytes`"
+    if settings.gateway.max_body_bytes > settings.gateway.max_pending_bytes:
+        yield "`gateway.max_body_bytes` is larger than `gateway.max_pending_bytes`: it could never be taken"
     if settings.log.partition_bytes * 2 > settings.log.retention_bytes:
         yield (
             "`log.retention_bytes` must be at least twice `log.partition_bytes`: "
