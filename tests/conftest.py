@@ -1,0 +1,24 @@
+"""Parts that tests of several stages share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.parts.cache import Missing
+from tests.parts.kafka_broker import KafkaBroker
+
+
+@pytest.fixture(scope="session")
+def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBroker]:
+    """A running Kafka broker; a test that kills it starts it again. Use a topic of your own."""
+    pytest.importorskip(
+        "confluent_kafka", reason="confluent-kafka is missing: pip install 'headwater[kafka]'"
+    )
+    try:
+        broker = KafkaBroker(tmp_path_factory.mktemp("kafka"))
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with broker:
+        yield broker
