@@ -141,7 +141,30 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "reject"
     max_batch_events: Annotated[Count, _doc("Most events in one request.")] = 500
     max_batch_bytes: Annotated[Bytes, _doc("Most bytes of events in one request.")] = 4 * MIB
-    timeout_seconds: Annotated[Seconds, _doc("A request must be answered within this time.")] = 30.0
+    batch_age_seconds: Annotated[
+        Seconds, _doc("A batch that is not full is sent when its first event has waited this long.")
+    ] = 0.0
+    group_by: Annotated[
+        tuple[str, ...],
+        _doc(
+            "JSON pointers such as `/run/runId`; events that differ in them go in sessions of their own, "
+            "with order kept within each. Empty: one session, total order."
+        ),
+    ] = ()
+    max_in_flight: Annotated[Count, _doc("Requests under way at once; one session never has two.")] = 16
+    session_budget_bytes: Annotated[
+        Bytes, _doc("Most bytes of events that one session holds in memory.")
+    ] = 8 * MIB
+    budget_bytes: Annotated[Bytes, _doc("Most bytes of events that the outlet holds in memory in all.")] = (
+        32 * MIB
+    )
+    recovery_seconds: Annotated[
+        Seconds,
+        _doc("Without a log: a session in error takes new events again after this time at the latest."),
+    ] = 300.0
+    timeout_seconds: Annotated[
+        Seconds, _doc("A request must be answered within this time; 0: no limit.")
+    ] = 30.0
     retry: Annotated[RetrySettings, _doc("Pauses between tries.")] = RetrySettings()
     options: Annotated[dict[str, Any], _doc("The type's own settings.")] = msgspec.field(default_factory=dict)
 
@@ -202,7 +225,8 @@ def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "
     problems: list[str] = []
     if not isinstance(raw, dict):
         raise SettingsError([f"must be a mapping, not {type(raw).__name__}"], source=source)
-    raw = _interpolate(raw, environ, "", problems)
+    # a section whose lines are all commented out is read as null, and means the defaults
+    raw = _interpolate({key: value for key, value in raw.items() if value is not None}, environ, "", problems)
     if isinstance(raw.get("outlets"), list):
         raw["outlets"] = [_split_options(outlet) for outlet in raw["outlets"]]
     problems += _problems(raw, Settings, "")

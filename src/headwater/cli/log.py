@@ -1,0 +1,175 @@
+"""`headwater log`: look into the log, beside a running server or without one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import click
+import msgspec
+
+from headwater.cli.options import as_json, log_folder, with_settings
+from headwater.cli.progress import progress
+from headwater.cli.tables import format_bytes, format_table, format_time, json_text
+from headwater.errors import HeadwaterError
+from headwater.events import Event
+from headwater.log import inspect
+from headwater.settings import Settings
+
+__all__ = ["command"]
+
+
+@click.group("log")
+def command() -> None:
+    """Look into the log: stat, verify, export, forget.
+
+    All but `forget` only read, and may run beside the server.
+    """
+
+
+def _folder(settings: Settings) -> Path:
+    folder = log_folder(settings)
+    if not folder.exists():
+        raise HeadwaterError(
+            f"{folder} does not exist.",
+            hint="Name the server's configuration with -c, or run `headwater serve`.",
+        )
+    return folder
+
+
+@command.command("stat")
+@as_json
+@with_settings
+def stat(settings: Settings, as_json: bool) -> None:
+    """Show partitions, readers and damage."""
+    found = inspect.stat(_folder(settings))
+    if as_json:
+        click.echo(json_text(found))
+        return
+    rows = [
+        (
+            part.first,
+            part.end - part.first,
+            format_bytes(part.bytes),
+            format_time(part.first_at),
+            format_time(part.last_at),
+        )
+        for part in found.partitions
+    ]
+    click.echo(format_table(("first", "events", "size", "from", "to"), rows))
+    click.echo()
+    click.echo(
+        format_table(
+            ("reader", "position", "waiting"), [(r.name, r.position, r.lag_events) for r in found.readers]
+        )
+    )
+    for path in found.damaged:
+        click.echo(f"damaged: {path}")
+
+
+@command.command("verify")
+@as_json
+@with_settings
+@click.pass_context
+def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
+    """Read every event and check it against its checksum; exit code 1 if anything is wrong."""
+    with progress("verify") as tell:
+        problems = inspect.verify(_folder(settings), tell)
+    if as_json:
+        click.echo(json_text({"ok": not problems, "problems": problems}))
+    else:
+        for problem in problems:
+            click.echo(_line(problem))
+        click.echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and whole")
+    if problems:
+        ctx.exit(1)
+
+
+def _line(problem: msgspec.Struct) -> str:
+    return ", ".join(f"{key}: {value}" for key, value in msgspec.structs.asdict(problem).items())
+
+
+@command.command("export")
+@click.option("--first", type=click.IntRange(min=1), help="First position; else the oldest that is kept.")
+@click.option("--last", type=click.IntRange(min=1), help="Last position; else the newest.")
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File; else stdout.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Each line also tells position and time: {position, received_at, event}.",
+)
+@with_settings
+def export(
+    settings: Settings, first: int | None, last: int | None, output: Path | None, as_json: bool
+) -> None:
+    """Write events as they came, one a line, in order."""
+    folder = _folder(settings)
+    known = inspect.stat(folder)
+    total = max(0, min(last or known.end - 1, known.end - 1) - max(first or 1, known.first) + 1)
+    count = 0
+    with progress("export") as tell, _target(output) as target:
+        for event in inspect.export(folder, first, last):
+            target.write(_envelope(event) if as_json else _one_line(event.body))
+            count += 1
+            tell(count, total)
+    click.echo(f"{count:,} event(s) exported", err=True)
+
+
+@contextmanager
+def _target(output: Path | None) -> Iterator[BinaryIO]:
+    if output is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with output.open("wb") as target:
+        yield target
+
+
+def _one_line(body: bytes) -> bytes:
+    if b"\n" in body or b"\r" in body:
+        # a line break can only be white space between values here: inside a string JSON must escape it
+        body = msgspec.json.format(body, indent=-1)
+    return body + b"\n"
+
+
+def _envelope(event: Event) -> bytes:
+    line = {
+        "position": event.position,
+        "received_at": event.received_at,
+        "event": msgspec.Raw(_one_line(event.body)[:-1]),
+    }
+    return msgspec.json.encode(line) + b"\n"
+
+
+@command.command("forget")
+@click.argument("reader")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json
+@with_settings
+def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
+    """Remove the cursor of a reader whose outlet is gone, so that it keeps no events back.
+
+    The server must not be running.
+    """
+    from headwater.log.store import Log
+
+    folder = _folder(settings)
+    known = [found.name for found in inspect.stat(folder).readers]
+    if reader not in known:
+        raise HeadwaterError(
+            f"No reader is called {reader}.", hint=f"Known are: {', '.join(known) or 'none'}."
+        )
+    if not yes:
+        click.confirm(
+            f"Forget where {reader} was? Its waiting events will not be sent.", abort=True, err=True
+        )
+    log = Log.open(folder, settings.log)
+    try:
+        log.forget(reader)
+    finally:
+        log.close()
+    click.echo(json_text({"forgotten": reader}) if as_json else f"{reader} is forgotten")

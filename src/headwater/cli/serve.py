@@ -1,0 +1,151 @@
+"""`headwater serve`: the sidecar. Wires gateway, log, rejects, outlets and numbers, and stops them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+
+from headwater.cli.lines import print_lines
+from headwater.cli.options import log_folder, rejects_path, with_settings
+from headwater.delivery.drain import Drain
+from headwater.errors import HeadwaterError
+from headwater.gateway.server import Gateway
+from headwater.log.rejects import Rejects
+from headwater.log.store import Log
+from headwater.metrics import Metrics, StatsdPublisher
+from headwater.settings import Settings
+
+__all__ = ["Sidecar", "command"]
+
+logger = logging.getLogger(__name__)
+
+
+@click.command("serve")
+@with_settings
+def command(settings: Settings) -> None:
+    """Run the sidecar: take events in, keep them, send them on.
+
+    SIGTERM or Ctrl-C stops it: what was received is committed and answered first. A second one quits at once;
+    nothing acknowledged is lost by that either.
+    """
+    print_lines(settings)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_serve(settings))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ModuleNotFoundError:  # it is not to be had everywhere
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def stopping(number: int) -> None:
+        if stop.is_set():
+            logger.warning("Quitting at once, as asked; what was acknowledged is on disk.")
+            os._exit(128 + number)
+        logger.info("Stopping on %s; once more quits at once.", signal.Signals(number).name)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping, number)
+    sidecar = Sidecar(settings)
+    try:
+        await sidecar.start()
+        click.echo(sidecar.greeting(), err=True)
+        await stop.wait()
+    finally:
+        await sidecar.close()
+    logger.info("Stopped.")
+
+
+class Sidecar:
+    """All parts of one server. The log is opened first and closed last: everything else leans on it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.metrics = Metrics()
+        self._log: Log | None = None
+        self._rejects: Rejects | None = None
+        self._drains: dict[str, Drain] = {}
+        self._gateway: Gateway | None = None
+        self._statsd: StatsdPublisher | None = None
+
+    async def start(self) -> None:
+        """Open the log, listen, and start the outlets."""
+        settings = self._settings
+        folder = log_folder(settings)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HeadwaterError(
+                f"The folder {folder} cannot be made: {error.strerror}.",
+                hint="Set `data_dir` to one that can.",
+            ) from None
+        self._log = Log.open(folder, settings.log, metrics=self.metrics)
+        self._rejects = Rejects(
+            rejects_path(settings), max_bytes=settings.log.rejects_bytes, metrics=self.metrics
+        )
+        for outlet in settings.outlets:
+            self._drains[outlet.name] = Drain(outlet, self._log, self._rejects, self.metrics)
+        self._gateway = Gateway(
+            settings.gateway,
+            self._log,
+            self._rejects,
+            self.metrics,
+            health=self._troubles,
+            openmetrics=settings.metrics.openmetrics,
+        )
+        await self._gateway.start()
+        for drain in self._drains.values():
+            drain.start()
+        if (statsd := settings.metrics.statsd) is not None:
+            self._statsd = StatsdPublisher(
+                self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds
+            )
+            self._statsd.start()
+
+    def greeting(self) -> str:
+        """The one line that says that it listens, and where things are."""
+        settings = self._settings
+        assert self._gateway is not None
+        scheme = "https" if settings.gateway.tls else "http"
+        host = f"[{settings.gateway.host}]" if ":" in settings.gateway.host else settings.gateway.host
+        outlets = ", ".join(self._drains) or "none (events are kept until an outlet is configured)"
+        data = Path(settings.data_dir).resolve()
+        return (
+            f"headwater listens on {scheme}://{host}:{self._gateway.port}, data in {data}, outlets: {outlets}"
+        )
+
+    def _troubles(self) -> list[str]:
+        found = ((name, drain.trouble()) for name, drain in self._drains.items())
+        return [f"outlet {name}: {trouble}" for name, trouble in found if trouble]
+
+    async def close(self) -> None:
+        """Stop taking in, let outlets finish what is in flight, then close the log; within the timeout."""
+        deadline = time.monotonic() + self._settings.gateway.shutdown_timeout_seconds
+        if self._gateway is not None:
+            await self._gateway.close()
+        left = max(1.0, deadline - time.monotonic())
+        # side by side, so that one outlet that hangs does not use up the time of the others (G7)
+        closers = [threading.Thread(target=drain.close, args=(left,)) for drain in self._drains.values()]
+        for closer in closers:
+            closer.start()
+        for closer in closers:
+            await asyncio.to_thread(closer.join)
+        for part in (self._log, self._rejects, self._statsd):
+            if part is not None:
+                await asyncio.to_thread(part.close)

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+
+import pytest
+
+from headwater.cli.lines import JsonLines, TextLines
+
+PRINT = """
+import logging, sys
+from headwater.cli.lines import print_lines
+from headwater.settings import Settings
+print_lines(Settings(log_level="warning", log_format=sys.argv[1]))
+logging.getLogger("a").info("quiet")
+logging.getLogger("a").warning("%s left", 3)
+logging.getLogger("httpx2").info("noise")
+"""
+
+
+@pytest.fixture
+def failed() -> logging.LogRecord:
+    try:
+        raise ValueError("no")
+    except ValueError:
+        return logging.LogRecord("a.b", logging.ERROR, "f.py", 1, "it %s", ("failed",), sys.exc_info())
+
+
+def test_a_line_is_one_object_with_its_traceback_when_the_form_is_json(failed: logging.LogRecord) -> None:
+    line = JsonLines().format(failed)
+    assert "\n" not in line
+    found = json.loads(line)
+    assert (found["level"], found["logger"], found["text"]) == ("error", "a.b", "it failed")
+    assert found["at"].endswith("Z")
+    assert "ValueError: no" in found["error"]
+
+
+def test_the_traceback_follows_when_the_form_is_text(failed: logging.LogRecord) -> None:
+    first, *rest = TextLines().format(failed).splitlines()
+    assert first.endswith("Z ERROR a.b: it failed")
+    assert rest[-1] == "ValueError: no"
+
+
+@pytest.mark.parametrize(("form", "end"), [("text", "WARNING a: 3 left"), ("json", '"text":"3 left"}')])
+def test_only_lines_of_the_level_go_to_stderr_when_set_up(form: str, end: str) -> None:
+    done = subprocess.run([sys.executable, "-c", PRINT, form], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(end)

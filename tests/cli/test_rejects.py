@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.log.rejects import NewReject, Rejects
+
+from .conftest import Headwater
+
+
+@pytest.fixture
+def rejects(tmp_path: Path) -> Iterator[Rejects]:
+    """Two of the gateway, one of them no JSON at all, and one of an outlet; open, as by a running server."""
+    store = Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
+    store.add(
+        "gateway",
+        [
+            NewReject("run.runId is missing", b'{"a":1}', details=[{"path": "/run", "reason": "missing"}]),
+            NewReject("not JSON " + "x" * 100, b"\xff{"),
+        ],
+    )
+    store.add("outlet:marquez", [NewReject("422", b'{"b":2}', position=7, received_at=1_700_000_000.0)])
+    yield store
+    store.close()
+
+
+@pytest.mark.usefixtures("rejects")
+def test_every_reject_has_a_line_when_they_are_listed(headwater: Headwater) -> None:
+    result = headwater("rejects", "list")
+    assert result.exit_code == 0
+    assert [line.split()[0] for line in result.output.splitlines()] == ["id", "1", "2", "3"]
+    assert "run.runId is missing" in result.output
+    assert "x…" in result.output
+
+
+@pytest.mark.usefixtures("rejects")
+def test_only_the_stages_own_are_listed_when_it_is_named(headwater: Headwater) -> None:
+    found = json.loads(headwater("rejects", "list", "--stage", "outlet:marquez", "--json").stdout)
+    assert [(reject["id"], reject["position"], reject["body"]) for reject in found] == [(3, 7, {"b": 2})]
+
+
+@pytest.mark.usefixtures("rejects")
+def test_the_next_page_is_named_when_the_limit_is_reached(headwater: Headwater) -> None:
+    result = headwater("rejects", "list", "--limit", "2")
+    assert "rejects list --after 2" in result.output
+    assert [line.split()[0] for line in headwater("rejects", "list", "--after", "2").output.splitlines()] == [
+        "id",
+        "3",
+    ]
+
+
+def test_reason_details_and_event_are_shown_when_one_is_asked_for(
+    headwater: Headwater, rejects: Rejects
+) -> None:
+    output = headwater("rejects", "show", "1").output
+    assert "reason: run.runId is missing" in output
+    assert "path: /run; reason: missing" in output
+    assert '"a": 1' in output
+    assert "position 7, received at 2023-11-14" in headwater("rejects", "show", "3").output
+    assert rejects.counts() == {"gateway": 2, "outlet:marquez": 1}
+
+
+@pytest.mark.usefixtures("rejects")
+def test_the_event_is_text_when_it_is_not_json(headwater: Headwater) -> None:
+    assert json.loads(headwater("rejects", "show", "2", "--json").stdout)["body"] == "\ufffd{"
+    assert "\ufffd{" in headwater("rejects", "show", "2").output
+
+
+@pytest.mark.usefixtures("rejects")
+def test_the_id_is_named_when_there_is_no_such_reject(headwater: Headwater) -> None:
+    for arguments in (("show", "99"), ("replay", "99"), ("drop", "99", "--yes")):
+        result = headwater("rejects", *arguments)
+        assert result.exit_code == 1
+        assert "99" in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "requested"),
+    [
+        pytest.param(("1", "3"), [1, 3], id="ids"),
+        pytest.param(("--stage", "gateway"), [1, 2], id="stage"),
+        pytest.param(("--all",), [1, 2, 3], id="all"),
+    ],
+)
+def test_the_server_sees_the_request_when_a_replay_is_asked_for(
+    headwater: Headwater, rejects: Rejects, arguments: tuple[str, ...], requested: list[int]
+) -> None:
+    result = headwater("rejects", "replay", *arguments)
+    assert result.exit_code == 0
+    assert f"{len(requested)} replay(s) requested" in result.output
+    seen = [*rejects.requested("gateway"), *rejects.requested("outlet:marquez")]
+    assert [reject.id for reject in seen] == requested
+
+
+@pytest.mark.parametrize(
+    ("arguments", "left"),
+    [
+        pytest.param(("1", "3"), [2], id="ids"),
+        pytest.param(("--stage", "gateway"), [3], id="stage"),
+        pytest.param(("--all",), [], id="all"),
+    ],
+)
+def test_they_are_gone_when_they_are_dropped(
+    headwater: Headwater, rejects: Rejects, arguments: tuple[str, ...], left: list[int]
+) -> None:
+    result = headwater("rejects", "drop", *arguments, input="y\n")
+    assert result.exit_code == 0
+    assert [reject.id for reject in rejects.list()] == left
+
+
+def test_nothing_is_dropped_when_the_question_is_not_answered_with_yes(
+    headwater: Headwater, rejects: Rejects
+) -> None:
+    assert headwater("rejects", "drop", "--all", input="n\n").exit_code == 1
+    assert len(rejects.list()) == 3
+
+
+@pytest.mark.usefixtures("rejects")
+@pytest.mark.parametrize("arguments", [(), ("1", "--all")], ids=["none", "both"])
+def test_it_is_refused_when_it_is_not_clear_which_are_meant(
+    headwater: Headwater, arguments: tuple[str, ...]
+) -> None:
+    for name in ("replay", "drop"):
+        result = headwater("rejects", name, *arguments)
+        assert result.exit_code == 2
+        assert "either ids, or --all, or --stage" in result.output
+
+
+def test_no_file_is_made_when_there_is_none(headwater: Headwater, tmp_path: Path) -> None:
+    result = headwater("rejects", "list")
+    assert result.exit_code == 1
+    assert "rejects.db does not exist" in result.output
+    assert not (tmp_path / "headwater-data").exists()
+
+
+def test_it_says_so_when_there_are_no_rejects(headwater: Headwater, tmp_path: Path) -> None:
+    Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000).close()
+    assert headwater("rejects", "list").output == "no rejects\n"
+    assert headwater("rejects", "list", "--json").stdout == "[]\n"

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.log.rejects import NewReject, Rejects
+from headwater.log.store import Log
+
+from .conftest import Headwater
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Ten events; `fast` has finished all, one of them rejected; `slow` has finished three."""
+    log = Log.open(tmp_path / "headwater-data" / "log")
+    log.append_wait([b'{"n": %d}' % n for n in range(10)])
+    log.reader("fast").finish(range(1, 10), [10])
+    log.reader("slow").finish([1, 2, 3])
+    log.close()
+    rejects = Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
+    rejects.add("outlet:fast", [NewReject("no such job", b'{"n": 9}', position=10)])
+    rejects.close()
+    return tmp_path / "headwater-data"
+
+
+def row(output: str, name: str) -> list[str]:
+    (line,) = [line for line in output.splitlines() if line.startswith(name + " ")]
+    return line.split()
+
+
+@pytest.mark.usefixtures("data")
+def test_the_four_numbers_add_up_when_the_server_is_down(headwater: Headwater) -> None:
+    result = headwater("status")
+    assert result.exit_code == 0
+    assert "headwater is not running" in result.output
+    assert "positions 1 to 10" in result.output
+    assert row(result.output, "fast")[1:6] == ["10", "9", "1", "0", "0"]
+    assert row(result.output, "slow")[1:6] == ["10", "3", "0", "0", "7"]
+    assert "rejects: outlet:fast 1" in result.output
+    assert "damaged files: none" in result.output
+
+
+@pytest.mark.usefixtures("data")
+def test_a_program_can_add_them_up_when_it_asks_for_json(headwater: Headwater) -> None:
+    found = json.loads(headwater("status", "--json").stdout)
+    assert found["log"]["running"] is False
+    assert found["rejects"] == {"outlet:fast": 1}
+    for reader in found["log"]["readers"]:
+        dropped = reader["dropped_age"] + reader["dropped_bytes"] + reader["dropped_damage"]
+        assert reader["appended"] == 10
+        assert reader["appended"] == reader["delivered"] + reader["rejected"] + dropped + reader["lag_events"]
+
+
+def test_it_says_so_when_the_server_is_running(headwater: Headwater, data: Path) -> None:
+    log = Log.open(data / "log")
+    try:
+        assert "headwater is running" in headwater("status").output
+    finally:
+        log.close()
+
+
+def test_a_damaged_file_is_named_when_there_is_one(headwater: Headwater, data: Path) -> None:
+    (partition,) = (data / "log").glob("[0-9]*.db")
+    partition.write_bytes(b"\0" * partition.stat().st_size)
+    result = headwater("status")
+    assert result.exit_code == 0
+    assert partition.name in result.output.partition("damaged files:")[2]
+
+
+def test_it_says_so_when_no_outlet_ever_ran(headwater: Headwater, tmp_path: Path) -> None:
+    Log.open(tmp_path / "headwater-data" / "log").close()
+    result = headwater("status")
+    assert "no readers" in result.output
+    assert "no events" in result.output
+    assert "rejects: none" in result.output
