@@ -9,6 +9,7 @@ compiled schema accepts, and copies nothing (G8, G12).
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import jsonschema_rs
@@ -19,6 +20,7 @@ __all__ = ["ECHO", "LIMIT", "PATH", "Inspector", "Violation", "limited"]
 
 LIMIT = 20  # violations in an answer, for errors and for warnings; the last one says so when there were more
 ECHO = 100  # characters of a foreign value or key that are repeated in a reason or a path
+CHUNK = 250  # items of a long array or object that are asked about together
 PATH = 500  # characters of a path; a longer one is cut and ends in an ellipsis
 
 Schema = dict[str, Any]
@@ -67,11 +69,14 @@ class Inspector:
 
     def compiled(self, name: str, *, tolerant: bool = False) -> jsonschema_rs.Validator:
         """The compiled definition, formats asserted; tolerant of what is only worth a warning, if wanted."""
+        return self._compile(name, {"$ref": f"#/$defs/{name}"}, tolerant)
+
+    def _compile(self, name: str, schema: Schema, tolerant: bool) -> jsonschema_rs.Validator:
         validator = self._compiled.get((name, tolerant))
         if validator is None:
+            schema = _tolerant(schema) if tolerant else schema
             definitions = self._tolerant_definitions if tolerant else self._definitions
-            schema = {"$defs": definitions, "$ref": f"#/$defs/{name}"}
-            validator = jsonschema_rs.validator_for(schema, validate_formats=True)
+            validator = jsonschema_rs.validator_for({"$defs": definitions, **schema}, validate_formats=True)
             self._compiled[name, tolerant] = validator
         return validator
 
@@ -109,10 +114,42 @@ class Inspector:
                 errors.extend(_unpaired(schema, value, trail))
                 errors.extend(_unknown(schema, value, trail))
             if isinstance(value, dict | list):
-                pending.append(_children(schema, value, trail))
+                pending.append(self._children(schema, value, trail, warnings))
         if not errors and not (only_warnings and warnings):
             errors.append(_UNNAMED)
         return errors, warnings
+
+    def _children(
+        self, schema: Schema, value: Any, trail: Trail, warnings: list[Violation]
+    ) -> Iterator[Node]:
+        if isinstance(value, list):
+            for index, item in self._suspects(schema["items"], enumerate(value), len(value), warnings):
+                yield schema["items"], item, (trail, index)
+            return
+        known, others = schema.get("properties", {}), schema.get("additionalProperties")
+        for key in known:
+            if key in value:
+                yield known[key], value[key], (trail, key)
+        if others:
+            rest = ((key, item) for key, item in value.items() if key not in known)
+            for key, item in self._suspects(others, rest, len(value), warnings):
+                yield others, item, (trail, key)
+        for choice in schema.get("allOf", ()):  # a choice by `type`, as the derivation writes it
+            if value.get("type") == choice["if"]["properties"]["type"]["const"]:
+                yield choice["then"], value, trail
+
+    def _suspects(
+        self, schema: Schema, entries: Iterator[tuple[Any, object]], count: int, warnings: list[Violation]
+    ) -> Iterator[tuple[Any, object]]:
+        """The entries without the chunks that are right as a whole: one bad among many costs little."""
+        if count <= CHUNK:
+            yield from entries
+            return
+        name = f"items {orjson.dumps(schema).decode()}"
+        while chunk := list(islice(entries, CHUNK)):
+            validator = self._compile(name, {"items": schema}, len(warnings) > LIMIT)
+            if not validator.is_valid([item for _, item in chunk]):
+                yield from chunk
 
     def _reason(self, rule: str, schema: Schema, value: object) -> str:
         least = f"at least {schema['minimum']}" if rule == "minimum" else ""
@@ -166,21 +203,6 @@ def _broken_by(schema: Schema, value: object) -> str:
     if "minimum" in schema and isinstance(value, int | float) and value < schema["minimum"]:
         return "minimum"
     return ""
-
-
-def _children(schema: Schema, value: object, trail: Trail) -> Iterator[Node]:
-    if isinstance(value, dict):
-        known, others = schema.get("properties", {}), schema.get("additionalProperties")
-        for key, item in value.items():
-            inner = known.get(key, others)
-            if inner:
-                yield inner, item, (trail, key)
-        for choice in schema.get("allOf", ()):  # a choice by `type`, as the derivation writes it
-            if value.get("type") == choice["if"]["properties"]["type"]["const"]:
-                yield choice["then"], value, trail
-    elif isinstance(value, list) and "items" in schema:
-        for index, item in enumerate(value):
-            yield schema["items"], item, (trail, index)
 
 
 def _unpaired(schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
