@@ -140,7 +140,7 @@ def _tls(tls: TlsSettings) -> Finding:
 
 
 def _reach_host(url: object, timeout_seconds: float | None) -> None:
-    """An outlet over HTTP connects only when it has something to send; so see whether anybody listens there."""
+    """An outlet over HTTP connects only when it has something to send; see whether anybody listens there."""
     parts = urlsplit(str(url or ""))
     if parts.hostname:
         port = parts.port or {"https": 443}.get(parts.scheme, 80)

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.log.store import Log
+from headwater.testing import OpenLineageServer
+
+from .conftest import Headwater
+
+
+def configure(folder: Path, settings: dict[str, Any]) -> None:
+    (folder / "headwater.yml").write_text(json.dumps(settings), encoding="utf-8")
+
+
+def findings(headwater: Headwater, *arguments: str) -> dict[str, tuple[str, str]]:
+    found = json.loads(headwater("check", "--json", *arguments).stdout)
+    levels = {finding["about"]: (finding["level"], finding["text"]) for finding in found["findings"]}
+    assert found["ok"] is not any(level == "problem" for level, _ in levels.values())
+    return levels
+
+
+def test_everything_is_ok_when_the_configuration_is(headwater: Headwater, tmp_path: Path) -> None:
+    outlet = {"name": "copy", "type": "file", "path": str(tmp_path / "copy.ndjson")}
+    configure(
+        tmp_path, {"gateway": {"port": 0}, "log": {"retention_bytes": 200_000_000}, "outlets": [outlet]}
+    )
+    result = headwater("check")
+    assert result.exit_code == 0
+    assert [line.split(":")[0] for line in result.output.splitlines()] == ["ok"] * 4
+    assert not (tmp_path / "headwater-data").exists()
+
+
+def test_every_problem_is_found_when_there_are_several(headwater: Headwater, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        configure(
+            tmp_path,
+            {
+                "data_dir": str(tmp_path / "file"),
+                "gateway": {
+                    "port": other.getsockname()[1],
+                    "failed_events": "nobody",
+                    "tls": {"certificate": "no.pem", "key": "no.pem"},
+                },
+                "outlets": [
+                    {"name": "a", "type": "pigeon"},
+                    {"name": "b", "type": "openlineage", "ulr": "http://x"},
+                ],
+            },
+        )
+        assert headwater("check").exit_code == 1
+        found = findings(headwater)
+    assert {about: level for about, (level, _) in found.items()} == dict.fromkeys(
+        ("data_dir", "gateway", "gateway.tls", "gateway.failed_events", "outlet a", "outlet b"), "problem"
+    )
+    assert "did you mean `url`?" in found["outlet b"][1]
+    assert "rejects" in found["gateway.failed_events"][1]
+
+
+def test_a_warning_is_given_when_there_is_no_outlet(headwater: Headwater, tmp_path: Path) -> None:
+    configure(tmp_path, {"gateway": {"port": 0}})
+    assert findings(headwater)["outlets"][0] == "warning"
+
+
+def test_a_warning_is_given_when_the_disk_is_smaller_than_the_retention(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    configure(tmp_path, {"gateway": {"port": 0}, "log": {"retention_bytes": 1 << 60}})
+    level, text = findings(headwater)["data_dir"]
+    assert level == "warning"
+    assert "507" in text
+
+
+def test_a_warning_is_given_when_keys_travel_in_the_clear(headwater: Headwater, tmp_path: Path) -> None:
+    configure(tmp_path, {"gateway": {"port": 0, "host": "0.0.0.0", "api_keys": ["k"]}})
+    assert findings(headwater)["gateway.tls"][0] == "warning"
+
+
+def test_the_port_is_not_tried_when_the_server_is_running(headwater: Headwater, tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "headwater-data" / "log")
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            configure(tmp_path, {"gateway": {"port": server.getsockname()[1]}})
+            found = findings(headwater)
+    finally:
+        log.close()
+    assert found["data_dir"][1].endswith("is in use by a running server")
+    assert found["gateway"][0] == "ok"
+
+
+@pytest.mark.parametrize(("is_up", "level"), [(True, "ok"), (False, "problem")])
+def test_each_outlet_is_tried_when_connecting_is_asked_for(
+    headwater: Headwater, tmp_path: Path, is_up: bool, level: str
+) -> None:
+    with OpenLineageServer() as backend:
+        outlet = {"name": "backend", "type": "openlineage", "url": backend.url}
+        configure(tmp_path, {"gateway": {"port": 0}, "outlets": [outlet]})
+        if is_up:
+            assert findings(headwater, "--connect")["outlet backend"][0] == level
+            assert backend.events() == []
+    if not is_up:
+        assert findings(headwater, "--connect")["outlet backend"][0] == level
