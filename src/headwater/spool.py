@@ -1,0 +1,266 @@
+"""A durable transport for openlineage-python: for producers that have no sidecar beside them.
+
+    transport:
+      type: headwater.spool.SpoolTransport
+      path: /var/spool/headwater
+      url: https://backend.example
+
+An event is on the local disk when `emit` returns; it is sent in the background, in order, and again and again
+while the backend is away. What is left when the process ends, however it ends, is sent by the next process
+that uses the same `path`, or by another one that is running.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import secrets
+import threading
+import time
+import weakref
+from pathlib import Path
+from typing import Any
+
+import attr
+import msgspec
+from openlineage.client.serde import Serde
+from openlineage.client.transport import Config, Transport
+
+from headwater.delivery.drain import Drain
+from headwater.delivery.outlets.base import load_outlet
+from headwater.errors import HeadwaterError, LogLocked, SettingsError
+from headwater.log.lock import FolderLock
+from headwater.log.rejects import Rejects
+from headwater.log.store import Log
+from headwater.metrics import Metrics
+from headwater.settings import LogSettings, OutletSettings, convert
+
+__all__ = ["SpoolConfig", "SpoolTransport"]
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+# Whatever else lies below `path` is not ours to open, let alone to remove.
+FOLDER_NAME = re.compile(r"spool-\d{20}-\d+-[0-9a-f]{8}")
+POLL_SECONDS = 0.05
+DRAIN_CLOSE_SECONDS = 5.0
+
+
+class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The spool's own keys; all others are those of the `openlineage` outlet."""
+
+    path: str
+    retention_hours: float = 168.0
+    retention_bytes: int = 256 * MIB
+    close_timeout_seconds: float = 5.0
+    adopt_seconds: float = 30.0
+
+
+@attr.define
+class SpoolConfig(Config):
+    """The keys of the transport's section: `path`, limits, and whatever the `openlineage` outlet takes."""
+
+    spool: SpoolSettings
+    options: dict[str, Any]
+
+    @classmethod
+    def from_dict(cls, params: dict[str, Any]) -> SpoolConfig:
+        """Accepts also `auth: {type: api_key, apiKey: …}`, as the client's own HTTP transport has it."""
+        options = {key: value for key, value in params.items() if key not in ("type", "name", "priority")}
+        auth = options.pop("auth", None)
+        if auth is not None:
+            key = auth.get("apiKey") or auth.get("api_key") if isinstance(auth, dict) else None
+            if not key or auth.get("type") != "api_key":
+                raise SettingsError(["`auth` must be {type: api_key, apiKey: …}"], source="spool transport")
+            options["api_key"] = key
+        own = {name: options.pop(name) for name in SpoolSettings.__struct_fields__ if name in options}
+        config = cls(convert(own, SpoolSettings, source="spool transport"), options)
+        load_outlet(config.outlet("spool"))  # so that a wrong key is told now, not in the background
+        return config
+
+    def outlet(self, name: str) -> OutletSettings:
+        """The settings of the outlet that sends what the sub-folder `name` holds."""
+        return OutletSettings(name=name, type="openlineage", options=dict(self.options))
+
+    @property
+    def log(self) -> LogSettings:
+        """Small partitions: a producer's spool is nearly always nearly empty."""
+        return LogSettings(
+            partition_bytes=min(4 * MIB, max(1, self.spool.retention_bytes // 4)),
+            retention_hours=self.spool.retention_hours,
+            partition_hours=min(1.0, self.spool.retention_hours),
+            retention_bytes=self.spool.retention_bytes,
+        )
+
+
+class _Folder:
+    """One sub-folder, open: a log and the outlet that drains it."""
+
+    def __init__(self, path: Path, config: SpoolConfig, rejects: Rejects) -> None:
+        self.path = path
+        metrics = Metrics()
+        self.log = Log.open(path, config.log, metrics=metrics)
+        self._drain = Drain(config.outlet(path.name), self.log, rejects, metrics)
+        self._drain.start()
+
+    def is_drained(self) -> bool:
+        found = [reader for reader in self.log.stat().readers if reader.name == self.path.name]
+        return bool(found) and found[0].lag_events == 0
+
+    def wait(self, deadline: float, stop: threading.Event | None = None) -> bool:
+        """Whether everything was delivered before the deadline (of the monotonic clock) or `stop`."""
+        while not self.is_drained():
+            left = deadline - time.monotonic()
+            if left <= 0 or (stop is not None and stop.is_set()):
+                return False
+            time.sleep(min(POLL_SECONDS, left))
+        return True
+
+    def close(self, deadline: float) -> bool:
+        """Close; the folder is removed if nothing is left in it, which is what is returned."""
+        self._drain.close(max(0.0, min(DRAIN_CLOSE_SECONDS, deadline - time.monotonic())) + 0.1)
+        is_drained = self.is_drained()
+        self.log.close()
+        if is_drained:
+            _remove(self.path)
+        return is_drained
+
+
+def _remove(path: Path) -> None:
+    """Remove a drained sub-folder, unless somebody has just opened it; that one will then remove it."""
+    try:
+        lock = FolderLock(path)
+    except (LogLocked, OSError):
+        return
+    try:
+        for found in sorted(path.rglob("*"), reverse=True):
+            found.rmdir() if found.is_dir() else found.unlink(missing_ok=True)
+        path.rmdir()
+    except OSError as error:
+        logger.debug("%s stays for now: %s", path, error)
+    finally:
+        lock.release()
+
+
+class SpoolTransport(Transport):
+    """Appends to a log of its own below `path` and delivers in the background.
+
+    Thread-safe. Any number of processes may share one `path`, for one backend: each has a sub-folder of its
+    own, and takes over those whose process has ended. `emit` raises only if the local disk does not take the
+    event (it is then not kept); trouble with the backend is never the job's trouble.
+    """
+
+    kind = "headwater_spool"
+    config_class = SpoolConfig
+
+    def __init__(self, config: SpoolConfig) -> None:
+        self.config = config
+        self._opening = threading.Lock()
+        self._open()
+        _open_transports.add(self)
+
+    def _open(self) -> None:
+        root = Path(self.config.spool.path).expanduser()
+        root.mkdir(parents=True, exist_ok=True)
+        self._root = root
+        self._process = os.getpid()
+        self._is_closed = False
+        self._stop = threading.Event()
+        self._rejects = Rejects(root / "rejects.db", max_bytes=LogSettings().rejects_bytes)
+        self._own = self._create()
+        self._adopter = threading.Thread(target=self._adopt_all, name="headwater-spool", daemon=True)
+        self._adopter.start()
+
+    def _create(self) -> _Folder:
+        while True:
+            # the time first, so that what was left behind is adopted in the order in which it was begun
+            name = f"spool-{time.time_ns():020d}-{os.getpid()}-{secrets.token_hex(4)}"
+            try:
+                return _Folder(self._root / name, self.config, self._rejects)
+            except LogLocked:
+                continue  # an adopter was quicker between our making the folder and locking it
+
+    def emit(self, event: Any) -> None:
+        """Put the event on disk; when this returns it will be delivered, by this process or another one."""
+        body = Serde.to_json(event).encode()
+        if self._process != os.getpid():
+            self._reopen_after_fork()
+        if self._is_closed:
+            raise HeadwaterError("The spool transport is closed.", hint="Emit before `close`.")
+        self._own.log.append_wait([body])
+
+    def _reopen_after_fork(self) -> None:
+        """A forked child has none of the threads, and must leave its parent's files alone."""
+        with self._opening:
+            if self._process != os.getpid():
+                _inherited.append((self._own, self._rejects))
+                self._open()
+
+    def close(self, timeout: float = -1) -> bool:
+        """Deliver what is left, for at most `timeout` seconds; whether all of this process's was.
+
+        A negative timeout means `close_timeout_seconds`, and not for ever: what is not delivered is on disk,
+        and a job should not wait for a backend that is away.
+        """
+        if self._is_closed or self._process != os.getpid():
+            return True
+        self._is_closed = True
+        wait = self.config.spool.close_timeout_seconds if timeout < 0 else timeout
+        deadline = time.monotonic() + wait
+        self._stop.set()
+        self._own.wait(deadline)
+        self._adopter.join()
+        is_drained = self._own.close(deadline)
+        self._rejects.close()
+        _open_transports.discard(self)
+        if not is_drained:
+            logger.warning(
+                "Events are left in %s; the next process with this path sends them.", self._own.path
+            )
+        return is_drained
+
+    def _adopt_all(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for path in sorted(self._root.iterdir()):
+                    if self._stop.is_set():
+                        return
+                    if FOLDER_NAME.fullmatch(path.name) and path != self._own.path:
+                        self._adopt(path)
+            except Exception:
+                logger.warning(
+                    "Looking for left spools in %s failed; trying again.", self._root, exc_info=True
+                )
+            self._stop.wait(self.config.spool.adopt_seconds)
+
+    def _adopt(self, path: Path) -> None:
+        """Deliver what a process that has ended left behind; one folder at a time bounds the memory (G8)."""
+        try:
+            folder = _Folder(path, self.config, self._rejects)
+        except (LogLocked, FileNotFoundError):
+            return  # its process lives, or somebody else was quicker
+        except HeadwaterError as error:
+            logger.warning("%s cannot be adopted: %s", path, error)
+            return
+        try:
+            folder.wait(float("inf"), self._stop)
+        finally:
+            folder.close(time.monotonic())
+
+
+_open_transports: weakref.WeakSet[SpoolTransport] = weakref.WeakSet()
+_inherited: list[
+    object
+] = []  # a child keeps its parent's objects untouched: closing them could harm the files
+
+
+def _close_open_transports() -> None:
+    for transport in list(_open_transports):
+        transport.close()
+
+
+# A plain atexit function runs after the process's thread pools have closed, too late to deliver anything;
+# this one runs before, and is what those pools use themselves. Nothing is lost either way.
+getattr(threading, "_register_atexit", atexit.register)(_close_open_transports)
