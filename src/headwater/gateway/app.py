@@ -20,7 +20,7 @@ from headwater.gateway.access import Access
 from headwater.gateway.failed import FailedEvent, FailedEventHandler
 from headwater.gateway.failed_queue import FailedQueue
 from headwater.gateway.intake import Intake, NotJson
-from headwater.gateway.openapi import DESCRIPTION
+from headwater.gateway.openapi import describe
 from headwater.gateway.openlineage import Validator, Verdict, Violation
 from headwater.gateway.requests import Request
 from headwater.gateway.responses import Problem, Response, problem_of
@@ -316,7 +316,7 @@ class App:
         request.respond(Response(200, text, content_type=OPENMETRICS))
 
     def _openapi(self, request: Request) -> None:
-        request.respond(Response(200, orjson.dumps(DESCRIPTION)))
+        request.respond(Response(200, orjson.dumps(describe())))
 
 
 def reason_of(verdict: Verdict) -> str:

@@ -52,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self._ignores = False  # nothing more is read: the last answer is decided
         self._is_finishing = False
+        self._has_eof = False
         self._upgrades = False
         self._owes_continue = False
 
@@ -80,7 +81,7 @@ class Connection(asyncio.Protocol):
             self._feed_slices(data)
 
     def eof_received(self) -> bool:
-        self._ignores = True
+        self._ignores = self._has_eof = True
         if self._arriving is not None:
             self._abandon()
         if self._transport.get_extra_info("sslcontext") is not None:
@@ -353,7 +354,7 @@ class Connection(asyncio.Protocol):
         if self._is_paused:
             self._is_paused = False
             transport.resume_reading()
-        if transport.can_write_eof():
+        if transport.can_write_eof() and not self._has_eof:
             transport.write_eof()
         else:
             transport.close()
