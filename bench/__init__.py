@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks; every figure in the README comes from here."""
