@@ -1,0 +1,77 @@
+"""Imports go downwards only, the core stays light, files stay short."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from .sources import Module, modules
+
+# What each part may import of the package, besides itself; a part that is not listed may not exist.
+COMMON = {"errors", "settings", "events", "clock", "metrics", "faults"}
+MAY_IMPORT: dict[str, set[str]] = {
+    "errors": set(),
+    "clock": set(),
+    "events": set(),
+    "faults": set(),
+    "settings": {"errors"},
+    "metrics": {"clock", "errors"},
+    "log": COMMON,
+    "gateway": COMMON | {"log"},
+    "delivery": COMMON | {"log"},
+    "spool": COMMON | {"log", "delivery"},
+    "testing": COMMON | {"log", "delivery", "gateway"},
+    "cli": COMMON | {"log", "gateway", "delivery", "testing"},
+    "__main__": {"cli"},
+    "": set(),
+}
+HEAVY = {"pyspark", "py4j", "duckdb", "pyarrow", "pandas", "numpy"}
+# The client costs 20 MB and half a second, and both are extras: only these may name them, even in functions.
+MAY_IMPORT_CLIENT = {"headwater.spool", "headwater.cli.demo_parts"}
+MAY_IMPORT_RICH = {"headwater.cli.progress"}
+LONGEST = 700
+LONGEST_MEDIAN = 150
+
+
+def part_of(name: str) -> str:
+    """`log` of headwater.log.store; the empty name of the package itself."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_imports_go_downwards_only_when_a_module_is_read(module: Module) -> None:
+    own = part_of(module.name)
+    assert own in MAY_IMPORT, f"{own} is a new part: say here what it may import"
+    known = {found.name for found in modules()}
+    for imported in module.imports():
+        if imported.partition(".")[0] != "headwater":
+            continue
+        target = imported if imported in known else imported.rpartition(".")[0]
+        if imported == "headwater.__version__":
+            continue
+        other = part_of(target)
+        assert other == own or other in MAY_IMPORT[own], f"{module.name} must not import {imported}"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_nothing_heavy_is_imported_when_it_is_not_an_extra(module: Module) -> None:
+    tops = {imported.partition(".")[0] for imported in module.imports()}
+    assert not tops & HEAVY
+    assert "openlineage" not in tops or module.name in MAY_IMPORT_CLIENT
+    assert "rich" not in tops or module.name in MAY_IMPORT_RICH
+
+
+def test_no_stage_is_loaded_when_the_package_is_imported() -> None:
+    code = "import sys, headwater; print(*[name for name in sys.modules if name.startswith('headwater')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["headwater"]
+
+
+def test_files_are_short_when_they_are_counted() -> None:
+    lengths = {module.name: module.text.count("\n") for module in modules()}
+    assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
+    assert statistics.median(lengths.values()) <= LONGEST_MEDIAN
