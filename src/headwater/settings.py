@@ -152,9 +152,9 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     max_in_flight: Annotated[Count, _doc("Requests under way at once; one session never has two.")] = 16
-    session_budget_bytes: Annotated[
-        Bytes, _doc("Most bytes of events that one session holds in memory.")
-    ] = 8 * MIB
+    session_budget_bytes: Annotated[Bytes, _doc("Most bytes of events that one session holds in memory.")] = (
+        8 * MIB
+    )
     budget_bytes: Annotated[Bytes, _doc("Most bytes of events that the outlet holds in memory in all.")] = (
         32 * MIB
     )
@@ -162,9 +162,9 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds,
         _doc("Without a log: a session in error takes new events again after this time at the latest."),
     ] = 300.0
-    timeout_seconds: Annotated[
-        Seconds, _doc("A request must be answered within this time; 0: no limit.")
-    ] = 30.0
+    timeout_seconds: Annotated[Seconds, _doc("A request must be answered within this time; 0: no limit.")] = (
+        30.0
+    )
     retry: Annotated[RetrySettings, _doc("Pauses between tries.")] = RetrySettings()
     options: Annotated[dict[str, Any], _doc("The type's own settings.")] = msgspec.field(default_factory=dict)
 

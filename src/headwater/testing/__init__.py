@@ -1,1 +1,29 @@
-"""For people who extend Headwater: conformance suites and small real servers to test against."""
+"""For people who extend Headwater: conformance suites and small real servers to test against.
+
+The conformance suite of outlets is `headwater.testing.outlets`; it needs pytest, the rest does not.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.testing.http_server import Answer, Request, ScriptedServer
+    from headwater.testing.openlineage_server import OpenLineageServer
+
+__all__ = ["Answer", "OpenLineageServer", "Request", "ScriptedServer"]
+
+_HOMES = {
+    "Answer": "http_server",
+    "OpenLineageServer": "openlineage_server",
+    "Request": "http_server",
+    "ScriptedServer": "http_server",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # on demand, so that `python -m headwater.testing.openlineage_server` is not imported before it runs
+    if name in _HOMES:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,278 @@
+"""The thing that drains the log: one outlet, in a thread of its own with its own loop (G7).
+
+    log ──read──► engine ──► outlet
+                    │ settled
+                    └──► rejects, then cursor: in that order, so that a crash between them loses nothing (G3)
+
+Nothing is lost by stopping at any moment: an event is finished only after the receiver took it or the rejects
+hold it (G4). What is sent but not yet marked as finished is sent again after a crash, and is at most the
+requests under way and the commit under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headwater.clock import Clock, SystemClock
+from headwater.delivery.engine import Engine
+from headwater.delivery.keys import Keys
+from headwater.delivery.outlets.base import load_outlet
+from headwater.delivery.sessions import Session
+from headwater.events import Event
+from headwater.faults import crash_point
+from headwater.log.rejects import NewReject, Rejects
+from headwater.log.store import Log
+from headwater.metrics import Metrics
+from headwater.settings import OutletSettings
+
+__all__ = ["Drain"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MAX_HELD_EVENTS = 20_000  # an event costs some 200 bytes besides its body, however small that is
+PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
+
+
+class Drain:
+    """One outlet, drained from the log until closed."""
+
+    def __init__(
+        self,
+        settings: OutletSettings,
+        log: Log,
+        rejects: Rejects,
+        metrics: Metrics,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        """Raises SettingsError or ExtensionError where the outlet cannot be made; opens no connection."""
+        self.name = settings.name
+        self.stage = f"outlet:{settings.name}"
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._metrics = metrics
+        self._log = log
+        self._rejects = rejects
+        self._keys = Keys(settings.group_by)
+        self._outlet = load_outlet(settings)
+        self._reader = log.reader(settings.name, settings.start)
+        self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
+        self._problem: str | None = None  # what is wrong on our side of the outlet
+        self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._timeout = 0.0
+        # on the loop only:
+        self._head = 0
+        self._delivered: list[Event] = []
+        self._refused: list[tuple[Event, str]] = []
+        self._uncommitted_bytes = 0
+        self._replaying: set[int] = set()
+
+    # --- for other threads
+
+    def start(self) -> None:
+        """Begin to deliver; returns at once."""
+        self._thread.start()
+        self._started.wait()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Stop after the requests under way, or after the timeout; what was not delivered is in the log."""
+        if self._loop is not None and self._thread.is_alive():
+            self._timeout = timeout_seconds
+            self._call(self._stop.set)
+            self._thread.join()
+
+    def trouble(self) -> str | None:
+        """Why events do not move, while they do not; None when all is well."""
+        return self._problem or (self._engine.trouble() if self._engine is not None else None)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            pass  # the loop has just been closed: nobody is left to be told
+
+    # --- the thread
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            runner.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()  # something may have become readable, or there may be room again
+        self._settled = asyncio.Event()  # there is something to commit
+        self._stop = asyncio.Event()
+        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"outlet-{self.name}-log")
+        engine = self._engine = Engine(
+            self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
+        )
+        self._head = self._reader.position
+        for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
+            self._metrics.counter(counter).add(0, self.name)
+        unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
+        works = [asyncio.create_task(self._repeat(work)) for work in (self._read, self._commit, self._tick)]
+        self._started.set()
+        await self._stop.wait()
+        unsubscribe()
+        works[0].cancel()
+        await engine.stop(self._timeout)
+        for work in works:
+            work.cancel()
+        await asyncio.wait(works)
+        await self._last_commit()
+        self._executor.shutdown()
+
+    async def _repeat(self, work: Callable[[], asyncio.Future[None]] | Callable[[], object]) -> None:
+        """Run one of the endless works; an error of the disk is reported, waited out, tried again (G9)."""
+        while True:
+            try:
+                await work()  # type: ignore[misc]
+                self._problem = None
+            except Exception as error:
+                if self._problem is None:
+                    log.warning("Outlet %s waits: %s", self.name, error, exc_info=not _is_ours(error))
+                self._problem = str(error) or type(error).__name__
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
+        # one thread for all calls: the reader is used by one at a time, and the loop never waits for a disk
+        assert self._loop is not None
+        return await self._loop.run_in_executor(self._executor, function, *args)
+
+    # --- reading
+
+    async def _read(self) -> None:
+        """Fill the engine up to its budget, then wait for room or for new events (G8)."""
+        assert self._engine is not None
+        self._wake.clear()
+        budget = min(self._settings.session_budget_bytes, self._settings.budget_bytes)
+        held = self._engine.held_bytes + self._uncommitted_bytes
+        # half empty before it is filled again: a few large reads instead of many small ones
+        if held * 2 > budget or self._engine.held_events * 2 > MAX_HELD_EVENTS:
+            await self._wake.wait()
+            return
+        room = MAX_HELD_EVENTS - self._engine.held_events
+        events = await self._in_thread(self._reader.read, self._head, room, budget - held)
+        crash_point("reader.after_read")
+        if not events:
+            await self._wake.wait()
+            return
+        self._head = events[-1].position + 1
+        for event in events:
+            self._engine.put(self._keys.of(event.body), event)
+
+    # --- what the engine tells us
+
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        self._delivered += delivered
+        self._refused += refused
+        self._uncommitted_bytes += sum(len(event.body) for event in delivered)
+        self._uncommitted_bytes += sum(len(event.body) for event, _ in refused)
+        self._settled.set()
+
+    def blocks(self, event: Event) -> bool:
+        # a replayed reject may fail again and stay a reject; it never holds up the rest
+        return self._settings.on_refused == "block" and event.position > 0
+
+    def failed(self, session: Session) -> None:
+        pass
+
+    # --- committing
+
+    async def _commit(self) -> None:
+        """One group commit of all that was settled meanwhile."""
+        await self._settled.wait()
+        self._settled.clear()
+        delivered, refused = self._delivered, self._refused
+        self._delivered, self._refused = [], []
+        try:
+            await asyncio.shield(self._in_thread(self._store, delivered, refused))
+        except BaseException:
+            # storing is idempotent, so it is simply done again
+            self._delivered = delivered + self._delivered
+            self._refused = refused + self._refused
+            self._settled.set()
+            raise
+        self._count(delivered, refused)
+        self._wake.set()
+
+    async def _last_commit(self) -> None:
+        if self._delivered or self._refused:
+            try:
+                await self._in_thread(self._store, self._delivered, self._refused)
+                self._count(self._delivered, self._refused)
+            except Exception as error:
+                log.warning(
+                    "Outlet %s could not store what it had delivered; it will be sent again: %s",
+                    self.name,
+                    error,
+                )
+
+    def _store(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        if fresh := [(event, reason) for event, reason in refused if event.position > 0]:
+            self._rejects.add(
+                self.stage,
+                [
+                    NewReject(
+                        reason=reason, body=event.body, position=event.position, received_at=event.received_at
+                    )
+                    for event, reason in fresh
+                ],
+            )
+        done = [event.position for event in delivered if event.position > 0]
+        if done or fresh:
+            self._reader.finish(done, [event.position for event, _ in fresh])
+        for event in delivered:
+            if event.position < 0 and -event.position in self._replaying:
+                self._rejects.replayed(-event.position)
+                self._reader.recount(rejected=-1, delivered=1)
+                self._replaying.discard(-event.position)
+        for event, reason in refused:
+            if event.position < 0 and -event.position in self._replaying:
+                self._rejects.failed_again(-event.position, reason)
+                self._replaying.discard(-event.position)
+
+    def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        size = sum(len(event.body) for event in delivered)
+        self._uncommitted_bytes -= size + sum(len(event.body) for event, _ in refused)
+        self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)
+        self._metrics.counter("delivery_bytes_sent").add(size, self.name)
+        rejected = sum(event.position > 0 for event, _ in refused)
+        self._metrics.counter("delivery_events_rejected").add(rejected, self.name)
+
+    # --- once a second
+
+    async def _tick(self) -> None:
+        """Bring the lag up to date; take in replay requests, which travel as events of negative position."""
+        assert self._engine is not None
+        events, seconds, wanted = await self._in_thread(self._observe)
+        self._metrics.gauge("delivery_lag_events").set(events, self.name)
+        self._metrics.gauge("delivery_lag_seconds").set(seconds, self.name)
+        for event in wanted:
+            if -event.position not in self._replaying:
+                self._replaying.add(-event.position)
+                self._engine.put(self._keys.of(event.body), event)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    def _observe(self) -> tuple[int, float, list[Event]]:
+        # few at a time: they count towards no budget
+        wanted = [] if self._replaying else self._rejects.requested(self.stage, 100)
+        replays = [Event(-reject.id, reject.received_at, reject.body) for reject in wanted]
+        return self._reader.lag_events(), self._reader.lag_seconds(), replays
+
+
+def _is_ours(error: Exception) -> bool:
+    from headwater.errors import HeadwaterError
+
+    return isinstance(error, HeadwaterError)

@@ -1,0 +1,353 @@
+"""The engine: many sessions, few requests at once, each session in order.
+
+One engine runs on one asyncio loop. It is fed by `put`; its owner is told what became of the events. There is
+no task per session: sessions that have something to send stand in one line and get a request slot in turn,
+so ten thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
+
+from headwater.clock import Clock, SystemClock
+from headwater.delivery.keys import Key
+from headwater.delivery.outlets.base import NotConnected, Outlet, Refused, Results
+from headwater.delivery.retry import Backoff
+from headwater.delivery.sessions import Session, Settlement
+from headwater.errors import EventRefused, OutletUnavailable
+from headwater.events import Event
+from headwater.faults import crash_point
+from headwater.metrics import Metrics
+
+__all__ = ["Engine", "Owner"]
+
+log = logging.getLogger(__name__)
+
+_REASON_CHARACTERS = 500
+
+
+class Owner(Protocol):
+    """Who feeds the engine. All methods are called on the engine's loop and must not block it."""
+
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        """These events are done with."""
+        ...
+
+    def blocks(self, event: Event) -> bool:
+        """Whether the event, once refused for good, is tried for ever instead."""
+        ...
+
+    def failed(self, session: Session) -> None:
+        """The session's try failed and it waits for the next."""
+        ...
+
+
+class Engine:
+    """Sends what it is given. All methods are for the loop's own thread."""
+
+    def __init__(
+        self,
+        outlet: Outlet,
+        owner: Owner,
+        *,
+        client_id: str,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.outlet = outlet
+        self.settings = outlet.settings
+        self.sessions: dict[str, Session] = {}
+        self.held_bytes = 0  # of all sessions; given back when an event is settled
+        self.held_events = 0
+        self.in_flight = 0
+        self.reason = ""  # why `connect` failed, while it does
+        self._owner = owner
+        self._client_id = client_id
+        self._clock = clock or SystemClock()
+        self._metrics = metrics or Metrics()
+        self._line: deque[Session] = deque()  # sessions that want a request
+        self._probes: deque[Session] = deque()  # the same, for those that failed last time
+        self._probing = 0
+        # Sessions of a dead receiver time out slowly; they may not take all requests from the healthy ones.
+        self._max_probes = max(1, self.settings.max_in_flight // 4)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._connecting: asyncio.Task[None] | None = None
+        self._is_connected = False
+        self._is_stopped = False
+        self._hurry = 0  # events up to this position do not wait for their batch to fill
+        self._failing: set[str] = set()
+
+    # --- fed by the owner
+
+    def put(self, key: Key, event: Event) -> Session:
+        """Take an event at the end of its session."""
+        session = self.sessions.get(key.id)
+        if session is None:
+            session = Session(f"{self._client_id}-{key.id}", key, Backoff(self.settings.retry))
+            self.sessions[key.id] = session
+            self._gauge_sessions()
+        session.put(self._now(), event)
+        self.held_bytes += len(event.body)
+        self.held_events += 1
+        self._look(session)
+        return session
+
+    def hurry(self, position: int) -> None:
+        """Send everything up to this position without waiting for fuller batches."""
+        self._hurry = max(self._hurry, position)
+        for session in list(self.sessions.values()):
+            self._look(session)
+
+    def forget(self, session: Session, keep_bytes: int) -> list[Event]:
+        """Drop a waiting session's events but the first few; for an owner who can get them again."""
+        dropped = session.drop_after(keep_bytes)
+        self.held_bytes -= sum(len(event.body) for event in dropped)
+        self.held_events -= len(dropped)
+        return dropped
+
+    def remaining(self) -> Iterator[Event]:
+        """All events held, session by session, in order within each."""
+        for session in self.sessions.values():
+            yield from session.events()
+
+    # --- state, readable from any thread
+
+    @property
+    def failing(self) -> int:
+        """Sessions whose last try failed."""
+        return len(self._failing)
+
+    def trouble(self) -> str | None:
+        """Why events do not move, or None."""
+        if self.reason:
+            return f"cannot connect: {self.reason}"
+        reasons = [s.reason for s in list(self.sessions.values()) if s.is_failing and s.reason]
+        if not reasons:
+            return None
+        if len(reasons) == 1:
+            return reasons[0]
+        return f"{len(reasons)} of {len(self.sessions)} sessions fail; one of them: {reasons[0]}"
+
+    # --- life
+
+    async def stop(self, timeout_seconds: float) -> None:
+        """Start nothing new, let what is under way end in time, then cancel it; close the outlet."""
+        self._is_stopped = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+            await asyncio.wait([self._connecting])
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=timeout_seconds)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late)
+        for session in self.sessions.values():
+            if session.timer is not None:
+                session.timer.cancel()
+        try:
+            await self.outlet.close()
+        except Exception:
+            log.warning("Outlet %s did not close cleanly.", self.settings.name, exc_info=True)
+
+    # --- the line
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def _look(self, session: Session) -> None:
+        """Put the session into the line if it has something to send now, else set its timer."""
+        if session.is_sending or session.is_queued or self._is_stopped:
+            return
+        if session.is_failing and session.timer is not None:
+            return  # its pause is not over
+        if not session.parts:
+            if not session.queue:
+                return
+            since, first = session.queue[0]
+            due = since + self.settings.batch_age_seconds
+            if not (
+                self.settings.batch_age_seconds <= 0
+                or first.position <= self._hurry
+                or session.bytes >= self.settings.max_batch_bytes
+                or len(session.queue) >= self.settings.max_batch_events
+                or due <= self._now()
+            ):
+                if session.timer is None:
+                    loop = asyncio.get_running_loop()
+                    session.timer = loop.call_at(due, self._woken, session)
+                return
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+        session.is_queued = True
+        (self._probes if session.is_failing else self._line).append(session)
+        self._dispatch()
+
+    def _woken(self, session: Session) -> None:
+        session.timer = None
+        self._look(session)
+
+    def _dispatch(self) -> None:
+        """Give free request slots to those who stand first in line."""
+        if self._is_stopped or not (self._line or self._probes):
+            return
+        if not self._is_connected:
+            if self._connecting is None:
+                self._connecting = asyncio.create_task(self._connect())
+            return
+        while self.in_flight < self.settings.max_in_flight:
+            if self._probes and self._probing < self._max_probes:
+                session = self._probes.popleft()
+                self._probing += 1
+                probe = True
+            elif self._line:
+                session = self._line.popleft()
+                probe = False
+            else:
+                return
+            session.is_queued = False
+            session.is_sending = True
+            self.in_flight += 1
+            self._metrics.gauge("delivery_in_flight").set(self.in_flight, self.settings.name)
+            task = asyncio.create_task(self._try(session, probe))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _connect(self) -> None:
+        backoff = Backoff(self.settings.retry)
+        while True:
+            try:
+                async with asyncio.timeout(self.settings.timeout_seconds or None):
+                    await self.outlet.connect()
+                break
+            except Exception as error:
+                wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
+                self._say(self.reason, reason := self._explain(error))
+                self.reason = reason
+                self._gauge_failing()
+                self._metrics.counter("delivery_retries").add(1, self.settings.name)
+                await asyncio.sleep(backoff.failed(wish))
+        self._connecting = None
+        self._is_connected = True
+        self.reason = ""
+        self._gauge_failing()
+        self._dispatch()
+
+    # --- one try
+
+    async def _try(self, session: Session, probe: bool) -> None:
+        try:
+            settlement = await self._send(session)
+        finally:
+            session.is_sending = False
+            self.in_flight -= 1
+            if probe:
+                self._probing -= 1
+            self._metrics.gauge("delivery_in_flight").set(self.in_flight, self.settings.name)
+        self._settle(session, settlement)
+        self._dispatch()
+
+    async def _send(self, session: Session) -> Settlement:
+        requests = self._metrics.counter("delivery_requests")
+        name = self.settings.name
+        batch, unfit = session.take(self.outlet)
+        if not batch.events:
+            return session.settle([Refused(reason) for _, reason in unfit], self._owner.blocks)
+        results: Results
+        crash_point("reader.before_send")
+        try:
+            async with asyncio.timeout(self.settings.timeout_seconds or None):
+                results = await self.outlet.send(batch)
+        except asyncio.CancelledError:
+            session.settle([], self._owner.blocks)
+            raise
+        except EventRefused as error:
+            requests.add(1, name, "refused")
+            if len(batch.events) > 1:
+                session.split()
+                return Settlement()
+            results = [Refused(error.text)]
+        except Exception as error:
+            requests.add(1, name, "retry")
+            if isinstance(error, NotConnected):
+                self._is_connected = False
+            settlement = session.settle([], self._owner.blocks)
+            settlement.reason = ""
+            wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
+            settlement.wait(self._explain(error), wish)
+            return settlement
+        crash_point("reader.after_send")
+        settlement = session.settle(results[: len(batch.events)], self._owner.blocks)
+        done = len(settlement.delivered)
+        requests.add(1, name, "ok" if done == len(batch.events) else "partial" if done else "retry")
+        return settlement
+
+    def _settle(self, session: Session, settlement: Settlement) -> None:
+        done = len(settlement.delivered) + len(settlement.refused)
+        if done:
+            size = sum(len(event.body) for event in settlement.delivered)
+            size += sum(len(event.body) for event, _ in settlement.refused)
+            session.bytes -= size
+            self.held_bytes -= size
+            self.held_events -= done
+            session.backoff.succeeded()
+        if not settlement.pause:
+            self._recovered(session)
+        if session.is_empty:
+            self.sessions.pop(session.key.id, None)
+            self._gauge_sessions()
+        if done:
+            self._owner.settled(session, settlement.delivered, settlement.refused)
+        if settlement.pause:
+            self._failed(session, settlement)
+        self._look(session)
+
+    def _failed(self, session: Session, settlement: Settlement) -> None:
+        now = self._now()
+        pause = session.backoff.failed(settlement.after_seconds)
+        self._say(session.reason, settlement.reason)
+        session.reason = settlement.reason
+        session.failing_since = session.failing_since or now
+        if session.error_until <= now:
+            session.error_until = now + self.settings.recovery_seconds
+        self._failing.add(session.key.id)
+        self._gauge_failing()
+        self._metrics.counter("delivery_retries").add(1, self.settings.name)
+        session.timer = asyncio.get_running_loop().call_later(pause, self._woken, session)
+        self._owner.failed(session)
+
+    def _recovered(self, session: Session) -> None:
+        if session.is_failing:
+            log.info("Outlet %s takes events again.", self.settings.name)
+        session.failing_since = None
+        session.error_until = 0.0
+        session.reason = ""
+        self._failing.discard(session.key.id)
+        self._gauge_failing()
+
+    # --- words and numbers
+
+    def _explain(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self.settings.timeout_seconds:g} seconds"
+        if isinstance(error, OutletUnavailable):
+            return str(error)[:_REASON_CHARACTERS]
+        log.error("Outlet %s has a defect; its events are kept.", self.settings.name, exc_info=error)
+        return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
+
+    def _say(self, before: str, reason: str) -> None:
+        # once per reason, not per try: a night's outage is one line
+        if reason != before:
+            log.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
+
+    def _gauge_failing(self) -> None:
+        failing = 1 if self.reason or self._failing else 0
+        self._metrics.gauge("delivery_failing").set(failing, self.settings.name)
+
+    def _gauge_sessions(self) -> None:
+        self._metrics.gauge("delivery_sessions").set(len(self.sessions), self.settings.name)

@@ -1,0 +1,102 @@
+"""The key of an event: which session it belongs to.
+
+`group_by` is a list of JSON pointers. Events with equal values at all of them share a key, hence a session,
+hence their order (G2). Without `group_by` there is one key for everything: total order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import orjson
+
+from headwater.errors import SettingsError
+
+__all__ = ["ABSENT", "Key", "Keys", "parse_pointer"]
+
+ABSENT = "\x00absent"  # no JSON value's canonical form looks like this, so absent, null and "" are three keys
+
+
+class Key(msgspec.Struct, frozen=True):
+    """One key. `id` is short and safe in names and headers; `info` holds the values by their field's name."""
+
+    id: str
+    text: str
+    info: dict[str, Any]
+
+
+ONLY_KEY = Key("all", "", {})
+
+
+def parse_pointer(pointer: str) -> tuple[str, ...]:
+    """The parts of a JSON pointer (RFC 6901); raises SettingsError where it is none."""
+    if not pointer.startswith("/") or len(pointer) < 2:
+        raise SettingsError(
+            [f"`{pointer}` is not a JSON pointer; write `run` as `/run`, a nested field as `/run/runId`"],
+            source="group_by",
+        )
+    return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
+
+
+def _find(value: Any, path: tuple[str, ...]) -> Any:
+    for part in path:
+        if isinstance(value, dict) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return ABSENT
+    return value
+
+
+class Keys:
+    """Finds the keys of events by `group_by`."""
+
+    def __init__(self, group_by: Sequence[str] = ()) -> None:
+        self._paths = [(pointer, parse_pointer(pointer)) for pointer in group_by]
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether there can be more than one key."""
+        return bool(self._paths)
+
+    def of(self, body: bytes) -> Key:
+        """The event's key. A body that is not JSON has none of the fields, which is a key like any other."""
+        if not self._paths:
+            return ONLY_KEY
+        try:
+            event = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            event = None
+        info: dict[str, Any] = {}
+        digest = hashlib.blake2b(digest_size=16)
+        values: list[Any] = []
+        for pointer, path in self._paths:
+            value = _find(event, path)
+            if value is ABSENT:
+                values.append(None)
+                digest.update(b"\x00")
+                continue
+            info[pointer[1:]] = value
+            values.append(value)
+            # each value is preceded by its length, so that no two lists of values run into the same bytes
+            canonical = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+            digest.update(b"\x01%d:%b" % (len(canonical), canonical))
+        alone = values[0] if len(values) == 1 else None
+        text = alone if isinstance(alone, str) else orjson.dumps(values, option=orjson.OPT_SORT_KEYS).decode()
+        return Key(digest.hexdigest(), text, info)
+
+    def without(self, body: bytes) -> bytes:
+        """The body less the key's fields, for outlets that state them once per session."""
+        try:
+            event = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            return body
+        for _, path in self._paths:
+            parent = _find(event, path[:-1])
+            if isinstance(parent, dict):
+                parent.pop(path[-1], None)
+        return orjson.dumps(event)

@@ -1,0 +1,181 @@
+"""The outlet contract: what it takes to send events somewhere.
+
+An outlet is a class named by an entry point of the group `headwater.outlets`. Its methods are called by one
+thread only, on one asyncio loop, in this order:
+
+    connect    first, and again with back-off until it does not raise; again after `send` raised NotConnected
+    send       never before `connect` succeeded; at most once at a time per session, but for several sessions
+               at once; cancelled after `timeout_seconds`, which counts as OutletUnavailable
+    close      once nothing is under way; may be called twice, and without `connect`
+
+What `send` may say about each event: it was taken (DELIVERED), it will never be taken (Refused), or it should
+be tried again (Retry). What it may raise about all of them: OutletUnavailable (all are tried again, for
+ever), EventRefused (some event is bad: the batch is split by halves until it is found), NotConnected.
+Any other exception is a defect of the outlet; it is logged and counts as OutletUnavailable, so that nothing
+is lost by it (G3).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from importlib.metadata import entry_points
+from typing import Any, ClassVar
+
+import msgspec
+
+from headwater.delivery.keys import Key
+from headwater.errors import ExtensionError, OutletUnavailable
+from headwater.events import Event
+from headwater.settings import OutletSettings, convert
+
+__all__ = [
+    "DELIVERED",
+    "GROUP",
+    "Batch",
+    "Delivered",
+    "NoOptions",
+    "NotConnected",
+    "Outlet",
+    "Refused",
+    "Result",
+    "Results",
+    "Retry",
+    "load_outlet",
+    "outlet_class",
+]
+
+GROUP = "headwater.outlets"
+
+
+class NotConnected(OutletUnavailable):
+    """Raised by `send` when `connect` must succeed again before anything else can."""
+
+
+class Delivered(msgspec.Struct, frozen=True):
+    """The receiver has the event, as durably as it ever will."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The receiver will never take this event, for this reason."""
+
+    reason: str
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """Not this time: try again, after the receiver's own wish where it stated one."""
+
+    reason: str
+    after_seconds: float | None = None
+
+
+DELIVERED = Delivered()
+
+Result = Delivered | Refused | Retry
+Results = Sequence[Result]
+
+
+class Batch(msgspec.Struct):
+    """Events of one session for one request, in order.
+
+    `pieces[i]` are the bytes that stand for `events[i]` in the request: what `Outlet.prepare` made of it,
+    trimmed if need be.
+    """
+
+    session: str
+    key: Key
+    events: list[Event]
+    pieces: list[bytes]
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What all events of the session have in common: the fields of `group_by`."""
+        return self.key.info
+
+
+class NoOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """An outlet without settings of its own."""
+
+
+class Outlet(ABC):
+    """Sends batches to one receiver."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = NoOptions
+    """The outlet's own options; each field is documented by a `msgspec.Meta(description=...)`."""
+
+    states_key: ClassVar[bool] = False
+    """Whether requests carry the session's info, so that the events need not repeat those fields."""
+
+    def __init__(self, options: Any, settings: OutletSettings) -> None:
+        """`options` is an instance of `Settings`. Opens nothing: that is for `connect`."""
+        self.options = options
+        self.settings = settings
+
+    @property
+    def max_events(self) -> int | None:
+        """Most events for one `send`, where the receiver has such a limit; may change from call to call."""
+        return None
+
+    @property
+    def max_request_bytes(self) -> int | None:
+        """Most bytes of a request before compression, where the receiver has such a limit.
+
+        An event that is too large alone is trimmed, or becomes a reject.
+        """
+        return None
+
+    async def connect(self) -> None:  # noqa: B027 - many outlets have nothing to open
+        """Open what `send` needs. May be called when it is open already."""
+
+    @abstractmethod
+    async def send(self, batch: Batch) -> Results:
+        """Send the batch: a result per event, in order.
+
+        A list that is shorter than the batch says that the rest was not tried; it is sent next.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """Give back what `connect` opened."""
+
+    def prepare(self, event: Event, key: Key) -> bytes:
+        """The bytes that stand for the event in a request; raises EventRefused when there can be none."""
+        return event.body
+
+    def envelope_bytes(self, session: str, key: Key) -> int:
+        """Bytes of a request around the pieces; a comma or newline after each piece is counted for you."""
+        return 2
+
+    def trim(self, piece: bytes, limit_bytes: int) -> bytes:
+        """The piece made to fit `limit_bytes`; raises EventRefused when it cannot be."""
+        from headwater.delivery.batches import trim_json
+
+        return trim_json(piece, limit_bytes)
+
+
+def outlet_class(name: str) -> type[Outlet]:
+    """The class behind a `type` of the settings."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        raise ExtensionError(
+            f"there is no outlet of the type `{name}`.",
+            hint=f"Installed are {', '.join(sorted(found))}; others come as entry points of {GROUP}.",
+        )
+    try:
+        loaded = found[name].load()
+    except Exception as error:
+        raise ExtensionError(
+            f"the outlet type `{name}` ({found[name].value}) cannot be imported: {error}.",
+            hint="Install what it needs, or remove the package that brings it.",
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Outlet)):
+        raise ExtensionError(
+            f"the outlet type `{name}` ({found[name].value}) is not a subclass of {__name__}.Outlet."
+        )
+    return loaded
+
+
+def load_outlet(settings: OutletSettings) -> Outlet:
+    """The outlet that the settings describe, not yet connected."""
+    kind = outlet_class(settings.type)
+    options = convert(settings.options, kind.Settings, source=f"outlet {settings.name}")
+    return kind(options, settings)

@@ -1,0 +1,153 @@
+"""The `openlineage` outlet: a backend over HTTP, by `/lineage` and, where it has it, `/lineage/batch`.
+
+Events go in order. With the single endpoint each is a request of its own, so a restart repeats at most one;
+with the batch endpoint a backend that takes only some of a batch may say that others should be tried again,
+and those then arrive after their successors: that is the backend's choice and cannot be mended from here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import httpx2
+import msgspec
+
+from headwater.clock import Clock, SystemClock
+from headwater.delivery.outlets.answers import excerpt, judge, refuse_or_retry
+from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Refused, Result, Results, Retry
+from headwater.delivery.outlets.http_client import (
+    Compression,
+    HttpClient,
+    TlsOptions,
+    bare_url,
+    bearer,
+    check_url,
+)
+from headwater.errors import EventRefused, OutletUnavailable
+from headwater.settings import OutletSettings
+
+__all__ = ["OpenLineageOptions", "OpenLineageOutlet"]
+
+NO_BATCH_STATUSES = frozenset({404, 405, 501})
+BATCH_PAUSE_SECONDS = 600.0  # a backend may be upgraded while we run: ask again from time to time
+
+
+def _doc(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
+class OpenLineageOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the backend is and how to talk to it."""
+
+    url: Annotated[str, _doc("Base URL of the backend, such as `http://marquez:5000`.")]
+    endpoint: Annotated[
+        str, _doc("Path of the single endpoint; the batch endpoint is `/batch` below it.")
+    ] = "api/v1/lineage"
+    batch: Annotated[
+        Literal["auto", "always", "never"],
+        _doc("Use the batch endpoint: where the backend has one, always, or never."),
+    ] = "auto"
+    api_key: Annotated[str, _doc("Sent as `Authorization: Bearer`; write it as `${env.NAME}`.")] = ""
+    headers: Annotated[dict[str, str], _doc("Further headers of each request.")] = msgspec.field(
+        default_factory=dict
+    )
+    compression: Annotated[Compression, _doc("How request bodies are compressed.")] = "none"
+    tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
+
+
+class _FailedEvent(msgspec.Struct):
+    index: int
+    reason: str = ""
+    retriable: bool = False
+
+
+class _BatchAnswer(msgspec.Struct):
+    status: Literal["success", "partial_success"]
+    failed_events: list[_FailedEvent] = []
+
+
+class OpenLineageOutlet(Outlet):
+    """Sends events to an OpenLineage backend."""
+
+    Settings = OpenLineageOptions
+    options: OpenLineageOptions
+
+    def __init__(self, options: Any, settings: OutletSettings, *, clock: Clock | None = None) -> None:
+        super().__init__(options, settings)
+        source = f"outlet {settings.name}"
+        self._clock = clock or SystemClock()
+        self._single = f"{check_url(self.options.url, source)}/{self.options.endpoint.strip('/')}"
+        self._many = f"{self._single}/batch"
+        self._no_batch_until: float | None = None  # monotonic; None: not known to be missing
+        self._http = HttpClient(
+            headers=bearer(self.options.api_key, self.options.headers),
+            tls=self.options.tls,
+            compression=self.options.compression,
+            max_connections=settings.max_in_flight,
+            source=source,
+        )
+
+    @property
+    def max_events(self) -> int | None:
+        """One, while only the single endpoint is there: each event is then finished by itself (G4)."""
+        return None if self._batches else 1
+
+    @property
+    def _batches(self) -> bool:
+        if self.options.batch == "never":
+            return False
+        return self._no_batch_until is None or self._clock.monotonic() >= self._no_batch_until
+
+    async def connect(self) -> None:
+        self._http.open()
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    async def send(self, batch: Batch) -> Results:
+        if self._batches and (len(batch.events) > 1 or self.options.batch == "always"):
+            answer = await self._http.post(self._many, b"[" + b",".join(batch.pieces) + b"]")
+            if self.options.batch == "always" or answer.status_code not in NO_BATCH_STATUSES:
+                self._no_batch_until = None
+                return self._read_many(answer, len(batch.events))
+            self._no_batch_until = self._clock.monotonic() + BATCH_PAUSE_SECONDS
+        answer = await self._http.post(self._single, batch.pieces[0])
+        return [self._read_one(answer)]
+
+    def _read_one(self, answer: httpx2.Response) -> Result:
+        if judge(answer.status_code) == "ok":
+            if _is_page(answer):
+                raise OutletUnavailable(
+                    f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
+                    hint="Check the outlet's url: something else than an OpenLineage backend listens there.",
+                )
+            return DELIVERED
+        error = refuse_or_retry(answer, bare_url(self._single), clock=self._clock)
+        if isinstance(error, EventRefused):
+            return Refused(error.text)
+        raise error
+
+    def _read_many(self, answer: httpx2.Response, count: int) -> Results:
+        where = bare_url(self._many)
+        if judge(answer.status_code) != "ok":
+            raise refuse_or_retry(answer, where, clock=self._clock)
+        results: list[Result] = [DELIVERED] * count
+        if not answer.content.strip():
+            return results
+        try:
+            said = msgspec.json.decode(answer.content, type=_BatchAnswer)
+            for failed in said.failed_events:
+                if not 0 <= failed.index < count:
+                    raise ValueError(f"it names event {failed.index} of {count}")
+                reason = f"{where}: {failed.reason or 'no reason given'}"
+                results[failed.index] = Retry(reason) if failed.retriable else Refused(reason)
+        except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+            raise OutletUnavailable(
+                f"{where} answered something unreadable ({error}): {excerpt(answer)}"
+            ) from None
+        return results
+
+
+def _is_page(answer: httpx2.Response) -> bool:
+    """A login page or a proxy's greeting: a 200 that acknowledges nothing."""
+    return "html" in answer.headers.get("content-type", "") and answer.content.lstrip().startswith(b"<")

@@ -1,0 +1,184 @@
+"""A session: the events of one key, in order, with at most one request under way.
+
+    queue ──take──► batch under way ──settle──► done | refused | back to the front, for the next try
+
+A session exists only while it holds events. Its id follows from the key, so one that was released and comes
+back is the same session to the receiver.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+
+from headwater.delivery.batches import Buffer
+from headwater.delivery.keys import Key
+from headwater.delivery.outlets.base import Batch, Delivered, Outlet, Refused, Results, Retry
+from headwater.delivery.retry import Backoff
+from headwater.errors import EventRefused
+from headwater.events import Event
+
+__all__ = ["Session", "Settlement"]
+
+
+class Settlement:
+    """What a try brought: events delivered, events refused for good, and whether to wait before the next."""
+
+    __slots__ = ("after_seconds", "delivered", "pause", "reason", "refused")
+
+    def __init__(self) -> None:
+        self.delivered: list[Event] = []
+        self.refused: list[tuple[Event, str]] = []
+        self.pause = False
+        self.reason = ""
+        self.after_seconds: float | None = None
+
+    def wait(self, reason: str, after_seconds: float | None = None) -> None:
+        """A pause is needed; the first reason is kept, and the longest wish."""
+        self.reason = self.reason or reason
+        self.pause = True
+        if after_seconds is not None:
+            self.after_seconds = max(after_seconds, self.after_seconds or 0.0)
+
+
+class Session:
+    """State of one key. Touched only by the engine's loop, except where the engine's lock says otherwise."""
+
+    __slots__ = (
+        "backoff",
+        "bytes",
+        "error_until",
+        "failing_since",
+        "id",
+        "is_queued",
+        "is_sending",
+        "key",
+        "parts",
+        "queue",
+        "reason",
+        "timer",
+        "under_way",
+    )
+
+    def __init__(self, id: str, key: Key, backoff: Backoff) -> None:
+        self.id = id
+        self.key = key
+        self.backoff = backoff
+        self.queue: deque[tuple[float, Event]] = deque()  # when it came, the event
+        self.parts: deque[list[Event]] = deque()  # goes before the queue, each part as a batch of its own
+        self.under_way: list[Event] = []
+        self.bytes = 0  # of all events held
+        self.timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
+        self.is_queued = False  # stands in the line for a request
+        self.is_sending = False
+        self.failing_since: float | None = None  # first failure of a row of them, on the loop's clock
+        self.error_until = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
+        self.reason = ""
+
+    def put(self, now: float, event: Event) -> None:
+        self.queue.append((now, event))
+        self.bytes += len(event.body)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.queue or self.parts or self.under_way)
+
+    @property
+    def is_failing(self) -> bool:
+        return self.failing_since is not None
+
+    def events(self) -> Iterator[Event]:
+        """All events held, in order."""
+        yield from self.under_way
+        for part in self.parts:
+            yield from part
+        for _, event in self.queue:
+            yield event
+
+    def take(self, outlet: Outlet) -> tuple[Batch, list[tuple[Event, str]]]:
+        """The next batch, now under way, and the events that fit no request even trimmed.
+
+        The batch may be empty, when all that was looked at is of the latter kind.
+        """
+        buffer = Buffer(outlet, self.id, self.key)
+        unfit: list[tuple[Event, str]] = []
+        source = self.parts[0] if self.parts else None
+        used = 0
+        while len(source) > used if source is not None else self.queue:
+            event = source[used] if source is not None else self.queue[0][1]
+            try:
+                if not buffer.add(event):
+                    break
+            except EventRefused as error:
+                if len(buffer):
+                    break  # it is refused in its turn, so that a blocking one does not overtake
+                unfit.append((event, error.text))
+            if source is not None:
+                used += 1
+            else:
+                self.queue.popleft()
+            if unfit:
+                break
+        if source is not None:
+            del source[:used]
+            if not source:
+                self.parts.popleft()
+        self.under_way = [*buffer.batch.events, *(event for event, _ in unfit)]
+        return buffer.batch, unfit
+
+    def settle(self, results: Results, blocks: Callable[[Event], bool]) -> Settlement:
+        """Sort the events under way by their results; what is to be tried again goes back to the front."""
+        settlement = Settlement()
+        again: list[Event] = []
+        for event, result in zip(self.under_way, results, strict=False):
+            if isinstance(result, Delivered):
+                settlement.delivered.append(event)
+            elif isinstance(result, Refused) and not blocks(event):
+                settlement.refused.append((event, result.reason))
+            else:
+                settlement.wait(result.reason, result.after_seconds if isinstance(result, Retry) else None)
+                again.append(event)
+        again += self.under_way[len(results) :]
+        self._return(again)
+        if not (settlement.delivered or settlement.refused or settlement.pause):
+            settlement.wait("the outlet tried none of the events")
+        return settlement
+
+    def split(self) -> None:
+        """The batch under way holds a bad event: send its halves one after the other."""
+        half = len(self.under_way) // 2
+        parts = self.under_way[:half], self.under_way[half:]
+        self.under_way = []
+        self.parts.extendleft(part for part in reversed(parts) if part)
+
+    def _return(self, events: Sequence[Event]) -> None:
+        self.under_way = []
+        if events:
+            self.parts.appendleft(list(events))
+
+    def drop_after(self, keep_bytes: int) -> list[Event]:
+        """Forget all but the first events of at most `keep_bytes`, at least one; returns the forgotten.
+
+        For a session whose events can be had again from the log. Not while a request is under way.
+        """
+        held = list(self.events())
+        kept, size = 1, len(held[0].body) if held else 0
+        while kept < len(held) and size + len(held[kept].body) <= keep_bytes:
+            size += len(held[kept].body)
+            kept += 1
+        if kept >= len(held):
+            return []
+        # what was split stays split: a part is cut short, never joined with the next
+        remaining = kept
+        parts: deque[list[Event]] = deque()
+        for part in self.parts:
+            if remaining <= 0:
+                break
+            parts.append(part[:remaining])
+            remaining -= len(parts[-1])
+        self.parts = parts
+        while len(self.queue) > remaining:
+            self.queue.pop()
+        self.bytes = size
+        return held[kept:]
