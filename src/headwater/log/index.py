@@ -14,9 +14,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.log.sqlite import connect, migrate, select
+from headwater.log.aside import move_aside
+from headwater.log.sqlite import check_version, connect, migrate, select
 
-__all__ = ["CursorRow", "Index"]
+__all__ = ["BLOCK", "CursorRow", "Index"]
+
+BLOCK = 8192  # positions per bitmap: 1 KiB at most, so a commit rewrites little
 
 
 class CursorRow(msgspec.Struct):
@@ -62,18 +65,37 @@ class Index:
 
     def __init__(self, path: Path, *, vfs: str | None = None, reader: bool = False) -> None:
         self.lock = threading.RLock()
-        self._connection = connect(path, vfs=vfs, create=not reader, reader=reader)
+        self._path = path
+        self._vfs = vfs
+        self._connection = self._open(reader)
+
+    def _open(self, reader: bool) -> apsw.Connection:
+        connection = connect(self._path, vfs=self._vfs, create=not reader, reader=reader)
         try:
-            if not reader:
-                self._connection.pragma("journal_mode", "wal")
+            if reader:
+                check_version(connection, MIGRATIONS, self._path)
+            else:
+                connection.pragma("journal_mode", "wal")
                 # NORMAL: a commit survives kill -9 without an fsync. A power cut may take the last cursor
-                # moves back, which resends events (G4) and loses none. `durable()` is for what must stay.
-                self._connection.pragma("synchronous", "NORMAL")
-                migrate(self._connection, MIGRATIONS, path)
-            self.notes("rebuilt")  # reads a page of real data: a damaged file shows here, not later
+                # moves back, which resends events (G4) and loses none. `durable` is for what must stay.
+                connection.pragma("synchronous", "NORMAL")
+                migrate(connection, MIGRATIONS, self._path)
+            # The file is small, and damage should show here, not in the middle of the work.
+            problems = [text for (text,) in select(connection, "PRAGMA quick_check") if text != "ok"]
+            if problems:
+                raise ValueError("; ".join(problems[:3]))
+            connection.execute("SELECT 1 FROM cursors, notes LIMIT 1").fetchall()
         except BaseException:
-            self._connection.close()
+            connection.close()
             raise
+        return connection
+
+    def replace(self, error: Exception) -> None:
+        """Set the damaged file aside and begin an empty one; the caller fills it from what it knows."""
+        with self.lock:
+            self._connection.close()
+            move_aside(self._path, error)
+            self._connection = self._open(reader=False)
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[apsw.Connection]:
@@ -110,6 +132,16 @@ class Index:
         with self.lock:
             rows = select(self._connection, "SELECT block, bits FROM finished WHERE reader = ?", reader)
         return {block: int.from_bytes(bits, "little") for block, bits in rows}
+
+    def highest(self) -> int:
+        """The position after the highest one that any reader has finished."""
+        rows = self.cursors()
+        ends = [
+            block * BLOCK + bits.bit_length()
+            for row in rows
+            for block, bits in self.blocks(row.reader).items()
+        ]
+        return max([0, *ends, *(row.position for row in rows)])
 
     def put_block(self, reader: str, block: int, bits: int) -> None:
         blob = bits.to_bytes((bits.bit_length() + 7) // 8, "little")

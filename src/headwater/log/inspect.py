@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -12,12 +13,26 @@ import msgspec
 
 from headwater.events import Event
 from headwater.log import partitions
+from headwater.log.aside import set_aside
 from headwater.log.index import CursorRow, Index
 from headwater.log.lock import is_locked
-from headwater.log.partitions import Extent, PartitionReader
-from headwater.log.sqlite import connect, is_damage
+from headwater.log.packing import Commit
+from headwater.log.partitions import Extent, PartitionReader, partition_paths
+from headwater.log.sqlite import is_damage
 
-__all__ = ["LogStat", "PartitionStat", "Problem", "ReaderStat", "export", "stat", "summarise", "verify"]
+__all__ = [
+    "LogStat",
+    "PartitionStat",
+    "Problem",
+    "ReaderStat",
+    "export",
+    "received_at",
+    "stat",
+    "summarise",
+    "tail_line",
+    "tail_of",
+    "verify",
+]
 
 
 class PartitionStat(msgspec.Struct):
@@ -114,14 +129,18 @@ def summarise(
 
 def stat(folder: Path) -> LogStat:
     """The log's figures, read from its files."""
-    extents, damaged = [], [file.name for file in sorted((folder / "damaged").glob("*"))]
-    for path in sorted(folder.glob("[0-9]*.db")):
+    extents, damaged = [], set_aside(folder)
+    paths = partition_paths(folder)
+    for path in paths:
         try:
-            extents.append(partitions.inspect(path))
+            extents.append(partitions.inspect(path, closed=path != paths[-1]))
         except (apsw.Error, ValueError) as error:
-            damaged.append(f"{path.name}: {error}")
+            if path.exists():  # else it was collected under our eyes
+                damaged.append(f"{path.name}: {error}")
+    for before, after in pairwise(extents):
+        before.end = min(before.end, after.first)  # what failed and yet reached the disk does not count
     cursors: list[CursorRow] = []
-    unread = 0
+    unread = highest = 0
     try:
         index = Index(folder / "index.db", reader=True)
     except apsw.CantOpenError:
@@ -130,35 +149,56 @@ def stat(folder: Path) -> LogStat:
         damaged.append(f"index.db: {error}")
     else:
         cursors, unread = index.cursors(), int(index.notes("dropped_unread") or 0)
+        highest = max((row.position for row in cursors), default=0)
         index.close()
-    end = max([1, tail_of(folder), *(extent.end for extent in extents), *(row.position for row in cursors)])
+    end = max([1, tail_of(folder), highest, *(extent.end for extent in extents)])
 
     def lag_seconds(row: CursorRow) -> float:
-        for extent in extents:
-            if extent.end > row.position:
-                return max(0.0, time.time() - _received_at(extent.path, row.position))
-        return 0.0
+        extent = next((extent for extent in extents if extent.end > row.position), None)
+        return max(0.0, time.time() - received_at(extent, row.position)) if extent else 0.0
 
     return summarise(extents, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
 
 
-def tail_of(folder: Path) -> int:
-    """The end of the log by the note that the writer leaves after each commit; 0 without one."""
+def received_at(extent: Extent, position: int, *, closed: bool = False, vfs: str | None = None) -> float:
+    """When the event at a position was received; the partition's first time where that cannot be read."""
     try:
-        return int((folder / "tail").read_bytes()[:20])
+        reader = PartitionReader(extent.path, closed=closed, vfs=vfs)
+    except apsw.Error:
+        return extent.first_at
+    try:
+        return reader.received_at(position) or extent.first_at
+    except apsw.Error:
+        return extent.first_at
+    finally:
+        reader.close()
+
+
+def tail_line(end: int) -> bytes:
+    """What the writer notes after each commit: the end of the log, and a checksum against garbage."""
+    digits = b"%020d" % end
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
+
+
+def tail_of(folder: Path) -> int:
+    """The end of the log by the writer's note; 0 without one that can be believed."""
+    try:
+        line = (folder / "tail").read_bytes()[:30]
+        end = int(line[:20])
     except (OSError, ValueError):
         return 0
+    return end if line == tail_line(end) else 0
 
 
 def export(folder: Path, first: int | None = None, last: int | None = None) -> Iterator[Event]:
     """The events between two positions, both included. Damaged stretches are passed over."""
     position = first or 1
-    paths = sorted(folder.glob("[0-9]*.db"))
+    paths = partition_paths(folder)
     for i, path in enumerate(paths):
         following = int(paths[i + 1].stem) if i + 1 < len(paths) else None
         if following is not None and following <= position:
             continue
-        for commit in _readable(path, position):
+        for commit in _readable(path, position, closed=following is not None):
             for number, body in enumerate(commit.bodies, commit.first):
                 if last is not None and number > last:
                     return
@@ -170,7 +210,7 @@ def export(folder: Path, first: int | None = None, last: int | None = None) -> I
 def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Problem]:
     """Read everything, check every page and every checksum, and list what is wrong."""
     problems: list[Problem] = []
-    paths = sorted(folder.glob("[0-9]*.db"))
+    paths = partition_paths(folder)
     expected: int | None = None
     for done, path in enumerate(paths):
         if progress is not None:
@@ -180,16 +220,14 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
                 Problem(path.name, f"positions {expected} to {int(path.stem) - 1} before it are missing")
             )
         try:
-            expected = _verify(path, problems)
+            expected = _verify(path, problems, closed=path != paths[-1])
         except (apsw.Error, ValueError) as error:
             expected = None
-            problems.append(Problem(path.name, str(error)))
-    problems += [
-        Problem(f"damaged/{file.name}", "was set aside") for file in sorted((folder / "damaged").glob("*"))
-    ]
+            if path.exists():  # else it was collected under our eyes
+                problems.append(Problem(path.name, str(error)))
+    problems += [Problem(f"damaged/{name}", "was set aside") for name in set_aside(folder)]
     try:
-        index = Index(folder / "index.db", reader=True)
-        index.close()
+        Index(folder / "index.db", reader=True).close()
     except apsw.CantOpenError:
         pass
     except (apsw.Error, ValueError) as error:
@@ -199,17 +237,11 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
     return problems
 
 
-def _verify(path: Path, problems: list[Problem]) -> int:
-    connection = connect(path, reader=True)
-    try:
-        for (text,) in connection.execute("PRAGMA quick_check"):
-            if text != "ok":
-                problems.append(Problem(path.name, text))
-    finally:
-        connection.close()
+def _verify(path: Path, problems: list[Problem], *, closed: bool) -> int:
     expected = int(path.stem)
-    reader = PartitionReader(path)
+    reader = PartitionReader(path, closed=closed)
     try:
+        problems += [Problem(path.name, text) for text in reader.problems()]
         for commit in reader.commits(0):
             if commit.first > expected:
                 problems.append(Problem(path.name, f"positions {expected} to {commit.first - 1} are missing"))
@@ -219,9 +251,9 @@ def _verify(path: Path, problems: list[Problem]) -> int:
     return expected
 
 
-def _readable(path: Path, position: int) -> Iterator[partitions.Commit]:
+def _readable(path: Path, position: int, *, closed: bool) -> Iterator[Commit]:
     try:
-        reader = PartitionReader(path)
+        reader = PartitionReader(path, closed=closed)
     except apsw.Error:
         return
     try:
@@ -233,15 +265,3 @@ def _readable(path: Path, position: int) -> Iterator[partitions.Commit]:
     finally:
         reader.close()
     yield from (commit for commit in partitions.salvage(path) if commit.end > position)
-
-
-def _received_at(path: Path, position: int) -> float:
-    reader = PartitionReader(path)
-    try:
-        for commit in reader.commits(position):
-            return commit.received_at
-    except (apsw.Error, ValueError):
-        pass
-    finally:
-        reader.close()
-    return time.time()

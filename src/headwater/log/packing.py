@@ -10,39 +10,54 @@ import struct
 from array import array
 from collections.abc import Sequence
 
+import msgspec
 import zstandard
 
-__all__ = ["Packer", "unpack"]
+__all__ = ["Commit", "Packer", "unpack"]
 
-_COUNT = struct.Struct("<I")
+_HEAD = struct.Struct("<QdI")
+
+
+class Commit(msgspec.Struct, frozen=True):
+    """The events of one group commit."""
+
+    first: int
+    received_at: float
+    bodies: list[bytes]
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.bodies)
 
 
 class Packer:
-    """Packs bodies into one blob: count, lengths, bytes, as one zstd frame with a checksum.
+    """Packs a commit into one blob: position, time, count, lengths, bytes, as one zstd frame with a checksum.
 
-    Not thread-safe; the writer has one of its own.
+    Position and time are in it too, so that the checksum covers all that the row says. Not thread-safe; the
+    writer has one of its own.
     """
 
     def __init__(self) -> None:
         self._zstd = zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
 
-    def pack(self, bodies: Sequence[bytes]) -> bytes:
+    def pack(self, first: int, received_at: float, bodies: Sequence[bytes]) -> bytes:
         lengths = array("I", map(len, bodies)).tobytes()
-        return self._zstd.compress(b"".join((_COUNT.pack(len(bodies)), lengths, *bodies)))
+        return self._zstd.compress(b"".join((_HEAD.pack(first, received_at, len(bodies)), lengths, *bodies)))
 
 
-def unpack(blob: bytes) -> list[bytes]:
-    """The bodies of a blob. Raises ValueError when even one bit of it is not as it was written."""
+def unpack(blob: bytes) -> Commit:
+    """The commit in a blob. Raises ValueError when even one bit of it is not as it was written."""
     try:
         raw = zstandard.ZstdDecompressor().decompress(blob)
-    except zstandard.ZstdError as error:
+        first, received_at, count = _HEAD.unpack_from(raw)
+    except (zstandard.ZstdError, struct.error, MemoryError, OverflowError) as error:
         raise ValueError(f"the commit's checksum or form is wrong: {error}") from None
-    (count,) = _COUNT.unpack_from(raw)
-    lengths = array("I", raw[_COUNT.size : _COUNT.size + 4 * count])
-    bodies, at = [], _COUNT.size + 4 * count
+    at = _HEAD.size + 4 * count
+    lengths = array("I", raw[_HEAD.size : at])
+    if len(lengths) != count or at + sum(lengths) != len(raw):
+        raise ValueError("the commit's lengths do not add up")
+    bodies = []
     for length in lengths:
         bodies.append(raw[at : at + length])
         at += length
-    if at != len(raw) or len(bodies) != count:
-        raise ValueError("the commit's lengths do not add up")
-    return bodies
+    return Commit(first, received_at, bodies)

@@ -10,41 +10,30 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import apsw
 import msgspec
 
 from headwater.faults import crash_point
-from headwater.log.packing import unpack
-from headwater.log.sqlite import connect, is_damage, migrate, select, sync_folder
+from headwater.log.aside import files_of
+from headwater.log.packing import Commit, unpack
+from headwater.log.sqlite import check_version, connect, is_damage, migrate, select, sync_folder
 
 __all__ = [
-    "Commit",
     "Extent",
     "PartitionReader",
     "PartitionWriter",
     "disk_bytes",
-    "files_of",
     "inspect",
+    "is_whole",
     "partition_path",
+    "partition_paths",
+    "remove",
     "salvage",
 ]
 
 PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load
-
-
-class Commit(msgspec.Struct, frozen=True):
-    """The events of one group commit."""
-
-    first: int
-    received_at: float
-    bodies: list[bytes]
-
-    @property
-    def end(self) -> int:
-        return self.first + len(self.bodies)
 
 
 class Extent(msgspec.Struct):
@@ -72,9 +61,9 @@ def partition_path(folder: Path, first: int) -> Path:
     return folder / f"{first:020d}.db"
 
 
-def files_of(path: Path) -> list[Path]:
-    """The database file and its companions."""
-    return [path, Path(f"{path}-wal"), Path(f"{path}-shm")]
+def partition_paths(folder: Path) -> list[Path]:
+    """The partitions of a folder in order. A file of any other name is not ours."""
+    return sorted(folder.glob("[0-9]" * 20 + ".db"))
 
 
 def disk_bytes(path: Path) -> int:
@@ -83,6 +72,21 @@ def disk_bytes(path: Path) -> int:
         with contextlib.suppress(FileNotFoundError):
             total += file.stat().st_size
     return total
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the database file alone tells all: no WAL or journal of a writer or of a crash beside it."""
+    _, wal, _, journal = files_of(path)
+    with contextlib.suppress(FileNotFoundError):
+        if wal.stat().st_size > 0:
+            return False
+    return not journal.exists()
+
+
+def remove(path: Path) -> None:
+    """Unlink the database and its companions."""
+    for file in files_of(path):
+        file.unlink(missing_ok=True)
 
 
 class PartitionWriter:
@@ -104,8 +108,7 @@ class PartitionWriter:
         except BaseException:
             self._connection.close()
             if fresh:  # a file without its table would be taken for a damaged one
-                for file in files_of(path):
-                    file.unlink(missing_ok=True)
+                remove(path)
             raise
 
     def insert(self, first: int, count: int, received_at: float, packed: bytes) -> None:
@@ -116,10 +119,6 @@ class PartitionWriter:
                 "INSERT INTO commits VALUES (?, ?, ?, ?)", (first, count, received_at, packed)
             )
             crash_point("writer.before_commit")
-
-    @property
-    def bytes(self) -> int:
-        return disk_bytes(self.path)
 
     def close(self) -> None:
         """Fold the WAL into the file, so that a closed partition is a single file."""
@@ -137,78 +136,112 @@ class PartitionWriter:
 
 
 class PartitionReader:
-    """A connection that reads one partition, beside the writer and other readers."""
+    """A connection that reads one partition, beside the writer and other readers.
 
-    def __init__(self, path: Path, *, vfs: str | None = None) -> None:
+    `closed` says that nobody will write to it any more. It is then read without a shared-memory file, which
+    leaves nothing behind and works on a full disk, where draining is what makes room.
+    """
+
+    def __init__(self, path: Path, *, closed: bool = False, vfs: str | None = None) -> None:
         self.path = path
-        self._connection = connect(path, vfs=vfs, reader=True)
+        self._connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+
+    def commit_at(self, position: int) -> Commit | None:
+        """The commit that holds `position`, or else the next one after it. Holds no lock when it returns."""
+        for where in ("first <= ? ORDER BY first DESC", "first > ? ORDER BY first"):
+            sql = f"SELECT first, count, received_at, bodies FROM commits WHERE {where} LIMIT 1"  # noqa: S608
+            for first, count, received_at, blob in select(self._connection, sql, position):
+                if first + count > position:
+                    return _checked(first, count, received_at, blob)
+        return None
 
     def commits(self, position: int) -> Iterator[Commit]:
-        """Commits in order, from the one that holds `position`, or else the next one after it."""
-        rows: Any = self._connection.execute(
-            "SELECT first, received_at, bodies FROM commits WHERE first >="
-            " coalesce((SELECT max(first) FROM commits WHERE first <= ?), 0) ORDER BY first",
-            (position,),
+        """Commits in order, from `position`, each read by itself: a slow caller holds back no checkpoint."""
+        while (commit := self.commit_at(position)) is not None:
+            yield commit
+            position = commit.end
+
+    def received_at(self, position: int) -> float | None:
+        """When the event at `position`, or else the one before it, was received; None without one."""
+        rows = select(
+            self._connection,
+            "SELECT received_at FROM commits WHERE first <= ? ORDER BY first DESC LIMIT 1",
+            position,
         )
-        try:
-            for first, received_at, blob in rows:
-                commit = Commit(first, received_at, unpack(blob))
-                if commit.end > position:
-                    yield commit
-        finally:
-            rows.close()  # ends the read transaction, which would hold back checkpoints
+        return float(rows[0][0]) if rows else None
+
+    def problems(self) -> list[str]:
+        """What SQLite's own check of the file's structure has to say."""
+        return [text for (text,) in select(self._connection, "PRAGMA quick_check") if text != "ok"]
 
     def close(self) -> None:
         self._connection.close()
 
 
-def inspect(path: Path, *, vfs: str | None = None) -> Extent:
+def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
+    commit = unpack(blob)
+    if (commit.first, len(commit.bodies), commit.received_at) != (first, count, received_at):
+        raise ValueError(f"the commit at {first} says something else than its row")
+    return commit
+
+
+def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Extent:
     """A partition's extent by its first and last row; raises what SQLite raises when it is damaged."""
-    connection = connect(path, vfs=vfs, reader=True)
+    connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+    first = int(path.stem)
     try:
-        if not select(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'commits'"):
-            return Extent(
-                path, int(path.stem), int(path.stem), 0.0, 0.0, disk_bytes(path)
-            )  # died while creating it
-        edges = select(
-            connection,
-            "SELECT first, count, received_at FROM commits WHERE first IN"
-            " (SELECT min(first) FROM commits UNION ALL SELECT max(first) FROM commits) ORDER BY first",
-        )
+        check_version(connection, MIGRATIONS, path)
+        edges: list[tuple[int, int, float, bytes]] = []
+        if select(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'commits'"):  # else: died creating it
+            edges = select(
+                connection,
+                "SELECT first, count, received_at, bodies FROM commits WHERE first IN"
+                " (SELECT min(first) FROM commits UNION ALL SELECT max(first) FROM commits) ORDER BY first",
+            )
     finally:
         connection.close()
-    first = int(path.stem)
     if not edges:
         return Extent(path, first, first, 0.0, 0.0, disk_bytes(path))
-    (low, _, first_at), (high, count, last_at) = edges[0], edges[-1]
-    if low < first:
-        raise ValueError(f"{path.name} holds position {low}, which is before its own first one")
-    return Extent(path, first, high + count, first_at, last_at, disk_bytes(path))
+    low, high = edges[0], _checked(*edges[-1])
+    if low[0] < first:
+        raise ValueError(f"{path.name} holds position {low[0]}, which is before its own first one")
+    return Extent(path, first, high.end, low[2], high.received_at, disk_bytes(path))
 
 
 def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:
-    """Every commit of a damaged partition that can still be read, in order.
+    """Every commit of a damaged partition that can still be found and read, in order.
 
-    The rows are read from both ends, since one bad page stops a scan but not a scan from the other side.
+    The keys are gathered from both ends, since one bad page stops a scan but not a scan from the other side;
+    then each row is read by itself, so that a bad one costs no other.
     """
-    found: dict[int, Commit] = {}
-    for order in ("ASC", "DESC"):
-        try:
-            connection = connect(path, vfs=vfs, reader=True)
-        except apsw.Error:
-            return []
-        try:
-            rows: Any = connection.execute(
-                f"SELECT first, received_at, bodies FROM commits ORDER BY first {order}"  # noqa: S608
-            )
-            for first, received_at, blob in rows:
-                if first in found:
-                    break
-                with contextlib.suppress(ValueError):
-                    found[first] = Commit(first, received_at, unpack(blob))
-        except apsw.Error as error:
-            if not is_damage(error) and not isinstance(error, apsw.SQLError):  # SQLError: no table in it
-                raise
-        finally:
-            connection.close()
-    return [found[first] for first in sorted(found)]
+    try:
+        connection = connect(path, vfs=vfs, reader=True)
+    except apsw.Error:
+        return []
+    found: list[Commit] = []
+    try:
+        keys: set[int] = set()
+        for order in ("ASC", "DESC"):
+            with _passing_over_damage():
+                for (first,) in connection.execute(f"SELECT first FROM commits ORDER BY first {order}"):  # noqa: S608
+                    if first in keys:
+                        break
+                    keys.add(first)
+        for first in sorted(key for key in keys if key >= int(path.stem)):
+            with _passing_over_damage():
+                for row in select(connection, "SELECT * FROM commits WHERE first = ?", first):
+                    commit = _checked(*row)
+                    if not found or commit.first >= found[-1].end:
+                        found.append(commit)
+    finally:
+        connection.close()
+    return found
+
+
+@contextlib.contextmanager
+def _passing_over_damage() -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, ValueError) as error:
+        if not is_damage(error):  # the disk is unwell, and what it cannot give now is not lost
+            raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import shutil
+import os
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -12,17 +12,19 @@ import apsw
 import msgspec
 
 from headwater.log import partitions
+from headwater.log.aside import copy_aside, files_of, move_aside
 from headwater.log.index import Index
 from headwater.log.inspect import tail_of
 from headwater.log.packing import Packer
-from headwater.log.partitions import Extent, PartitionWriter, files_of
+from headwater.log.partitions import Extent, PartitionWriter, partition_path, partition_paths
 from headwater.log.sqlite import is_damage, sync_folder
 
-__all__ = ["Found", "recover", "repair", "set_aside", "set_file_aside"]
+__all__ = ["Found", "recover", "repair"]
 
 log = logging.getLogger(__name__)
 
 REPAIR_NAME = "repair.tmp"
+REPAIRED = ".repaired"
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -35,14 +37,15 @@ class Found(msgspec.Struct, frozen=True):
 
 def recover(folder: Path, *, vfs: str | None = None) -> Found:
     """Look at every partition and at the index; repair or set aside what is damaged."""
-    for file in files_of(folder / REPAIR_NAME):
-        file.unlink(missing_ok=True)
-    _set_orphans_aside(folder)
+    partitions.remove(folder / REPAIR_NAME)
+    for repaired in folder.glob(f"*{REPAIRED}"):
+        _install(repaired)
+    _clear_orphans(folder)
     extents: list[Extent] = []
-    for path in sorted(folder.glob("[0-9]*.db")):
+    for path in partition_paths(folder):
         try:
-            extent: Extent | None = partitions.inspect(path, vfs=vfs)
-        except Exception as error:
+            extent: Extent | None = partitions.inspect(path, closed=True, vfs=vfs)
+        except (apsw.Error, ValueError) as error:
             if not is_damage(error):
                 raise
             extent = repair(path, error, vfs=vfs)
@@ -54,83 +57,86 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
         before.end = min(before.end, after.first)
         if before.end < after.first:
             log.error("Positions %d to %d are missing from the log.", before.end, after.first - 1)
+    if extents:
+        _sync(extents[-1].path)
     index = _open_index(folder, vfs)
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
-    known = [1, tail_of(folder), *(row.position for row in index.cursors())]
-    end = max([*known, *(extent.end for extent in extents)])
+    end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
     if extents and end > extents[-1].end:
         log.error("Positions %d to %d are missing from the log's end.", extents[-1].end, end - 1)
     return Found(extents, index, end)
 
 
 def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | None:
-    """Keep a copy of a damaged partition aside; replace it by what can still be read, if anything can."""
+    """Keep a damaged partition aside; replace it by what can still be read, if anything can.
+
+    Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
+    """
     commits = partitions.salvage(path, vfs=vfs)
-    log.error(
-        "Partition %s is damaged (%s). It was copied to %s; %d events of it could be read and stay.",
-        path.name,
-        error,
-        "damaged/",
-        sum(len(commit.bodies) for commit in commits),
-    )
+    log.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
+    if not commits:
+        move_aside(path, error)
+        return None
     fresh = path.parent / REPAIR_NAME
-    if commits:
-        writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
+    partitions.remove(fresh)
+    writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
+    try:
         for commit in commits:
-            writer.insert(commit.first, len(commit.bodies), commit.received_at, packer.pack(commit.bodies))
+            packed = packer.pack(commit.first, commit.received_at, commit.bodies)
+            writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
+    finally:
         writer.close()
-    for file in files_of(path)[:2]:
-        _set_aside(file, keep=commits != [] and file == path)
+    copy_aside(path)
+    log.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
+    _install(fresh.rename(path.with_suffix(REPAIRED)))
+    return partitions.inspect(path, closed=True, vfs=vfs)
+
+
+def _install(repaired: Path) -> None:
+    """Put a repaired partition into the place of the damaged one."""
+    path = repaired.with_suffix(".db")
     for file in files_of(path)[1:]:
         file.unlink(missing_ok=True)  # a WAL must never meet a database that it does not belong to
-    if not commits:
-        return None
-    fresh.replace(path)
+    repaired.rename(path)
     sync_folder(path.parent)
-    return partitions.inspect(path, vfs=vfs)
 
 
-def set_aside(folder: Path) -> list[str]:
-    """The names of the files that were set aside."""
-    return sorted(file.name for file in (folder / "damaged").glob("*"))
-
-
-def set_file_aside(path: Path, error: Exception) -> None:
-    """Move a damaged database and its WAL to `damaged/` beside it, so that a new one can take its place."""
-    log.error("%s is damaged (%s). It was moved to damaged/.", path.name, error)
+def _sync(path: Path) -> None:
+    """What a killed process wrote may be in the system's memory only; new events are put after it."""
     for file in files_of(path)[:2]:
-        _set_aside(file)
-    files_of(path)[2].unlink(missing_ok=True)
+        if file.exists():
+            fd = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
 
 
-def _set_aside(file: Path, *, keep: bool = False) -> None:
-    if not file.exists():
-        return
-    (file.parent / "damaged").mkdir(exist_ok=True)
-    place = file.parent / "damaged" / f"{file.name}.{time.strftime('%Y%m%dT%H%M%S')}"
-    number = 0
-    while place.exists():
-        number += 1
-        place = place.with_name(f"{file.name}.{time.strftime('%Y%m%dT%H%M%S')}.{number}")
-    shutil.copyfile(file, place) if keep else file.rename(place)
-
-
-def _set_orphans_aside(folder: Path) -> None:
+def _clear_orphans(folder: Path) -> None:
+    """Companions of databases that are gone: leftovers of a collection, or the rest of a lost partition."""
+    first = next(iter(partition_paths(folder)), partition_path(folder, 0))
+    for shm in folder.glob("*.db-shm"):
+        if not Path(str(shm).removesuffix("-shm")).exists():
+            shm.unlink()
     for wal in folder.glob("*.db-wal"):
-        if not Path(str(wal).removesuffix("-wal")).exists():
-            log.error("The database file of %s is gone; it was moved to damaged/.", wal.name)
-            _set_aside(wal)
+        database = Path(str(wal).removesuffix("-wal"))
+        if database.exists():
+            continue
+        if wal.stat().st_size == 0 or database < first:
+            wal.unlink()  # removal is from the old end: this one died between two unlinks
+        else:
+            move_aside(database, FileNotFoundError("the database file itself is gone"))
 
 
 def _open_index(folder: Path, vfs: str | None) -> Index:
     path = folder / "index.db"
-    missing = not path.exists() and any(folder.glob("[0-9]*.db"))
+    missing = not path.exists() and bool(partition_paths(folder))
     try:
         index = Index(path, vfs=vfs)
     except (apsw.Error, ValueError) as error:
-        if not is_damage(error) and not isinstance(error, apsw.SQLError):
+        if not is_damage(error):
             raise
-        set_file_aside(path, error)
+        move_aside(path, error)
         log.error("Without index.db every reader starts again at the oldest event that is kept.")
         index, missing = Index(path, vfs=vfs), True
     if missing:

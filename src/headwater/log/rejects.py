@@ -7,9 +7,10 @@ written into it; whoever owns the stage picks it up, so it works with the server
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import apsw
 import msgspec
@@ -17,11 +18,13 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.errors import RejectNotFound
 from headwater.faults import crash_point
-from headwater.log.recovery import set_file_aside
+from headwater.log.aside import move_aside
 from headwater.log.sqlite import classify, connect, is_damage, migrate, select
 from headwater.metrics import Metrics
 
 __all__ = ["NewReject", "Reject", "Rejects"]
+
+T = TypeVar("T")
 
 
 class NewReject(msgspec.Struct, frozen=True):
@@ -73,69 +76,71 @@ def _reject(row: Sequence[Any]) -> Reject:
 
 
 class Rejects:
-    """Thread-safe; every change is on disk when the call returns."""
+    """Thread-safe; every change is on disk when the call returns.
+
+    Raises LogFull or LogUnavailable where the disk refuses; nothing was changed then.
+    """
 
     def __init__(
-        self, path: Path, *, max_bytes: int, clock: Clock | None = None, metrics: Metrics | None = None
+        self,
+        path: Path,
+        *,
+        max_bytes: int,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        vfs: str | None = None,
     ) -> None:
         self._path = path
         self._max_bytes = max_bytes
         self._clock = clock or SystemClock()
         self._metrics = metrics or Metrics()
+        self._vfs = vfs
         self._lock = threading.RLock()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            self._connection = self._open()
-        except (apsw.Error, ValueError) as error:
-            if not is_damage(error):
-                raise
-            set_file_aside(path, error)
-            self._connection = self._open()
-        self._bytes = self._sum_bytes()
-        self._count()
+        self._bytes = self._file = 0
+        with self._disk():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                self._connection = self._open()
+            except (apsw.Error, ValueError) as error:
+                if not is_damage(error):
+                    raise
+                move_aside(path, error)
+                self._connection = self._open()
+            self._count()
 
     def _open(self) -> apsw.Connection:
-        connection = connect(self._path, create=True)
+        connection = connect(self._path, vfs=self._vfs, create=True)
         try:
             connection.pragma("auto_vacuum", 2)  # incremental; has an effect on a new file only
             connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", "FULL")
             migrate(connection, MIGRATIONS, self._path)
-            connection.execute("SELECT count(*) FROM rejects").fetchall()
+            self._bytes = _sum_bytes(connection)  # passes over every row: damage shows here
+            self._file = self._path.stat().st_ino
         except BaseException:
             connection.close()
             raise
         return connection
 
     def add(self, stage: str, items: Sequence[NewReject]) -> None:
-        """Keep these events, in one transaction. One known by (stage, position) is kept once.
-
-        Raises LogFull or LogUnavailable where the disk refuses; nothing was kept then.
-        """
+        """Keep these events, in one transaction. One known by (stage, position) is kept once."""
         now = self._clock.now()
-        try:
-            with self._lock, self._connection:
-                for item in items:
-                    self._connection.execute(
-                        "INSERT OR IGNORE INTO rejects"
-                        "(at, stage, position, received_at, reason, details, body)"
-                        " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                        (
-                            now,
-                            stage,
-                            item.position,
-                            item.received_at,
-                            item.reason,
-                            msgspec.json.encode(item.details),
-                            item.body,
-                        ),
-                    )
-                    self._bytes += len(item.body) * self._connection.changes()
-                self._make_room()
-        except apsw.Error as error:
-            raise classify(error, self._path.parent) from error
+
+        def insert(connection: apsw.Connection) -> int:
+            for item in items:
+                details = msgspec.json.encode(item.details)
+                connection.execute(
+                    "INSERT OR IGNORE INTO rejects(at, stage, position, received_at, reason, details, body)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                    (now, stage, item.position, item.received_at, item.reason, details, item.body),
+                )
+                self._bytes += len(item.body) * connection.changes()
+            return self._make_room(connection)
+
+        dropped = self._change(insert)
         crash_point("rejects.after_insert")
-        self._count()
+        if dropped:
+            self._metrics.counter("rejects_dropped").add(dropped, "bytes")
 
     def list(self, stage: str | None = None, *, limit: int = 100, after: int = 0) -> Sequence[Reject]:
         """Rejects in the order of their ids, after the given one."""
@@ -153,7 +158,7 @@ class Rejects:
 
     def request_replay(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
         """Ask for these (None: all of the stage, or of all stages) to be tried again; how many there were."""
-        return self._change("UPDATE rejects SET replay_requested = 1", ids, stage)
+        return self._each("UPDATE rejects SET replay_requested = 1", ids, stage)
 
     def requested(self, stage: str, limit: int = 100) -> Sequence[Reject]:
         """What somebody wants the stage to try again."""
@@ -161,69 +166,117 @@ class Rejects:
 
     def replayed(self, id: int) -> None:
         """It went on this time: the reject is gone."""
-        self._change("DELETE FROM rejects", [id], None)
+        self._each("DELETE FROM rejects", [id], None)
 
     def failed_again(self, id: int, reason: str) -> None:
         """It was tried again and failed: kept, with the newest reason."""
-        with self._lock, self._connection:
-            self._connection.execute(
+        values = (reason, self._clock.now(), id)
+        self._change(
+            lambda connection: connection.execute(
                 "UPDATE rejects SET replay_requested = 0, tries = tries + 1, reason = ?, at = ? WHERE id = ?",
-                (reason, self._clock.now(), id),
+                values,
             )
+        )
 
     def drop(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
         """Remove these for good (None: all of the stage, or of all stages); how many there were."""
-        dropped = self._change("DELETE FROM rejects", ids, stage)
+        dropped = self._each("DELETE FROM rejects", ids, stage)
         self._metrics.counter("rejects_dropped").add(dropped, "hand")
         return dropped
 
     def counts(self) -> dict[str, int]:
         """Open rejects per stage."""
-        with self._lock:
-            return dict(select(self._connection, "SELECT stage, count(*) FROM rejects GROUP BY stage"))
+        with self._disk():
+            return dict(select(self._fresh(), "SELECT stage, count(*) FROM rejects GROUP BY stage"))
 
     def close(self) -> None:
         with self._lock:
             self._connection.close()
 
-    def _select(self, where: str, *values: Any) -> Sequence[Reject]:
+    # --- inside --------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _disk(self) -> Iterator[None]:
         with self._lock:
-            rows = select(self._connection, f"SELECT {COLUMNS} FROM rejects WHERE {where}", *values)  # noqa: S608
+            try:
+                yield
+            except (apsw.Error, OSError) as error:
+                raise classify(error, self._path.parent) from error
+
+    def _fresh(self) -> apsw.Connection:
+        """The connection to the file that is there now: another process may have set the old one aside."""
+        if self._file and not self._is_there():
+            self._connection.close()
+            self._connection = self._open()
+        return self._connection
+
+    def _is_there(self) -> bool:
+        try:
+            return self._path.stat().st_ino == self._file
+        except FileNotFoundError:
+            return False
+
+    def _change(self, change: Callable[[apsw.Connection], T]) -> T:
+        with self._disk():
+            try:
+                done = self._transact(change)
+            except apsw.Error as error:
+                if not is_damage(error):
+                    raise
+                # What is refused now must still be kept (G6): a new file takes the place of the damaged one.
+                self._connection.close()
+                move_aside(self._path, error)
+                self._connection = self._open()
+                done = self._transact(change)
+            self._count()
+            return done
+
+    def _transact(self, change: Callable[[apsw.Connection], T]) -> T:
+        connection = self._fresh()
+        with connection:
+            done = change(connection)
+            # read to its end: each row of this statement gives one page back
+            select(connection, "PRAGMA incremental_vacuum")
+        return done
+
+    def _select(self, where: str, *values: Any) -> Sequence[Reject]:
+        with self._disk():
+            rows = select(self._fresh(), f"SELECT {COLUMNS} FROM rejects WHERE {where}", *values)  # noqa: S608
         return [_reject(row) for row in rows]
 
-    def _change(self, statement: str, ids: Sequence[int] | None, stage: str | None) -> int:
-        with self._lock, self._connection:
+    def _each(self, statement: str, ids: Sequence[int] | None, stage: str | None) -> int:
+        def change(connection: apsw.Connection) -> int:
             changed = 0
             for id in [None] if ids is None else ids:
-                self._connection.execute(
+                connection.execute(
                     f"{statement} WHERE (? IS NULL OR id = ?) AND (? IS NULL OR stage = ?)",
                     (id, id, stage, stage),
                 )
-                changed += self._connection.changes()
-            self._bytes = self._sum_bytes()
-            self._connection.pragma("incremental_vacuum")
-        self._count()
-        return changed
+                changed += connection.changes()
+            self._bytes = _sum_bytes(connection)
+            return changed
 
-    def _make_room(self) -> None:
-        """Drop the oldest while there is more than the limit; counted, since nothing vanishes (G3)."""
+        return self._change(change)
+
+    def _make_room(self, connection: apsw.Connection) -> int:
+        """Drop the oldest while there is more than the limit; how many, since nothing vanishes (G3)."""
         dropped = 0
         if self._bytes > self._max_bytes:  # another process may have dropped some meanwhile
-            self._bytes = self._sum_bytes()
+            self._bytes = _sum_bytes(connection)
         while self._bytes > self._max_bytes:
-            rows = select(self._connection, "SELECT id, length(body) FROM rejects ORDER BY id LIMIT 100")
-            for id, length in rows:
-                self._connection.execute("DELETE FROM rejects WHERE id = ?", (id,))
+            for id, length in select(
+                connection, "SELECT id, length(body) FROM rejects ORDER BY id LIMIT 100"
+            ):
+                connection.execute("DELETE FROM rejects WHERE id = ?", (id,))
                 self._bytes -= length
                 dropped += 1
                 if self._bytes <= self._max_bytes:
                     break
-        if dropped:
-            self._connection.pragma("incremental_vacuum")
-            self._metrics.counter("rejects_dropped").add(dropped, "bytes")
-
-    def _sum_bytes(self) -> int:
-        return int(self._connection.execute("SELECT coalesce(sum(length(body)), 0) FROM rejects").get)
+        return dropped
 
     def _count(self) -> None:
         self._metrics.gauge("rejects_open").set(sum(self.counts().values()))
+
+
+def _sum_bytes(connection: apsw.Connection) -> int:
+    return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM rejects").get)

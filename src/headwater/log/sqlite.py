@@ -8,30 +8,59 @@ import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
 
-__all__ = ["DAMAGE", "classify", "connect", "is_damage", "migrate", "select", "sync_folder"]
+__all__ = [
+    "DAMAGE",
+    "check_version",
+    "classify",
+    "connect",
+    "is_damage",
+    "migrate",
+    "select",
+    "sync_folder",
+]
 
-# What a damaged file shows: not a database, a page that is not what the tree says, a short read. A row whose
-# checksum is wrong shows as ValueError (packing.unpack).
-DAMAGE = (apsw.CorruptError, apsw.NotADBError, apsw.FormatError, apsw.SchemaChangeError, ValueError)
+# What a damaged file shows: not a database, a page that is not what the tree says, a table that is not there
+# (our statements have no other fault). A row whose checksum is wrong shows as ValueError (packing.unpack).
+DAMAGE = (
+    apsw.CorruptError,
+    apsw.NotADBError,
+    apsw.FormatError,
+    apsw.SchemaChangeError,
+    apsw.SQLError,
+    ValueError,
+)
 
 LOW_SPACE_BYTES = 1024 * 1024  # below this an I/O error is read as "disk full", whatever its code
 
+Step = Callable[[apsw.Connection], None]
+
 
 def connect(
-    path: Path, *, vfs: str | None = None, create: bool = False, reader: bool = False
+    path: Path,
+    *,
+    vfs: str | None = None,
+    create: bool = False,
+    reader: bool = False,
+    immutable: bool = False,
 ) -> apsw.Connection:
     """A connection with the settings every file of ours has.
 
     A reader never checkpoints: one connection per file does, which is also what keeps SQLite's
-    WAL-reset bug (before 3.51.3) out of reach.
+    WAL-reset bug (before 3.51.3) out of reach. `immutable` is for a file that nobody writes any more: no
+    locks, no companions.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
-    connection = apsw.Connection(str(path), flags=flags, vfs=vfs)
+    name = str(path)
+    if immutable:
+        flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        name = f"file:{quote(str(path.absolute()))}?immutable=1"
+    connection = apsw.Connection(name, flags=flags, vfs=vfs)
     connection.set_busy_timeout(5000)
     if reader:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
@@ -45,17 +74,20 @@ def select(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[An
     return connection.execute(sql, values).fetchall()
 
 
-def migrate(
-    connection: apsw.Connection, steps: Sequence[Callable[[apsw.Connection], None]], path: Path
-) -> None:
-    """Bring the schema up to date: step n takes `user_version` from n-1 to n, in a transaction of its own."""
+def check_version(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> int:
+    """The schema's version; LogTooNew when a newer release wrote the file."""
     version = int(connection.pragma("user_version"))
     if version > len(steps):
         raise LogTooNew(
             f"{path} has schema version {version}; this release knows up to {len(steps)}.",
             hint="Run the release that wrote it, or a newer one.",
         )
-    for number in range(version, len(steps)):
+    return version
+
+
+def migrate(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> None:
+    """Bring the schema up to date: step n takes `user_version` from n-1 to n, in a transaction of its own."""
+    for number in range(check_version(connection, steps, path), len(steps)):
         with connection:
             steps[number](connection)
             connection.pragma("user_version", number + 1)
@@ -69,7 +101,7 @@ def is_damage(error: Exception) -> bool:
 
 
 def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
-    """The error for whoever waits for a commit that failed: full (507) or otherwise unwell (503)."""
+    """The error for whoever waits for the disk: full (507) or otherwise unwell (503)."""
     full = isinstance(error, apsw.FullError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     if not full:
         try:
@@ -78,7 +110,7 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
             full = False
     if full:
         return LogFull(
-            f"The disk that holds {folder} is full; the event was not taken.",
+            f"The disk that holds {folder} is full; nothing was taken.",
             hint="Free space there; it goes on by itself. Send the event again.",
         )
     return LogUnavailable(

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
 
-__all__ = ["Answer", "Entry", "Writer"]
+__all__ = ["Answer", "Entry", "Receipt", "Writer"]
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Writer:
     ) -> None:
         self._commit = commit
         self._tick = tick
-        self._tick_seconds = tick_seconds
+        self._tick_seconds = max(tick_seconds, 0.05)  # 0 means often, not a busy loop
         self._max_bytes = max_bytes
         self._pending: deque[Entry] = deque()
         self._calls: deque[Callable[[], None]] = deque()
@@ -59,7 +59,7 @@ class Writer:
         self._thread.start()
 
     def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Never blocks; `answer([token, …], error)` is called by the writer's thread."""
+        """Never blocks; the thread calls `answer([token, …], error)`. Raises LogClosed once it is closed."""
         entry = Entry(bodies, sum(map(len, bodies)), answer, token)
         with self._wake:
             if self._closing:
@@ -110,7 +110,7 @@ class Writer:
             elif done:
                 return
             if time.monotonic() - ticked >= self._tick_seconds:
-                self._guarded(self._tick)
+                self.guarded(self._tick)
                 ticked = time.monotonic()
 
     def _take(self) -> list[Entry]:
@@ -138,12 +138,28 @@ class Writer:
         for i in range(1, len(group) + 1):
             if i == len(group) or group[i].answer != group[start].answer:
                 answer, tokens = group[start].answer, [entry.token for entry in group[start:i]]
-                self._guarded(partial(answer, tokens, error))
+                self.guarded(partial(answer, tokens, error))
                 start = i
 
-    def _guarded(self, function: Callable[[], None]) -> None:
+    def guarded(self, function: Callable[[], None]) -> None:
         """Whatever a callback does, the thread that everybody depends on goes on."""
         try:
             function()
         except Exception:
             log.exception("A callback of the log's writer failed.")
+
+
+class Receipt:
+    """Lets a caller wait for the answer, and tells it the position."""
+
+    def __init__(self) -> None:
+        self.future: Future[int] = Future()
+        self.first = 0
+
+    @staticmethod
+    def answer(receipts: list[Any], error: HeadwaterError | None) -> None:
+        for receipt in receipts:
+            if error is None:
+                receipt.future.set_result(receipt.first)
+            else:
+                receipt.future.set_exception(error)
