@@ -16,7 +16,8 @@ class Access:
 
     def __init__(self, keys: Iterable[str]) -> None:
         # Digests have one length, so that not even the length of a key can be measured.
-        self._digests = tuple(_digest(key) for key in keys)
+        # A key with other than ASCII characters is sent as UTF-8 by some clients and as latin-1 by others.
+        self._digests = tuple(_digest(raw) for key in keys for raw in _spellings(key))
         self.is_open = not self._digests
         self.refusal = Problem(
             401,
@@ -31,15 +32,17 @@ class Access:
         if self.is_open:
             return True
         scheme, _, shown = (authorization or "").partition(" ")
-        digest = _digest(shown.strip())
+        digest = _digest(shown.strip().encode("latin-1"))  # the bytes as they came
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return scheme.lower() == "bearer" and any(matches)
 
 
-def _digest(key: str) -> bytes:
-    # A header arrives as latin-1; a key from the settings may hold any character and was sent as UTF-8.
+def _spellings(key: str) -> set[bytes]:
     try:
-        raw = key.encode("latin-1")
+        return {key.encode("utf-8"), key.encode("latin-1")}
     except UnicodeEncodeError:
-        raw = key.encode("utf-8")
+        return {key.encode("utf-8")}
+
+
+def _digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()

@@ -1,0 +1,192 @@
+"""Failed events: the built-in handlers, other people's handlers, and handlers that misbehave."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import textwrap
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import ExtensionError
+from headwater.gateway.failed import FailedEvent, load_handler
+from headwater.gateway.failed_queue import MAX_EVENTS, FailedQueue
+from headwater.log.rejects import Rejects
+from headwater.metrics import Metrics
+from tests.gateway.running import Running, run_bytes, wait_until
+
+
+@pytest.fixture
+def extension(tmp_path: Path) -> Iterator[None]:
+    """A distribution of somebody else's on the path, with three handlers of its own."""
+    package = tmp_path / "extension"
+    (package / "somebody-1.0.dist-info").mkdir(parents=True)
+    (package / "somebody-1.0.dist-info" / "METADATA").write_text("Name: somebody\nVersion: 1.0\n")
+    (package / "somebody-1.0.dist-info" / "entry_points.txt").write_text(
+        "[headwater.failed_handlers]\n"
+        "keeping = somebody_handlers:Keeping\n"
+        "raising = somebody_handlers:Raising\n"
+        "unmakeable = somebody_handlers:Unmakeable\n"
+        "incomplete = somebody_handlers:Incomplete\n"
+        "absent = somebody_handlers:Absent\n"
+    )
+    (package / "somebody_handlers.py").write_text(
+        textwrap.dedent(
+            """
+            class Keeping:
+                kept, closed = [], []
+                def __init__(self, rejects): pass
+                def handle(self, events): self.kept.extend(events)
+                def close(self): self.closed.append(True)
+
+            class Raising(Keeping):
+                def handle(self, events): raise RuntimeError("cannot take them")
+                def close(self): raise RuntimeError("cannot even close")
+
+            class Unmakeable:
+                def __init__(self, rejects): raise ValueError("no licence")
+
+            class Incomplete:
+                def __init__(self, rejects): pass
+            """
+        )
+    )
+    sys.path.insert(0, str(package))
+    yield
+    sys.path.remove(str(package))
+    sys.modules.pop("somebody_handlers", None)
+
+
+def test_event_is_in_the_rejects_when_nothing_else_is_set(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway:
+        assert gateway.post(b'{"a": 1}').status_code == 400
+        assert [reject.body for reject in gateway.open_rejects()] == [b'{"a": 1}']
+        assert gateway.open_rejects()[0].reason.startswith("Not compliant with OpenLineage")
+        assert gateway.open_rejects()[0].received_at > 0
+
+
+def test_stored_body_is_cut_when_it_is_no_json_and_large(tmp_path: Path) -> None:
+    with Running(tmp_path, max_event_bytes=100) as gateway:
+        assert gateway.post(b"[" * 1000, "/api/v1/lineage/batch").status_code == 400
+        assert gateway.post(b"x" * 1000, "/api/v1/lineage/batch").status_code == 400
+        assert [len(reject.body) for reject in gateway.open_rejects()][-1] == 100
+
+
+def test_event_is_a_line_of_the_log_when_the_handler_is_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Running(tmp_path, failed_events="log") as gateway:
+        assert gateway.post(b'{"secret":\n"\xc3\xa4' + b"x" * 9000 + b'"}').status_code == 400
+        assert gateway.open_rejects() == []
+    lines = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
+    assert len(lines) == 1
+    assert "\n" not in lines[0]  # nobody forges a line of ours
+    assert len(lines[0]) < 5000
+
+
+def test_both_have_it_when_the_handler_is_both(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Running(tmp_path, failed_events="both") as gateway:
+        assert gateway.post(b"{}").status_code == 400
+        assert len(gateway.open_rejects()) == 1
+    assert "An event was refused" in caplog.text
+
+
+@pytest.mark.usefixtures("extension")
+def test_handler_of_somebody_else_is_used_when_it_is_set(tmp_path: Path) -> None:
+    with Running(tmp_path, failed_events="keeping") as gateway:
+        assert gateway.post(b"{}").status_code == 400
+        assert gateway.post(b"[7, 8]", "/api/v1/lineage/batch").status_code == 200
+        assert gateway.open_rejects() == []
+    import somebody_handlers  # type: ignore[import-not-found]
+
+    assert [event.body for event in somebody_handlers.Keeping.kept] == [b"{}", b"7", b"8"]
+    assert somebody_handlers.Keeping.closed == [True]
+
+
+@pytest.mark.usefixtures("extension")
+def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Running(tmp_path, failed_events="raising") as gateway:
+        for _ in range(5):
+            assert gateway.post(b"{}").status_code == 400
+        assert gateway.count("gateway_failed_handler_errors") == 5
+        assert gateway.post(run_bytes()).status_code == 200
+    told = [record for record in caplog.records if "could not take" in record.getMessage()]
+    assert len(told) == 1  # once a minute
+
+
+@pytest.mark.usefixtures("extension")
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("unmakeable", "no licence", id="raises"),
+        pytest.param("incomplete", "lacks `handle` or `close`", id="incomplete"),
+        pytest.param("absent", "Absent", id="absent"),
+        pytest.param("unheard-of", "both, .*log, .*rejects", id="unknown"),
+    ],
+)
+def test_gateway_does_not_start_when_the_handler_cannot_be_had(tmp_path: Path, name: str, told: str) -> None:
+    rejects = Rejects(tmp_path / "rejects.db", max_bytes=1000)
+    try:
+        with pytest.raises(ExtensionError, match=told):
+            load_handler(name, rejects)
+    finally:
+        rejects.close()
+
+
+class Slow:
+    """Takes nothing until it is told to."""
+
+    def __init__(self) -> None:
+        self.may_go = threading.Event()
+        self.handled: list[FailedEvent] = []
+
+    def handle(self, events: Sequence[FailedEvent]) -> None:
+        self.may_go.wait(20)
+        self.handled.extend(events)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: Path) -> None:
+    slow = Slow()
+    with Running(tmp_path) as gateway:
+        queue = gateway.gateway._app.failed
+        queue._handler = slow
+        bad = b"[" + b",".join([b"{}"] * (MAX_EVENTS // 2)) + b"]"
+        head = (
+            f"POST /api/v1/lineage/batch HTTP/1.1\r\nHost: t\r\nContent-Length: {len(bad)}\r\n\r\n".encode()
+        )
+        with gateway.connect() as one, gateway.connect() as two:
+            one.sendall(head + bad)
+            two.sendall(head + bad)
+            wait_until(lambda: queue.is_full)
+            for path, body in (("/api/v1/lineage", b"{}"), ("/api/v1/lineage/batch", b"[{}]")):
+                answer = gateway.post(body, path)
+                assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+            assert gateway.get("/readyz").status_code == 503
+            assert gateway.post(run_bytes()).status_code == 200  # G7: nobody else waits
+            slow.may_go.set()
+            assert b"200 OK" in one.recv(100)
+            assert b"200 OK" in two.recv(100)
+        wait_until(lambda: not queue.is_full)
+        assert gateway.post(b"{}").status_code == 400
+        assert len(slow.handled) == MAX_EVENTS + 1
+
+
+def test_closing_gives_up_when_the_handler_hangs(caplog: pytest.LogCaptureFixture) -> None:
+    from headwater.clock import SystemClock
+
+    slow = Slow()
+    answered: list[object] = []
+    queue = FailedQueue(slow, answered.extend, Metrics(), SystemClock())
+    queue.start()
+    queue.put([FailedEvent(b"{}", "reason", [], 0.0)], "token")
+    with caplog.at_level(logging.ERROR):
+        queue.close(0.05)
+    assert "did not end" in caplog.text
+    slow.may_go.set()
+    wait_until(lambda: answered == ["token"])

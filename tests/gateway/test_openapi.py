@@ -1,0 +1,52 @@
+"""The description: complete, true to the documentation, and served."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import jsonschema
+
+from headwater.gateway.openapi import ANY_ROUTE, describe
+from tests.gateway.running import Running, run_event
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
+
+
+def documented() -> dict[str, set[int]]:
+    """The statuses in the tables of docs/http.md, by heading."""
+    sections = re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
+    return {
+        section.partition("\n")[0].strip("`"): {
+            int(status) for status in re.findall(r"^\| (\d{3}) ", section, re.M)
+        }
+        for section in sections
+    }
+
+
+def test_every_route_and_status_is_documented_when_it_is_described() -> None:
+    docs = documented()
+    for path, methods in describe()["paths"].items():
+        for method, operation in methods.items():
+            described = {int(status) for status in operation["responses"]}
+            written = docs[f"{method.upper()} {path}"] | docs["On any route"]
+            assert described == written, f"{method} {path}"
+    assert docs["On any route"] == set(ANY_ROUTE)
+
+
+def test_every_route_is_described_when_it_is_served(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway:
+        assert gateway.get("/openapi.json").json() == describe()
+        served = {
+            (path, method.lower())
+            for path, methods in gateway.gateway.routes._paths.items()
+            for method in methods
+        }
+    assert served == {(path, method) for path, methods in describe()["paths"].items() for method in methods}
+
+
+def test_event_schema_can_be_used_when_taken_from_the_description() -> None:
+    schema = describe() | {"$ref": "#/components/schemas/Event"}
+    checker = jsonschema.Draft202012Validator(schema)
+    assert checker.is_valid(run_event())
+    assert not checker.is_valid({})
