@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/scalyr/dataset-go/pkg/api/add_events"
@@ -98,12 +97,20 @@ func send(
 	found.Events = added
 	found.Dropped = numbers.Events.Dropped() + numbers.Buffers.Dropped()
 	found.Requests = numbers.Buffers.Processed()
-	var used syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
-		return nil, err
-	}
-	found.PeakRssBytes = used.Maxrss * 1024
+	found.PeakRssBytes = peakRssBytes()
 	return found, nil
+}
+
+// peakRssBytes is read from /proc and not by getrusage, whose figure begins with that of the parent process.
+func peakRssBytes() int64 {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0
+	}
+	_, after, _ := strings.Cut(string(status), "VmHWM:")
+	kilobytes := int64(0)
+	_, _ = fmt.Sscan(after, &kilobytes)
+	return kilobytes * 1024
 }
 
 func connect(
