@@ -21,7 +21,7 @@ import threading
 import time
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import attr
 import msgspec
@@ -35,9 +35,9 @@ from headwater.log.lock import FolderLock
 from headwater.log.rejects import Rejects
 from headwater.log.store import Log
 from headwater.metrics import Metrics
-from headwater.settings import LogSettings, OutletSettings, convert
+from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert
 
-__all__ = ["SpoolConfig", "SpoolTransport"]
+__all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,24 @@ POLL_SECONDS = 0.05
 DRAIN_CLOSE_SECONDS = 5.0
 
 
+def _doc(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The spool's own keys; all others are those of the `openlineage` outlet."""
 
-    path: str
-    retention_hours: float = 168.0
-    retention_bytes: int = 256 * MIB
-    close_timeout_seconds: float = 5.0
-    adopt_seconds: float = 30.0
+    path: Annotated[str, _doc("Folder on a local disk; for one backend, shared by any number of processes.")]
+    retention_hours: Annotated[Hours, _doc("Events that are older are dropped, delivered or not.")] = 168.0
+    retention_bytes: Annotated[
+        Bytes, _doc("Bytes on disk per process; beyond it the oldest events are dropped.")
+    ] = 256 * MIB
+    close_timeout_seconds: Annotated[
+        Seconds, _doc("Time to deliver what is left at `close()` without a timeout, and at exit.")
+    ] = 5.0
+    adopt_seconds: Annotated[
+        Seconds, _doc("Pause between two looks for what processes that have ended left behind.")
+    ] = 30.0
 
 
 @attr.define
