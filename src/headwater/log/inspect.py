@@ -26,6 +26,7 @@ __all__ = [
     "Problem",
     "ReaderStat",
     "export",
+    "missing",
     "received_at",
     "stat",
     "summarise",
@@ -110,21 +111,29 @@ def summarise(
                 lag_seconds(row) if waiting else 0.0,
             )
         )
-    gaps = [
-        f"positions {before.end} to {after.first - 1} are missing"
-        for before, after in pairwise(extents)
-        if before.end < after.first
-    ]
     return LogStat(
         extents[0].first if extents else end,
         end,
         sum(extent.bytes for extent in extents),
         [PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in extents],
         readers,
-        damaged + gaps,
+        damaged + missing(extents, cursors),
         dropped_unread,
         running,
     )
+
+
+def missing(extents: Sequence[Extent], cursors: Sequence[CursorRow]) -> list[str]:
+    """The stretches that no partition holds, but for those that every reader has passed.
+
+    A power cut may bring a collected partition back, and not its neighbour: that is nobody's loss.
+    """
+    passed = min((row.position for row in cursors), default=0)
+    return [
+        f"positions {before.end} to {after.first - 1} are missing"
+        for before, after in pairwise(extents)
+        if before.end < after.first and after.first > passed
+    ]
 
 
 def stat(folder: Path) -> LogStat:

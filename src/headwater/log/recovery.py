@@ -14,7 +14,7 @@ import msgspec
 from headwater.log import partitions
 from headwater.log.aside import copy_aside, files_of, move_aside
 from headwater.log.index import Index
-from headwater.log.inspect import tail_of
+from headwater.log.inspect import missing, tail_of
 from headwater.log.packing import Packer
 from headwater.log.partitions import Extent, PartitionWriter, partition_path, partition_paths
 from headwater.log.sqlite import is_damage, sync_folder
@@ -55,11 +55,11 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
         # A commit that failed, was answered with an error and yet reached the disk: its positions were
         # given out again, in the next partition, which is the one that counts.
         before.end = min(before.end, after.first)
-        if before.end < after.first:
-            log.error("Positions %d to %d are missing from the log.", before.end, after.first - 1)
     if extents:
         _sync(extents[-1].path)
     index = _open_index(folder, vfs)
+    for text in missing(extents, index.cursors()):
+        log.error("In the log %s.", text)
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
     end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
     if extents and end > extents[-1].end:

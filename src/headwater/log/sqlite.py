@@ -19,6 +19,7 @@ __all__ = [
     "check_version",
     "classify",
     "connect",
+    "folder_watchers",
     "is_damage",
     "migrate",
     "select",
@@ -119,6 +120,10 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
     )
 
 
+# Told of each synced folder: a test that cuts the power must know what was durable (testing.powerloss).
+folder_watchers: list[Callable[[Path], None]] = []
+
+
 def sync_folder(folder: Path) -> None:
     """Make the creation, renaming or removal of files in the folder durable."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
@@ -126,3 +131,5 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+    for watcher in folder_watchers:
+        watcher(folder)
