@@ -1,0 +1,188 @@
+"""The log against a model of plain lists: any sequence of appends, reads, rotations, collections and crashes.
+
+HEADWATER_MODEL_EXAMPLES and HEADWATER_MODEL_STEPS ask for more than the few seconds of the short form.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
+
+from headwater.clock import ManualClock
+from headwater.log.store import Log
+from headwater.settings import LogSettings
+from tests.log.parts import body, copy_of, read_all
+
+HOUR = 3600
+RETENTION_HOURS = 20
+SETTINGS = LogSettings(
+    partition_bytes=160 * 1024,
+    partition_hours=1,
+    retention_hours=RETENTION_HOURS,
+    retention_bytes=640 * 1024,
+    max_commit_bytes=64 * 1024,
+    collect_seconds=3600,
+)
+SIZES = st.sampled_from((1, 200, 6_000, 40_000))
+
+
+class Expected:
+    """What a reader should have: where it began, and the outcome of each position."""
+
+    def __init__(self, base: int) -> None:
+        self.base = base
+        self.outcomes: dict[int, str] = {}
+
+
+class LogMachine(RuleBasedStateMachine):
+    names = Bundle("names")
+
+    @initialize()
+    def begin(self) -> None:
+        self.place = Path(
+            tempfile.mkdtemp(prefix="model-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        )
+        self.copies = 0
+        self.clock = ManualClock()
+        self.log = self.open(self.place / "0")
+        self.events: list[bytes] = []  # position 1 is the first
+        self.readers: dict[str, Expected] = {}
+        self.reads: dict[str, int] = {}
+
+    def open(self, folder: Path) -> Log:
+        return Log.open(folder, SETTINGS, clock=self.clock)
+
+    def teardown(self) -> None:
+        if hasattr(self, "log"):
+            self.log.close()
+            shutil.rmtree(self.place)
+
+    # --- what may happen
+
+    @rule(sizes=st.lists(SIZES, min_size=0, max_size=6))
+    def append(self, sizes: list[int]) -> None:
+        bodies = [body(len(self.events) + i + 1, size) for i, size in enumerate(sizes)]
+        assert self.log.append_wait(bodies) == len(self.events) + 1
+        self.events += bodies
+
+    @rule(target=names, name=st.sampled_from("abc"), start=st.sampled_from(("earliest", "latest")))
+    def begin_reader(self, name: str, start: str) -> str:
+        first = self.log.stat().first
+        position = self.log.reader(name, start).position
+        if name not in self.readers:
+            assert position == (len(self.events) + 1 if start == "latest" else first)
+            self.readers[name] = Expected(position)
+        return name
+
+    @rule(name=consumes(names))
+    def forget(self, name: str) -> None:
+        self.log.forget(name)
+        self.readers.pop(name, None)
+
+    @rule(
+        target=names,
+        name=consumes(names),
+        events=st.integers(1, 30),
+        size=st.integers(1, 100_000),
+        chosen=st.randoms(use_true_random=False),
+    )
+    def finish(self, name: str, events: int, size: int, chosen: st.random_module) -> str:  # type: ignore[valid-type]
+        if (expected := self.readers.get(name)) is None:
+            return name
+        reader = self.log.reader(name)
+        batch = reader.read(reader.position, events, size)
+        assert len(batch) <= events
+        assert len(batch) <= 1 or sum(len(event.body) for event in batch) <= size
+        open_ = [n for n in range(expected.base, len(self.events) + 1) if n not in expected.outcomes]
+        assert [event.position for event in batch] == open_[: len(batch)]
+        assert bool(batch) == bool(open_)
+        some = [event.position for event in batch if chosen.random() < 0.7]  # type: ignore[attr-defined]
+        bad = [position for position in some if position % 7 == 0]
+        reader.finish([position for position in some if position % 7], bad)
+        reader.finish(some)  # a second time counts nothing
+        for position in some:
+            expected.outcomes[position] = "delivered" if position % 7 else "rejected"
+        return name
+
+    @rule(hours=st.sampled_from((0.1, 1.1, RETENTION_HOURS + 2.0)))
+    def time_passes(self, hours: float) -> None:
+        self.clock.advance(hours * HOUR)
+
+    @rule(hours=st.sampled_from((-50.0, 50.0)))
+    def clock_jumps(self, hours: float) -> None:
+        self.clock.jump(hours * HOUR)
+
+    @rule()
+    def collect(self) -> None:
+        self.log.collect()
+
+    @precondition(lambda self: self.copies < 12)
+    @rule(clean=st.booleans())
+    def reopen(self, clean: bool) -> None:
+        if clean:
+            self.log.close()
+            self.log = self.open(self.log.folder)
+        else:
+            self.copies += 1
+            crashed = copy_of(self.log.folder, self.place / str(self.copies))
+            self.log.close()
+            self.log = self.open(crashed)
+
+    # --- what must always hold
+
+    @invariant()
+    def everything_adds_up(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        stat = self.log.stat()
+        assert stat.end == self.log.end == len(self.events) + 1
+        assert stat.damaged == []
+        assert {found.name for found in stat.readers} == set(self.readers)
+        for found in stat.readers:
+            expected = self.readers[found.name]
+            dropped = [n for n in range(expected.base, stat.first) if n not in expected.outcomes]
+            for position in dropped:
+                expected.outcomes[position] = "dropped"
+            outcomes = list(expected.outcomes.values())
+            assert found.delivered == outcomes.count("delivered")
+            assert found.rejected == outcomes.count("rejected")
+            assert found.dropped_age + found.dropped_bytes == outcomes.count("dropped")
+            assert found.dropped_damage == 0
+            assert found.appended == len(self.events) + 1 - expected.base
+            assert found.lag_events == found.appended - len(outcomes)
+
+    @invariant()
+    def everything_kept_is_readable(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        for name, expected in self.readers.items():
+            found = [(event.position, event.body) for event in read_all(self.log.reader(name), max_events=7)]
+            assert found == [
+                (n, self.events[n - 1])
+                for n in range(expected.base, len(self.events) + 1)
+                if n not in expected.outcomes
+            ]
+
+
+LogMachine.TestCase.settings = settings(
+    max_examples=int(os.environ.get("HEADWATER_MODEL_EXAMPLES", "20")),
+    stateful_step_count=int(os.environ.get("HEADWATER_MODEL_STEPS", "30")),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize="HEADWATER_MODEL_EXAMPLES" not in os.environ,
+)
+test_the_log_does_what_the_model_does_when_anything_happens = LogMachine.TestCase
