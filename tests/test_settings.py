@@ -176,3 +176,85 @@ def test_an_extensions_settings_are_checked_the_same_way_when_converted() -> Non
         "`tries`: expected `int` >= 1",
         "`url` is missing",
     ]
+
+
+TOKENS = """
+tokens:
+  - {id: web, client_secret: "c1", server_secret: "${env.SERVER}", origins: ["https://shop.example"]}
+  - {id: app, client_secret: "c2"}
+"""
+
+
+def test_tokens_and_destinations_arrive_when_they_are_set() -> None:
+    settings = parse(
+        TOKENS
+        + """
+data_dir: /data
+destinations:
+  - id: dwh
+    type: duckdb
+    path: warehouse.duckdb
+    only_keys: [web]
+    enrichment: [{name: ip_lookup, from: /source_ip, to: /eventn_ctx/location}]
+    mappings: {keep_unmapped: false, fields: [{src: /a, dst: /b, action: move}, {src: /c, action: remove}]}
+    primary_key: [eventn_ctx_event_id]
+pipeline: {lock: {type: redis, url: "redis://h"}, spark: {spark.executor.memory: 4g}}
+""",
+        {"SERVER": "s1"},
+    )
+    assert [token.server_secret for token in settings.tokens] == ["s1", ""]
+    (destination,) = settings.destinations
+    assert destination.options == {"path": "warehouse.duckdb"}
+    assert destination.enrichment[0].from_ == "/source_ip"
+    assert [field.action for field in destination.mappings.fields] == ["move", "remove"]
+    assert settings.pipeline.spark == {"spark.executor.memory": "4g"}
+    assert settings.events_dir == Path("/data/events")
+    assert (settings.staging_dir, settings.locks_dir) == (Path("/data/staging"), Path("/data/locks"))
+    assert parse("events: {dir: /elsewhere}", {}).events_dir == Path("/elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        pytest.param("tokens: [{id: a}]", "has no secret", id="no-secret"),
+        pytest.param(
+            "tokens: [{id: a, client_secret: x}, {id: A, client_secret: y}]", "two of the id `a`", id="twins"
+        ),
+        pytest.param(
+            "tokens: [{id: a, client_secret: x, server_secret: x}]", "a secret twice (a)", id="same"
+        ),
+        pytest.param("tokens: [{id: ../a, client_secret: x}]", "`tokens[0].id`", id="path"),
+        pytest.param("tokens: [{id: 'a.b', client_secret: x}]", "`tokens[0].id`", id="dot"),
+        pytest.param('tokens: [{id: "a\\n", client_secret: x}]', "`tokens[0].id`", id="newline"),
+        pytest.param(TOKENS + "destinations: [{id: d, type: t, only_keys: [wbe]}]", "`wbe`", id="key"),
+        pytest.param("destinations: [{id: d, type: t}, {id: D, type: t}]", "two of the id", id="same-id"),
+        pytest.param("destinations: [{id: d, type: t, mode: fast}]", "destinations[0].mode", id="mode"),
+        pytest.param(
+            "destinations: [{id: d, type: t, mappings: {fields: [{action: cast, src: /a}]}}]",
+            "`destinations[0].mappings.fields[0].type` is missing",
+            id="cast",
+        ),
+        pytest.param(
+            "destinations: [{id: d, type: t, mappings: {fields: [{action: constant, dst: a}]}}]",
+            "fields[0].value` is missing",
+            id="constant",
+        ),
+        pytest.param(
+            "destinations: [{id: d, type: t, mappings: {fields: [{action: move, src: /a}]}}]",
+            "fields[0].dst` is missing",
+            id="move",
+        ),
+        pytest.param(
+            "destinations: [{id: d, type: t, enrichment: [{name: n, form: /a, to: /b, from: /c}]}]",
+            "did you mean `destinations[0].enrichment[0].from`?",
+            id="from",
+        ),
+    ],
+)
+def test_a_token_or_a_destination_is_refused_when_it_could_not_work(text: str, part: str) -> None:
+    (problem,) = problems(text, {"SERVER": "s1"})
+    assert part in problem
+
+
+def test_the_defaults_hold_when_all_lines_of_an_inner_section_are_comments() -> None:
+    assert parse("pipeline:\n  lock:\n    #type: file\nlog:\n", {}) == Settings()

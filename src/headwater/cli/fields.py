@@ -72,6 +72,7 @@ def _words(kind: Any) -> str:
         float: "number",
         bool: "`true` or `false`",
         type(None): "`null`",
+        Any: "any value",
     }
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 

@@ -47,7 +47,7 @@ def _lines(field: Field, indent: str) -> Iterator[str]:
     yield from textwrap.wrap(
         field.meaning, 105 - len(indent), initial_indent=f"{indent}# ", subsequent_indent=f"{indent}# "
     )
-    if field.struct is not None and not field.is_optional:
+    if field.struct is not None and not field.is_optional and not field.is_list:
         yield f"{indent}{field.name}:"
         for inner in describe(field.struct):
             yield from _lines(inner, indent + "  ")

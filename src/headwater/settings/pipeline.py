@@ -1,0 +1,111 @@
+"""Settings of the pipeline: destinations, how an event becomes a row, and Spark."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from headwater.settings.fields import Count, Id, Seconds, doc
+
+__all__ = [
+    "DestinationSettings",
+    "EnrichmentSettings",
+    "FieldSettings",
+    "LockSettings",
+    "MappingSettings",
+    "PipelineSettings",
+]
+
+Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
+
+
+class EnrichmentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that looks a value up and adds what it finds."""
+
+    name: Annotated[str, doc("`ip_lookup`, `user_agent_parse`, or an extension's name.")]
+    from_: Annotated[Pointer, doc("JSON pointer to the value, such as `/source_ip`.")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[Pointer, doc("JSON pointer to where the result goes, such as `/eventn_ctx/location`.")]
+
+
+class FieldSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one field on its way to a column."""
+
+    action: Annotated[
+        Literal["move", "remove", "cast", "constant"],
+        doc("Move a subtree, remove it, give it an SQL type, or set a constant."),
+    ]
+    src: Annotated[str, doc("JSON pointer to the field; not needed for `constant`.")] = ""
+    dst: Annotated[str, doc("JSON pointer or name of the column; for `move` and `constant`.")] = ""
+    type: Annotated[
+        str, doc("SQL type of the destination; required for `cast`, may be given for `move`.")
+    ] = ""
+    value: Annotated[Any, doc("What `constant` sets.")] = None
+    column_type: Annotated[
+        str, doc("Type that the column is made with, where it differs from what values are cast to.")
+    ] = ""
+
+
+class MappingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How fields become columns."""
+
+    keep_unmapped: Annotated[bool, doc("Keep the fields that no line below names.")] = True
+    fields: Annotated[tuple[FieldSettings, ...], doc("What happens to which field.")] = ()
+
+
+class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows are stored. Keys that are not listed here are the destination type's own."""
+
+    id: Annotated[Id, doc("Names the destination in status files, rejects and locks.")]
+    type: Annotated[str, doc("`duckdb`, `postgres`, `clickhouse`, or an extension's name.")]
+    mode: Annotated[Literal["batch"], doc("How events get there: by rotated files.")] = "batch"
+    only_keys: Annotated[
+        tuple[str, ...], doc("Ids of the tokens whose events go there; empty: those of all tokens.")
+    ] = ()
+    table_name_template: Annotated[
+        str, doc("Table of an event, such as `{{ event_type | lower }}`; where it is empty: none.")
+    ] = "events"
+    enrichment: Annotated[tuple[EnrichmentSettings, ...], doc("Rules that look values up.")] = ()
+    mappings: Annotated[MappingSettings, doc("How fields become columns.")] = MappingSettings()
+    primary_key: Annotated[
+        tuple[str, ...], doc("Columns of the key; a later event replaces the columns it has.")
+    ] = ()
+    max_columns: Annotated[
+        Count, doc("Most columns of a table; further fields go into `_unmapped_data`.")
+    ] = 1_000
+    options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
+
+
+class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who lets only one pipeline at a time change a table."""
+
+    type: Annotated[
+        Literal["file", "postgres", "redis"],
+        doc("A file (all pipelines on one machine), a Postgres server, or a Redis server."),
+    ] = "file"
+    url: Annotated[str, doc("The server, for `postgres` and `redis`.")] = ""
+    dir: Annotated[str, doc("Folder of the files, for `file`; empty: `locks` in the data folder.")] = ""
+    timeout_seconds: Annotated[Seconds, doc("Waiting longer than this for a lock is an error.")] = 60.0
+
+
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pipeline runs."""
+
+    master: Annotated[str, doc("Spark's master: `local[*]`, `spark://…`, `yarn`, `k8s://…`.")] = "local[*]"
+    memory: Annotated[
+        str, doc("Memory of the driver, such as `2g`; empty: chosen by what the machine has.")
+    ] = ""
+    staging_dir: Annotated[
+        str, doc("Folder of the Parquet files on their way; empty: `staging` in the data folder.")
+    ] = ""
+    city_database: Annotated[
+        str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only.")
+    ] = ""
+    lock: Annotated[LockSettings, doc("Who lets only one pipeline at a time change a table.")] = (
+        LockSettings()
+    )
+    spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
+        msgspec.field(default_factory=dict)
+    )
