@@ -33,14 +33,20 @@ main()
 class Server:
     """A process in a folder of its own; `.url` is known once it listens."""
 
-    def __init__(self, folder: Path, settings: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, folder: Path, settings: dict[str, Any] | None = None, env: dict[str, str] | None = None
+    ) -> None:
         self.folder = folder
         config = {"gateway": {"port": 0}} | (settings or {})
         (folder / "headwater.yml").write_text(json.dumps(config), encoding="utf-8")
         self._lines = folder / "lines.txt"
         with self._lines.open("wb") as lines:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", RUN, "serve"], cwd=folder, stdin=subprocess.DEVNULL, stderr=lines
+                [sys.executable, "-c", RUN, "serve"],
+                cwd=folder,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stderr=lines,
             )
 
     @property
