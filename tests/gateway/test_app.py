@@ -114,7 +114,7 @@ def test_keys_are_asked_for_when_there_are_any(tmp_path: Path, caplog: pytest.Lo
     caplog.set_level(logging.DEBUG)
     with Running(tmp_path, api_keys=("first", "sécond")) as gateway:
         for header in (None, "Bearer wrong", "Bearer", "Basic first", "Bearer firs", "first"):
-            headers = {} if header is None else {"authorization": header}
+            headers: dict[str, str] = {} if header is None else {"authorization": header}
             answer = gateway.post(run_bytes(), headers=headers)
             assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
         assert gateway.get("/metrics").status_code == 401
@@ -158,7 +158,7 @@ def test_metrics_are_openmetrics_when_they_are_served(tmp_path: Path) -> None:
         assert answer.headers["content-type"].startswith("application/openmetrics-text; version=1.0.0")
         samples = {
             (sample.name, sample.labels.get("status", "")): sample.value
-            for family in text_string_to_metric_families(answer.text)
+            for family in text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]
             for sample in family.samples
         }
         assert samples["headwater_gateway_requests_total", "200"] == 1

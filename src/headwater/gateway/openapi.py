@@ -12,7 +12,7 @@ import orjson
 
 from headwater import __version__
 
-__all__ = ["ANY_ROUTE", "describe"]
+__all__ = ["ANY_ROUTE", "SCHEMAS", "describe"]
 
 # What the wire or the application may answer whatever the route; docs/http.md has them once, for all.
 ANY_ROUTE = {
@@ -103,7 +103,7 @@ def describe() -> dict[str, Any]:
             },
         },
         "components": {
-            "schemas": _SCHEMAS | _event_schemas(),
+            "schemas": SCHEMAS | _event_schemas(),
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
         },
     }
@@ -155,7 +155,7 @@ def _object(required: str, **properties: Any) -> dict[str, Any]:
 _TEXT = {"type": "string"}
 _COUNT = {"type": "integer", "minimum": 0}
 _FLAG = {"type": "boolean"}
-_SCHEMAS: dict[str, Any] = {
+SCHEMAS: dict[str, Any] = {
     "Violation": _object("path reason rule", path=_TEXT, reason=_TEXT, rule=_TEXT),
     "Problem": _object(
         "error message hint retryable",
@@ -195,6 +195,6 @@ def _event_schemas() -> dict[str, Any]:
     text = files(__package__).joinpath("openlineage_schema.json").read_text(encoding="utf-8")
     schema = orjson.loads(text.replace("#/$defs/", "#/components/schemas/"))
     definitions: dict[str, Any] = schema["$defs"]
-    clash = definitions.keys() & (_SCHEMAS.keys() | {"Event"})
+    clash = definitions.keys() & (SCHEMAS.keys() | {"Event"})
     assert not clash, f"names used twice: {clash}"
     return definitions | {"Event": {"oneOf": schema["oneOf"]}}
