@@ -11,6 +11,7 @@
     │   └── LogTooNew              written by a newer release
     ├── RejectNotFound             no reject has this id
     └── DeliveryError              an outlet
+        ├── BatchRejected          the client has no room for this batch now       (retryable, mostly)
         ├── OutletUnavailable      nothing wrong with the event; the receiver      (retryable)
         └── EventRefused           the receiver will never take this event
 
@@ -21,6 +22,7 @@ line, a line of the log.
 from __future__ import annotations
 
 __all__ = [
+    "BatchRejected",
     "DeliveryError",
     "EventRefused",
     "ExtensionError",
@@ -104,6 +106,20 @@ class RejectNotFound(HeadwaterError):
 
 class DeliveryError(HeadwaterError):
     """An outlet could not do what it was asked."""
+
+
+class BatchRejected(DeliveryError):
+    """A delivery client took nothing of this batch: a session is in error, or a budget is used up.
+
+    `retry_after_seconds` is when it may be worth another try; not retryable where it can never fit.
+    """
+
+    def __init__(
+        self, text: str, *, hint: str = "", retryable: bool = True, retry_after_seconds: float = 0.0
+    ) -> None:
+        super().__init__(text, hint=hint)
+        self.retryable = retryable
+        self.retry_after_seconds = retry_after_seconds
 
 
 class OutletUnavailable(DeliveryError):

@@ -61,7 +61,9 @@ class Rig:
             if field in OutletSettings.__struct_fields__
         }
         outlet = OutletSettings(name=name, type=type, options=settings, **({"retry": QUICK} | known))
-        drain = Drain(outlet, self.log, self.rejects, self.metrics)
+        return self.start(Drain(outlet, self.log, self.rejects, self.metrics))
+
+    def start(self, drain: Drain) -> Drain:
         self.drains.append(drain)
         drain.start()
         return drain

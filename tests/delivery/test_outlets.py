@@ -12,11 +12,15 @@ import pytest
 
 from headwater.delivery.outlets.base import NoOptions, Outlet, load_outlet, outlet_class
 from headwater.delivery.outlets.console import ConsoleOutlet
+from headwater.delivery.outlets.dataset import DataSetOutlet
 from headwater.delivery.outlets.file import FileOutlet
+from headwater.delivery.outlets.http import HttpOutlet
+from headwater.delivery.outlets.kafka import KafkaOutlet
 from headwater.delivery.outlets.openlineage import OpenLineageOutlet
 from headwater.settings import OutletSettings
-from headwater.testing import Answer, OpenLineageServer
+from headwater.testing import Answer, DataSetServer, OpenLineageServer
 from headwater.testing.outlets import OutletConformance, Subject
+from tests.delivery.mock_kafka import MockCluster
 
 
 def outlet_of(type: str, **options: Any) -> Outlet:
@@ -117,9 +121,81 @@ class TestConsole(OutletConformance):
         return ConsoleSubject()
 
 
+class DataSetSubject(Subject):
+    def __init__(self, **options: Any) -> None:
+        self.server = DataSetServer().start()
+        self.outlet = outlet_of("dataset", url=self.server.url, api_key="token", **options)
+
+    def received(self) -> list[Any]:
+        return [event["attrs"] for body in self.server.bodies for event in body["events"]]
+
+    def fail(self) -> None:
+        self.server.answer_always(Answer(status=503))
+
+    def heal(self) -> None:
+        self.server.answer_always(None)
+
+    def refuse(self, marker: str) -> None:
+        said = b'{"status": "error/client/badParam", "message": "refused by the test"}'
+        self.server.answer_always(
+            lambda request: Answer(body=said, keep=False) if marker.encode() in request.body else None
+        )
+
+    def close(self) -> None:
+        self.server.stop()
+
+
+class TestDataSet(OutletConformance):
+    def make(self, tmp_path: Path) -> Subject:
+        return DataSetSubject()
+
+
+class TestDataSetInZstd(OutletConformance):
+    def make(self, tmp_path: Path) -> Subject:
+        return DataSetSubject(compression="zstd")
+
+
+class HttpSubject(OpenLineageSubject):
+    """The test backend's batch endpoint is any receiver of JSON arrays."""
+
+    def __init__(self) -> None:
+        self.server = OpenLineageServer(judges_events=False).start()
+        self.outlet = outlet_of("http", url=f"{self.server.url}/api/v1/lineage/batch")
+
+
+class TestHttp(OutletConformance):
+    def make(self, tmp_path: Path) -> Subject:
+        return HttpSubject()
+
+
+class KafkaSubject(Subject):
+    def __init__(self) -> None:
+        self.cluster = MockCluster()
+        self.outlet = outlet_of("kafka", servers=self.cluster.servers, topic="events")
+
+    def received(self) -> list[Any]:
+        return [orjson.loads(value) for _, value in self.cluster.read("events")]
+
+
+class TestKafka(OutletConformance):
+    # librdkafka's own mock brokers stay up and take everything; a real broker is killed in the Kafka tests
+    can_fail = False
+    can_refuse = False
+
+    def make(self, tmp_path: Path) -> Subject:
+        return KafkaSubject()
+
+
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("openlineage", OpenLineageOutlet), ("file", FileOutlet), ("console", ConsoleOutlet)],
+    [
+        ("openlineage", OpenLineageOutlet),
+        ("file", FileOutlet),
+        ("console", ConsoleOutlet),
+        ("dataset", DataSetOutlet),
+        ("http", HttpOutlet),
+        ("kafka", KafkaOutlet),
+    ],
 )
 def test_a_built_in_is_found_by_its_entry_point_when_named(name: str, kind: type[Outlet]) -> None:
     assert outlet_class(name) is kind

@@ -34,8 +34,9 @@ class Buffer:
         self._limit = min(settings.max_batch_bytes, self._hard or settings.max_batch_bytes)
         self._max_events = min(settings.max_batch_events, outlet.max_events or settings.max_batch_events)
         self._envelope = outlet.envelope_bytes(session, key)
+        self._separator = outlet.separator_bytes
         self.bytes = self._envelope
-        self.batch = Batch(session, key, [], [])
+        self.batch = Batch(session, key, [], [], {})
 
     def __len__(self) -> int:
         return len(self.batch.events)
@@ -47,21 +48,26 @@ class Buffer:
         """
         if len(self.batch.events) >= self._max_events:
             return False
-        piece = self._outlet.prepare(event, self.batch.key)
-        if self.bytes + len(piece) + 1 > self._limit:
-            if self.batch.events:
+        batch = self.batch
+        shared = self._outlet.shared(event, batch.key)
+        piece = self._outlet.prepare(event, batch.key)
+        new = {name: part for name, part in shared.items() if name not in batch.shared}
+        beside = sum(len(part) + 1 for part in new.values()) + self._separator
+        if self.bytes + beside + len(piece) > self._limit:
+            if batch.events:
                 return False
-            if self._hard is not None and self.bytes + len(piece) + 1 > self._hard:
-                piece = self._trimmed(piece, self._hard - self._envelope - 1)
-        self.batch.events.append(event)
-        self.batch.pieces.append(piece)
-        self.bytes += len(piece) + 1
+            if self._hard is not None and self.bytes + beside + len(piece) > self._hard:
+                piece = self._trimmed(piece, self._hard - self._envelope - beside)
+        batch.events.append(event)
+        batch.pieces.append(piece)
+        batch.shared.update(new)
+        self.bytes += beside + len(piece)
         return True
 
     def _trimmed(self, piece: bytes, limit: int) -> bytes:
         if limit < 0:
             raise EventRefused(
-                f"the request's envelope alone is larger than the receiver's {self._hard} bytes"
+                f"what goes around the event is alone larger than the receiver's {self._hard} bytes"
             )
         trimmed = self._outlet.trim(piece, limit)
         if len(trimmed) > limit:

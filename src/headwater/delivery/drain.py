@@ -21,8 +21,9 @@ from typing import TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
+from headwater.delivery.feed import Feed
 from headwater.delivery.keys import Keys
-from headwater.delivery.outlets.base import load_outlet
+from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
 from headwater.events import Event
 from headwater.faults import crash_point
@@ -37,7 +38,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-MAX_HELD_EVENTS = 20_000  # an event costs some 200 bytes besides its body, however small that is
 PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
 
 
@@ -51,9 +51,13 @@ class Drain:
         rejects: Rejects,
         metrics: Metrics,
         *,
+        outlet: Outlet | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Raises SettingsError or ExtensionError where the outlet cannot be made; opens no connection."""
+        """Opens no connection. Raises SettingsError or ExtensionError where the outlet cannot be made.
+
+        `outlet` is for one made by hand; without it the settings' `type` says which.
+        """
         self.name = settings.name
         self.stage = f"outlet:{settings.name}"
         self._settings = settings
@@ -62,7 +66,7 @@ class Drain:
         self._log = log
         self._rejects = rejects
         self._keys = Keys(settings.group_by)
-        self._outlet = load_outlet(settings)
+        self._outlet = outlet or load_outlet(settings)
         self._reader = log.reader(settings.name, settings.start)
         self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
         self._problem: str | None = None  # what is wrong on our side of the outlet
@@ -71,10 +75,8 @@ class Drain:
         self._started = threading.Event()
         self._timeout = 0.0
         # on the loop only:
-        self._head = 0
         self._delivered: list[Event] = []
         self._refused: list[tuple[Event, str]] = []
-        self._uncommitted_bytes = 0
         self._replaying: set[int] = set()
 
     # --- for other threads
@@ -117,7 +119,7 @@ class Drain:
         engine = self._engine = Engine(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
-        self._head = self._reader.position
+        self._feed = Feed(engine, self._keys, self._settings, self._read_log, self._reader.position)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
@@ -153,32 +155,22 @@ class Drain:
     # --- reading
 
     async def _read(self) -> None:
-        """Fill the engine up to its budget, then wait for room or for new events (G8)."""
-        assert self._engine is not None
+        """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
-        budget = min(self._settings.session_budget_bytes, self._settings.budget_bytes)
-        held = self._engine.held_bytes + self._uncommitted_bytes
-        # half empty before it is filled again: a few large reads instead of many small ones
-        if held * 2 > budget or self._engine.held_events * 2 > MAX_HELD_EVENTS:
+        if not await self._feed.step(self._log.end):
             await self._wake.wait()
-            return
-        room = MAX_HELD_EVENTS - self._engine.held_events
-        events = await self._in_thread(self._reader.read, self._head, room, budget - held)
+
+    async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
+        events = await self._in_thread(self._reader.read, position, max_events, max_bytes)
         crash_point("reader.after_read")
-        if not events:
-            await self._wake.wait()
-            return
-        self._head = events[-1].position + 1
-        for event in events:
-            self._engine.put(self._keys.of(event.body), event)
+        return events
 
     # --- what the engine tells us
 
     def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
         self._delivered += delivered
         self._refused += refused
-        self._uncommitted_bytes += sum(len(event.body) for event in delivered)
-        self._uncommitted_bytes += sum(len(event.body) for event, _ in refused)
+        self._feed.settled(session, [*delivered, *(event for event, _ in refused)])
         self._settled.set()
 
     def blocks(self, event: Event) -> bool:
@@ -186,7 +178,9 @@ class Drain:
         return self._settings.on_refused == "block" and event.position > 0
 
     def failed(self, session: Session) -> None:
-        pass
+        for event in self._feed.failed(session):
+            self._replaying.discard(-event.position)
+        self._wake.set()
 
     # --- committing
 
@@ -244,8 +238,8 @@ class Drain:
                 self._replaying.discard(-event.position)
 
     def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        self._feed.committed([*delivered, *(event for event, _ in refused)])
         size = sum(len(event.body) for event in delivered)
-        self._uncommitted_bytes -= size + sum(len(event.body) for event, _ in refused)
         self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)
         self._metrics.counter("delivery_bytes_sent").add(size, self.name)
         rejected = sum(event.position > 0 for event, _ in refused)

@@ -15,7 +15,7 @@ import orjson
 
 from headwater.errors import SettingsError
 
-__all__ = ["ABSENT", "Key", "Keys", "parse_pointer"]
+__all__ = ["ABSENT", "Key", "Keys", "find", "parse_pointer"]
 
 ABSENT = "\x00absent"  # no JSON value's canonical form looks like this, so absent, null and "" are three keys
 
@@ -41,7 +41,8 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
     return tuple(part.replace("~1", "/").replace("~0", "~") for part in pointer[1:].split("/"))
 
 
-def _find(value: Any, path: tuple[str, ...]) -> Any:
+def find(value: Any, path: tuple[str, ...]) -> Any:
+    """What lies at the path, or ABSENT."""
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -75,7 +76,7 @@ class Keys:
         digest = hashlib.blake2b(digest_size=16)
         values: list[Any] = []
         for pointer, path in self._paths:
-            value = _find(event, path)
+            value = find(event, path)
             if value is ABSENT:
                 values.append(None)
                 digest.update(b"\x00")
@@ -89,14 +90,10 @@ class Keys:
         text = alone if isinstance(alone, str) else orjson.dumps(values, option=orjson.OPT_SORT_KEYS).decode()
         return Key(digest.hexdigest(), text, info)
 
-    def without(self, body: bytes) -> bytes:
-        """The body less the key's fields, for outlets that state them once per session."""
-        try:
-            event = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            return body
+    def strip(self, event: dict[str, Any]) -> dict[str, Any]:
+        """The parsed event less the key's fields, for outlets that state them elsewhere; changes it."""
         for _, path in self._paths:
-            parent = _find(event, path[:-1])
+            parent = find(event, path[:-1])
             if isinstance(parent, dict):
                 parent.pop(path[-1], None)
-        return orjson.dumps(event)
+        return event

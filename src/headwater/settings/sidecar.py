@@ -98,7 +98,9 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
         doc("Names the outlet's cursor; keep it when you change the rest."),
     ]
-    type: Annotated[str, doc("`openlineage`, `file`, `console`, or an extension's name.")]
+    type: Annotated[
+        str, doc("`openlineage`, `dataset`, `kafka`, `http`, `file`, `console`, or an extension's name.")
+    ]
     start: Annotated[
         Literal["earliest", "latest"],
         doc("Where a new outlet begins: all that is kept, or only new events."),

@@ -9,13 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headwater.testing.dataset_server import DataSetServer
     from headwater.testing.http_server import Answer, Request, ScriptedServer
     from headwater.testing.openlineage_server import OpenLineageServer
 
-__all__ = ["Answer", "OpenLineageServer", "Request", "ScriptedServer"]
+__all__ = ["Answer", "DataSetServer", "OpenLineageServer", "Request", "ScriptedServer"]
 
 _HOMES = {
     "Answer": "http_server",
+    "DataSetServer": "dataset_server",
     "OpenLineageServer": "openlineage_server",
     "Request": "http_server",
     "ScriptedServer": "http_server",

@@ -77,7 +77,9 @@ class ScriptedServer:
         self._open: set[_Connection] = set()
 
     async def handle(self, request: Request, answer: Answer | None) -> Answer:
-        """Take the request; `answer` is what the script says, if anything."""
+        """Take the request; `answer` is what the script says, if anything. Its delay is for you to wait."""
+        if answer is not None:
+            await asyncio.sleep(answer.delay_seconds)
         return answer or Answer()
 
     def answer_next(self, *answers: Answer) -> None:
@@ -139,8 +141,6 @@ class ScriptedServer:
             answer = self._queued.popleft()
         else:
             answer = self._always(request) if callable(self._always) else self._always
-        if answer is not None and answer.delay_seconds:
-            await asyncio.sleep(answer.delay_seconds)
         return await self.handle(request, answer)
 
 
@@ -164,10 +164,10 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._server._open.discard(self)
+        if self._task is not None:
+            self._task.cancel()  # nobody is left to be answered
 
     def abort(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
         self._transport.abort()
 
     def data_received(self, data: bytes) -> None:

@@ -72,8 +72,10 @@ class OpenLineageServer(ScriptedServer):
             self._journal = -1
 
     async def handle(self, request: Request, answer: Answer | None) -> Answer:
-        if answer is not None and not answer.keeps:
-            return answer
+        if answer is not None:
+            await asyncio.sleep(answer.delay_seconds)
+            if not answer.keeps:
+                return answer
         if request.method != "POST":
             return Answer(status=405)
         if request.path == self._endpoint:

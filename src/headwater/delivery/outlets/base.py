@@ -18,7 +18,7 @@ is lost by it (G3).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
@@ -79,13 +79,14 @@ class Batch(msgspec.Struct):
     """Events of one session for one request, in order.
 
     `pieces[i]` are the bytes that stand for `events[i]` in the request: what `Outlet.prepare` made of it,
-    trimmed if need be.
+    trimmed if need be. `shared` is what `Outlet.shared` said, each once.
     """
 
     session: str
     key: Key
     events: list[Event]
     pieces: list[bytes]
+    shared: dict[str, bytes]
 
     @property
     def info(self) -> dict[str, Any]:
@@ -102,9 +103,6 @@ class Outlet(ABC):
 
     Settings: ClassVar[type[msgspec.Struct]] = NoOptions
     """The outlet's own options; each field is documented by a `msgspec.Meta(description=...)`."""
-
-    states_key: ClassVar[bool] = False
-    """Whether requests carry the session's info, so that the events need not repeat those fields."""
 
     def __init__(self, options: Any, settings: OutletSettings) -> None:
         """`options` is an instance of `Settings`. Opens nothing: that is for `connect`."""
@@ -141,9 +139,18 @@ class Outlet(ABC):
         """The bytes that stand for the event in a request; raises EventRefused when there can be none."""
         return event.body
 
+    def shared(self, event: Event, key: Key) -> Mapping[str, bytes]:
+        """Parts of a request that several events have in common, by name; each is in a batch once."""
+        return {}
+
     def envelope_bytes(self, session: str, key: Key) -> int:
-        """Bytes of a request around the pieces; a comma or newline after each piece is counted for you."""
+        """Bytes of a request around the pieces; what separates those is counted for you."""
         return 2
+
+    @property
+    def separator_bytes(self) -> int:
+        """Bytes between two pieces: a comma or a newline."""
+        return 1
 
     def trim(self, piece: bytes, limit_bytes: int) -> bytes:
         """The piece made to fit `limit_bytes`; raises EventRefused when it cannot be."""

@@ -84,7 +84,7 @@ class HttpClient:
         if client is not None:
             await client.aclose()
 
-    async def post(self, url: str, body: bytes) -> httpx2.Response:
+    async def post(self, url: str, body: bytes, *, method: str = "POST") -> httpx2.Response:
         """The receiver's answer; raises OutletUnavailable when there is none or it cannot be read."""
         assert self._client is not None, "connect comes before send"
         if self._compression != "none":
@@ -92,7 +92,7 @@ class HttpClient:
             small = len(body) < _THREAD_BYTES
             body = compress(body) if small else await asyncio.to_thread(compress, body)
         try:
-            return await self._client.post(url, content=body)
+            return await self._client.request(method, url, content=body)
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, OSError, ValueError) as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise OutletUnavailable(f"{bare_url(url)} gave no usable answer ({what}).") from error

@@ -96,6 +96,8 @@ class OpenLineageOutlet(Outlet):
     def _batches(self) -> bool:
         if self.options.batch == "never":
             return False
+        if self.options.batch == "auto" and self.settings.on_refused == "block":
+            return False  # within a batch the backend would take what comes after a refused event
         return self._no_batch_until is None or self._clock.monotonic() >= self._no_batch_until
 
     async def connect(self) -> None:

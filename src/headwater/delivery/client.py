@@ -1,0 +1,352 @@
+"""The delivery library: hand in batches, they are sent by sessions until the receiver has them.
+
+    with Client(settings) as client:            # a thread of its own
+        client.add_events([{"run": "a", "text": "hello"}])
+
+    async with Client(settings) as client:      # the caller's loop
+        client.add_events([{"run": "a", "text": "hello"}])
+        await client.aflush()
+
+Both ways are the same engine; only who turns its loop differs. There is no log behind it: what is not
+delivered is in memory, within the budgets, and `close` hands it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any, Self, TypeVar
+
+import msgspec
+import orjson
+
+from headwater.clock import Clock, SystemClock
+from headwater.delivery.engine import Engine
+from headwater.delivery.keys import Key, Keys
+from headwater.delivery.outlets.base import Outlet, load_outlet
+from headwater.delivery.sessions import Session
+from headwater.errors import BatchRejected
+from headwater.events import Event
+from headwater.metrics import Metrics
+from headwater.settings import OutletSettings
+
+__all__ = ["Client", "Statistics"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Rejected = Sequence[tuple[Event, str]]
+
+
+class Statistics(msgspec.Struct, frozen=True):
+    """What a client has done so far. accepted = delivered + rejected + waiting, at every moment."""
+
+    accepted: int
+    delivered: int
+    rejected: int
+    waiting: int
+    waiting_bytes: int
+    batches_refused: int
+    bytes_delivered: int
+    sessions: int
+    sessions_failing: int
+    in_flight: int
+
+
+class Client:
+    """Delivers events to one outlet. `add_events` may be called from any thread, in parallel."""
+
+    def __init__(
+        self,
+        settings: OutletSettings,
+        outlet: Outlet | None = None,
+        *,
+        on_rejected: Callable[[Rejected], None] | None = None,
+        metrics: Metrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """`on_rejected` is called, in the engine's thread, with events that the receiver refused for good."""
+        self.id = uuid.uuid4().hex
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._metrics = metrics or Metrics()
+        self._keys = Keys(settings.group_by)
+        self._on_rejected = on_rejected
+        self._engine = Engine(
+            outlet or load_outlet(settings),
+            self,
+            client_id=self.id,
+            clock=self._clock,
+            metrics=self._metrics,
+        )
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        # The lock guards what follows: it is what callers of all threads and the loop have in common.
+        self._lock = threading.Lock()
+        self._inbox: deque[tuple[Key, Event]] = deque()
+        self._held: dict[str, int] = {}  # bytes per key, from acceptance until settled
+        self._held_bytes = 0
+        self._accepted = 0
+        self._delivered = 0
+        self._rejected = 0
+        self._bytes_delivered = 0
+        self._batches_refused = 0
+        self._is_closed = False
+        self._is_over = False
+        self._waiters: list[tuple[set[int], asyncio.Future[None]]] = []  # on the loop only
+
+    # --- taking in
+
+    def add_events(self, events: Sequence[bytes | Mapping[str, Any]]) -> None:
+        """Accept the whole batch, or raise BatchRejected and accept nothing of it (U2).
+
+        Returns at once; an accepted event is delivered, rejected by the receiver, or handed back by `close`.
+        """
+        now = self._clock.now()
+        bodies = [event if isinstance(event, bytes) else orjson.dumps(event) for event in events]
+        keys = [self._keys.of(body) for body in bodies]
+        coming: dict[str, int] = {}
+        for key, body in zip(keys, bodies, strict=True):
+            coming[key.id] = coming.get(key.id, 0) + len(body)
+        loop = self._running_loop()
+        with self._lock:
+            try:
+                self._admit(coming, loop.time())
+            except BatchRejected:
+                self._batches_refused += 1
+                raise
+            for id, size in coming.items():
+                self._held[id] = self._held.get(id, 0) + size
+            self._held_bytes += sum(coming.values())
+            is_first = not self._inbox
+            for key, body in zip(keys, bodies, strict=True):
+                self._accepted += 1
+                self._inbox.append((key, Event(self._accepted, now, body)))
+            if is_first and bodies:
+                # under the lock: `close` may not stop the loop between the acceptance and this call
+                loop.call_soon_threadsafe(self._take_in)
+
+    def _admit(self, coming: dict[str, int], now: float) -> None:
+        """Error mode and budgets by session: one that fails closes the door for nobody else (KI1)."""
+        name, settings = self._settings.name, self._settings
+        if self._is_closed:
+            raise BatchRejected(f"The client of outlet {name} is closed.", retryable=False)
+        for id, size in coming.items():
+            session = self._engine.sessions.get(id)
+            if session is not None and session.error_until > now:
+                raise BatchRejected(
+                    f"Session {session.id} of outlet {name} is in error: {session.reason}.",
+                    hint="Send the batch again later.",
+                    retry_after_seconds=min(session.error_until - now, settings.retry.max_seconds),
+                )
+            if self._held.get(id, 0) + size > settings.session_budget_bytes:
+                raise BatchRejected(
+                    f"A session of outlet {name} would hold more than {settings.session_budget_bytes} bytes.",
+                    hint=_advice(size > settings.session_budget_bytes, "session_budget_bytes"),
+                    retryable=size <= settings.session_budget_bytes,
+                )
+        size = sum(coming.values())
+        if self._held_bytes + size > settings.budget_bytes:
+            raise BatchRejected(
+                f"The client of outlet {name} would hold more than {settings.budget_bytes} bytes.",
+                hint=_advice(size > settings.budget_bytes, "budget_bytes"),
+                retryable=size <= settings.budget_bytes,
+            )
+
+    def _take_in(self) -> None:
+        with self._lock:
+            arrived, self._inbox = self._inbox, deque()
+        for key, event in arrived:
+            self._engine.put(key, event)
+
+    # --- what the engine tells us
+
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        done = [*delivered, *(event for event, _ in refused)]
+        size = sum(len(event.body) for event in done)
+        sent = sum(len(event.body) for event in delivered)
+        id = session.key.id
+        with self._lock:
+            self._held_bytes -= size
+            self._held[id] -= size
+            if not self._held[id]:
+                del self._held[id]
+            self._delivered += len(delivered)
+            self._rejected += len(refused)
+            self._bytes_delivered += sent
+        self._metrics.counter("delivery_events_delivered").add(len(delivered), self._settings.name)
+        self._metrics.counter("delivery_events_rejected").add(len(refused), self._settings.name)
+        self._metrics.counter("delivery_bytes_sent").add(sent, self._settings.name)
+        if refused:
+            self._report(refused)
+        for positions, waiter in self._waiters:
+            positions.difference_update(event.position for event in done)
+            if not positions and not waiter.done():
+                waiter.set_result(None)
+
+    def blocks(self, event: Event) -> bool:
+        return self._settings.on_refused == "block"
+
+    def failed(self, session: Session) -> None:
+        """Nothing to do: the session's error mode is looked at when the next batch comes."""
+
+    def _report(self, refused: Rejected) -> None:
+        if self._on_rejected is None:
+            log.error(
+                "Outlet %s refused %d events for good; they are lost, since no `on_rejected` takes them: %s",
+                self._settings.name,
+                len(refused),
+                refused[0][1],
+            )
+            return
+        try:
+            self._on_rejected(refused)
+        except Exception:
+            log.exception("`on_rejected` of outlet %s failed; %d events", self._settings.name, len(refused))
+
+    # --- state
+
+    def statistics(self) -> Statistics:
+        """A snapshot; from any thread."""
+        with self._lock:
+            return Statistics(
+                accepted=self._accepted,
+                delivered=self._delivered,
+                rejected=self._rejected,
+                waiting=self._accepted - self._delivered - self._rejected,
+                waiting_bytes=self._held_bytes,
+                batches_refused=self._batches_refused,
+                bytes_delivered=self._bytes_delivered,
+                sessions=len(self._held),
+                sessions_failing=self._engine.failing,
+                in_flight=self._engine.in_flight,
+            )
+
+    def trouble(self) -> str | None:
+        """Why events do not move, while they do not."""
+        return self._engine.trouble()
+
+    # --- waiting and ending
+
+    async def aflush(self, timeout_seconds: float | None = None) -> bool:
+        """Send what was accepted so far without waiting for fuller batches; whether all of it is settled."""
+        if self._is_over:
+            return self.statistics().waiting == 0
+        return await self._on_loop(self._flush(timeout_seconds))
+
+    async def aclose(self, timeout_seconds: float = 30.0) -> list[Event]:
+        """As `close`."""
+        if self._is_over:
+            return []
+        left = await self._on_loop(self._close(timeout_seconds))
+        self._join()
+        return left
+
+    def flush(self, timeout_seconds: float | None = None) -> bool:
+        """As `aflush`, for threads."""
+        if self._is_over:
+            return self.statistics().waiting == 0
+        return self._from_thread(self._flush(timeout_seconds))
+
+    def close(self, timeout_seconds: float = 30.0) -> list[Event]:
+        """Take nothing more, send what can be sent in time, and return exactly what is left, in order.
+
+        An event whose request was cut off by the timeout is among what is left, though it may have arrived.
+        A second call returns nothing: it was handed back already.
+        """
+        if self._is_over:
+            return []
+        left = self._from_thread(self._close(timeout_seconds))
+        self._join()
+        return left
+
+    async def _flush(self, timeout_seconds: float | None) -> bool:
+        self._take_in()
+        with self._lock:
+            newest = self._accepted
+        positions = {event.position for event in self._engine.remaining()}
+        if not positions:
+            return True
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (positions, waiter)
+        self._waiters.append(entry)
+        self._engine.hurry(newest)
+        try:
+            await asyncio.wait_for(waiter, timeout_seconds)
+        except TimeoutError:
+            return False
+        finally:
+            self._waiters.remove(entry)
+        return True
+
+    async def _close(self, timeout_seconds: float) -> list[Event]:
+        with self._lock:
+            self._is_closed = True
+        await self._flush(timeout_seconds)
+        await self._engine.stop(0.0)
+        self._is_over = True
+        return sorted(self._engine.remaining())
+
+    # --- who turns the loop
+
+    def __enter__(self) -> Self:
+        self._running_loop()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if left := self.close():
+            log.error(
+                "The client of outlet %s was closed with %d events left.", self._settings.name, len(left)
+            )
+
+    async def __aenter__(self) -> Self:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if left := await self.aclose():
+            log.error(
+                "The client of outlet %s was closed with %d events left.", self._settings.name, len(left)
+            )
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name=f"delivery-{self._settings.name}", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    async def _on_loop(self, work: Coroutine[Any, Any, T]) -> T:
+        loop = self._running_loop()
+        if loop is asyncio.get_running_loop():
+            return await work
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))
+
+    def _from_thread(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result()
+
+    def _join(self) -> None:
+        """End the thread, where there is one of our own."""
+        with self._lock:
+            thread, self._thread = self._thread, None
+        if thread is not None:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            thread.join()
+            self._loop.close()
+
+
+def _advice(never: bool, setting: str) -> str:
+    if never:
+        return f"It can never fit: send smaller batches or raise `{setting}`."
+    return "Send the batch again later."

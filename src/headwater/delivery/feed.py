@@ -1,0 +1,173 @@
+"""What is read from the log next, and for which sessions (G8).
+
+Without `group_by` this is simple: read on while there is room. With it, a session that fails or is slow must
+hold up neither the others nor the memory. The feed reads on past its events without keeping them and notes
+where the first of them lies: the session is *parked* there. When it has room again, the log is read once more
+from that place, for the parked sessions that can take something, until they have caught up with the head.
+
+    log  ──────────●───────────────●──────────────────►
+          parked: session A here   B here             head
+
+Whatever the backlog and however many sessions fail, memory holds at most `budget_bytes` of events and a
+number per parked session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from headwater.delivery.engine import Engine
+from headwater.delivery.keys import Key, Keys
+from headwater.delivery.sessions import Session
+from headwater.events import Event
+from headwater.settings import OutletSettings
+
+__all__ = ["Feed"]
+
+MAX_HELD_EVENTS = 50_000  # an event costs some 200 bytes besides its body, however small that is
+MAX_PARKED = 200_000  # sessions; beyond it the head waits
+MIN_SHARE_BYTES = 16 * 1024  # of one session, however many there are
+KEPT_BYTES = 16 * 1024  # of a failing session: enough to try with, so that a try needs no reading
+READ_BYTES = 1024 * 1024
+
+Read = Callable[[int, int, int], Awaitable[list[Event]]]
+
+
+class Feed:
+    """Moves events from the log into the engine. Lives on the engine's loop; `step` is called by one task."""
+
+    def __init__(self, engine: Engine, keys: Keys, settings: OutletSettings, read: Read, head: int) -> None:
+        self.head = head
+        self.parked: dict[str, int] = {}  # key id -> its first position that is not in memory
+        self._engine = engine
+        self._keys = keys
+        self._settings = settings
+        self._read = read
+        self._budget = settings.budget_bytes
+        if not keys.is_grouped:
+            self._budget = min(settings.budget_bytes, settings.session_budget_bytes)
+        self._uncommitted: dict[int, int] = {}  # position -> bytes: settled, but the cursor does not know yet
+        self._uncommitted_bytes = 0
+        self._hungry: set[str] = set()  # parked and able to take events
+        self._scanning: set[str] = set()  # those that the scan under way is for
+        self._scan = 0
+
+    # --- told by the drain
+
+    def settled(self, session: Session, events: list[Event]) -> None:
+        """These events are done with, but not yet committed."""
+        for event in events:
+            if event.position not in self._uncommitted:
+                self._uncommitted[event.position] = len(event.body)
+                self._uncommitted_bytes += len(event.body)
+        self._ask(session)
+
+    def committed(self, events: list[Event]) -> None:
+        """The cursor has these; their room is free."""
+        for event in events:
+            self._uncommitted_bytes -= self._uncommitted.pop(event.position, 0)
+
+    def failed(self, session: Session) -> list[Event]:
+        """The session waits: keep little of it in memory, and park the rest. Returns what was let go."""
+        if not self._keys.is_grouped:
+            return []
+        key = session.key.id
+        self._hungry.discard(key)
+        crowded = self._engine.failing * KEPT_BYTES > self._budget // 4
+        dropped = self._engine.forget(session, 0 if crowded else KEPT_BYTES)
+        # a replayed reject (a negative position) is not in the log
+        if fresh := [event.position for event in dropped if event.position > 0]:
+            self.parked[key] = fresh[0]
+            self._scanning.discard(key)
+        return dropped
+
+    # --- reading
+
+    async def step(self, end: int) -> bool:
+        """Read once, where there is something to read and room for it; False: wait until one changes."""
+        engine = self._engine
+        room = self._budget - engine.held_bytes - self._uncommitted_bytes
+        # half empty before it is filled again: a few large reads instead of many small ones
+        if room * 2 < self._budget or engine.held_events * 2 > MAX_HELD_EVENTS:
+            return False
+        count = MAX_HELD_EVENTS - engine.held_events
+        if not self._keys.is_grouped:
+            return await self._read_all(end, count, room)
+        moved = False
+        if self._scanning or self._hungry:
+            moved = await self._catch_up(count, min(room, READ_BYTES))
+        if len(self.parked) < MAX_PARKED and self.head < end:
+            moved = await self._read_ahead(count, min(room, READ_BYTES)) or moved
+        return moved
+
+    async def _read_all(self, end: int, count: int, room: int) -> bool:
+        events = await self._read(self.head, count, room) if self.head < end else []
+        if not events:
+            return False
+        self.head = events[-1].position + 1
+        for event in events:
+            self._engine.put(self._keys.of(event.body), event)
+        return True
+
+    async def _read_ahead(self, count: int, room: int) -> bool:
+        events = await self._read(self.head, count, room)
+        if not events:
+            return False
+        self.head = events[-1].position + 1
+        for event in events:
+            key = self._keys.of(event.body)
+            if key.id in self.parked:
+                continue
+            if self._has_room(key, event):
+                self._engine.put(key, event)
+            else:
+                self.parked[key.id] = event.position
+        return True
+
+    async def _catch_up(self, count: int, room: int) -> bool:
+        if not self._scanning:
+            self._scanning, self._hungry = self._hungry, set()
+            self._scan = min(self.parked[key] for key in self._scanning)
+        events = await self._read(self._scan, count, room)
+        for event in events:
+            if event.position >= self.head:
+                break
+            key = self._keys.of(event.body)
+            if key.id not in self._scanning or event.position < self.parked[key.id]:
+                continue
+            if event.position in self._uncommitted:
+                continue
+            if self._has_room(key, event):
+                self._engine.put(key, event)
+                self.parked[key.id] = event.position + 1
+            else:
+                self.parked[key.id] = event.position
+                self._scanning.discard(key.id)
+        self._scan = events[-1].position + 1 if events else self.head
+        if self._scan >= self.head:
+            for id in self._scanning:
+                del self.parked[id]
+            self._scanning.clear()
+        return True
+
+    # --- room
+
+    def _share(self) -> int:
+        """Bytes that one session may hold: the more sessions, the less, so that the idle ones of a dead
+        receiver leave room for the busy ones of a healthy one."""
+        fair = self._budget // 2 // max(1, len(self._engine.sessions))
+        return min(self._settings.session_budget_bytes, max(fair, MIN_SHARE_BYTES))
+
+    def _has_room(self, key: Key, event: Event) -> bool:
+        session = self._engine.sessions.get(key.id)
+        if session is None:
+            return True
+        return not session.is_failing and session.bytes + len(event.body) <= self._share()
+
+    def _ask(self, session: Session) -> None:
+        """If the session is parked and can take events, it is one to read for."""
+        key = session.key.id
+        if key not in self.parked or key in self._scanning or session.is_failing:
+            return
+        if session.bytes * 2 <= self._share():
+            self._hungry.add(key)

@@ -1,0 +1,234 @@
+"""The `kafka` outlet: events into a topic, keyed by their session's key, by an idempotent producer.
+
+Order (G2): events of one key go to one partition, in order. Without `group_by` there is one session; all its
+events then carry the outlet's name as key, so they share a partition and keep their order.
+
+The producer itself never gives up an event (no message timeout): if it did, a later one could overtake. When
+`send` runs into its own timeout the events stay with the producer, and the next try waits for the same ones
+instead of handing them in twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from headwater.delivery.outlets.base import (
+    DELIVERED,
+    Batch,
+    NotConnected,
+    Outlet,
+    Refused,
+    Result,
+    Results,
+    Retry,
+)
+from headwater.errors import OutletUnavailable, SettingsError
+from headwater.settings import OutletSettings
+
+try:
+    from confluent_kafka import KafkaError, KafkaException, Producer
+except ImportError as error:
+    raise ImportError(f"{error}; install it with: pip install 'headwater[kafka]'") from error
+
+__all__ = ["REFUSED_ERRORS", "KafkaOptions", "KafkaOutlet"]
+
+REFUSED_ERRORS = frozenset(
+    {
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.INVALID_RECORD,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.INVALID_TIMESTAMP,
+    }
+)
+"""Errors that are about the event; every other one is about the broker, and is tried again."""
+
+OURS = {
+    "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries
+    "acks": "all",
+    "message.timeout.ms": 0,
+}
+POLL_SECONDS = 1.0
+
+log = logging.getLogger(__name__)
+
+
+def _doc(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
+class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Which cluster and topic, and how to talk to it."""
+
+    servers: Annotated[str, _doc("Brokers to begin with: `host:port`, several with commas.")]
+    topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249), _doc("The topic; it must exist.")]
+    compression: Annotated[
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], _doc("How the producer compresses.")
+    ] = "zstd"
+    linger_seconds: Annotated[
+        float, msgspec.Meta(ge=0, le=10), _doc("How long the producer waits for more to send together.")
+    ] = 0.005
+    connect_seconds: Annotated[
+        float, msgspec.Meta(gt=0), _doc("How long to wait for a broker before it counts as away.")
+    ] = 10.0
+    config: Annotated[
+        dict[str, str], _doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
+    ] = msgspec.field(default_factory=dict)
+
+
+Report = asyncio.Future[KafkaError | None]
+
+
+class KafkaOutlet(Outlet):
+    """Produces events to Kafka; delivered means acknowledged by all in-sync replicas."""
+
+    Settings = KafkaOptions
+    options: KafkaOptions
+
+    def __init__(self, options: Any, settings: OutletSettings) -> None:
+        super().__init__(options, settings)
+        if clash := sorted(OURS.keys() & self.options.config.keys()):
+            raise SettingsError(
+                [
+                    f"`config.{name}` cannot be set: the order and safety of events rest on it"
+                    for name in clash
+                ],
+                source=f"outlet {settings.name}",
+            )
+        self._producer: Producer | None = None
+        self._poller: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._handed: dict[str, dict[int, Report]] = {}  # session -> position -> what the producer has
+        self._problem = ""
+
+    @property
+    def max_events(self) -> int | None:
+        """One, where a refused event may not be overtaken."""
+        return 1 if self.settings.on_refused == "block" else None
+
+    def _config(self) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.options.servers,
+            "compression.type": self.options.compression,
+            "linger.ms": self.options.linger_seconds * 1000,
+            "error_cb": self._heard,
+            "logger": log,
+            **self.options.config,
+            **OURS,
+        }
+
+    def _heard(self, error: KafkaError) -> None:
+        self._problem = error.str()
+
+    async def connect(self) -> None:
+        if self._producer is not None:
+            return
+        try:
+            producer = Producer(self._config())
+            await asyncio.to_thread(producer.list_topics, self.options.topic, self.options.connect_seconds)
+        except (KafkaException, ValueError, TypeError) as error:
+            raise OutletUnavailable(
+                f"Kafka at {self.options.servers} cannot be reached: {self._problem or _text(error)}."
+            ) from error
+        self._loop = asyncio.get_running_loop()
+        self._problem = ""
+        self._handed.clear()
+        self._producer = producer
+        self._stopping = threading.Event()
+        self._poller = threading.Thread(
+            target=_poll,
+            args=(producer, self._stopping),
+            name=f"outlet-{self.settings.name}-kafka",
+            daemon=True,
+        )
+        self._poller.start()
+
+    async def close(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is None:
+            return
+        self._stopping.set()
+        assert self._poller is not None
+        await asyncio.to_thread(self._poller.join)
+        await asyncio.to_thread(_let_go, producer)
+        self._handed.clear()
+
+    async def send(self, batch: Batch) -> Results:
+        if self._producer is None:
+            raise NotConnected(f"Kafka at {self.options.servers} is not connected.")
+        handed = self._handed.setdefault(batch.session, {})
+        reports: list[Report] = []
+        for event, piece in zip(batch.events, batch.pieces, strict=True):
+            report = handed.get(event.position)
+            if report is None:
+                report = self._produce(batch, piece)
+                if report is None:
+                    break  # the producer's queue is full: the rest goes next time
+                handed[event.position] = report
+            reports.append(report)
+        if not reports:
+            raise OutletUnavailable(f"Kafka at {self.options.servers} takes no more: {self._problem}")
+        # cancelled by the timeout, this leaves the reports where they are, for the next try to wait for
+        await asyncio.wait(reports)
+        results = [self._result(report.result()) for report in reports]
+        for event in batch.events[: len(reports)]:
+            handed.pop(event.position, None)
+        if not handed:
+            self._handed.pop(batch.session, None)
+        if any((error := report.result()) is not None and error.fatal() for report in reports):
+            await self.close()  # this producer is of no more use; `connect` makes another
+            raise NotConnected(f"Kafka at {self.options.servers}: the producer failed: {self._problem}")
+        return results
+
+    def _produce(self, batch: Batch, piece: bytes) -> Report | None:
+        """Hand one event to the producer; None when it has no room."""
+        assert self._producer is not None
+        report: Report = self._loop.create_future()
+        key = (batch.key.text or self.settings.name).encode()
+
+        def reported(error: KafkaError | None, _: object) -> None:
+            try:
+                self._loop.call_soon_threadsafe(_settle, report, error)
+            except RuntimeError:
+                pass  # the loop is closed: nobody waits any more
+
+        try:
+            self._producer.produce(self.options.topic, piece, key, on_delivery=reported)
+        except BufferError:
+            return None
+        except KafkaException as error:
+            report.set_result(error.args[0])
+        return report
+
+    def _result(self, error: KafkaError | None) -> Result:
+        if error is None:
+            return DELIVERED
+        reason = f"Kafka topic {self.options.topic}: {error.str()}"
+        return Refused(reason) if error.code() in REFUSED_ERRORS else Retry(reason)
+
+
+def _settle(report: Report, error: KafkaError | None) -> None:
+    if not report.done():
+        report.set_result(error)
+
+
+def _poll(producer: Producer, stopping: threading.Event) -> None:
+    """Serve the producer's reports. They wake it; the period is only how soon it sees that it should end."""
+    while not stopping.is_set():
+        producer.poll(POLL_SECONDS)
+
+
+def _let_go(producer: Producer) -> None:
+    producer.purge()
+    producer.flush(POLL_SECONDS)
+
+
+def _text(error: Exception) -> str:
+    first = error.args[0] if error.args else error
+    return first.str() if isinstance(first, KafkaError) else str(error)

@@ -1,0 +1,191 @@
+"""Sessions in one engine: slots, fairness, faults of outlets, connecting."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.delivery import Client
+from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected
+from headwater.errors import EventRefused, OutletUnavailable
+from headwater.metrics import Metrics
+from headwater.settings import RetrySettings
+from tests.delivery.receivers import Memory, settings_of
+from tests.delivery.rig import body, eventually
+
+
+def test_connect_is_repeated_when_it_fails() -> None:
+    tries: list[int] = []
+
+    def connect() -> None:
+        tries.append(1)
+        if len(tries) < 4:
+            raise OutletUnavailable("not yet", retry_after_seconds=0.001)
+
+    outlet = Memory(connect=connect)
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(1)])
+        assert client.flush(30)
+    assert len(tries) == 4
+    assert outlet.numbers() == [1]
+
+
+def test_trouble_is_told_when_connect_goes_on_failing() -> None:
+    def connect() -> None:
+        raise OutletUnavailable("nobody there")
+
+    outlet = Memory(settings_of(retry=RetrySettings(initial_seconds=60)), connect=connect)
+    metrics = Metrics()
+    client = Client(outlet.settings, outlet, metrics=metrics)
+    client.add_events([body(1)])
+    assert eventually(lambda: client.trouble() == "cannot connect: nobody there")
+    assert metrics.gauge("delivery_failing").values == {("memory",): 1}
+    assert len(client.close(0.01)) == 1
+
+
+def test_connect_is_called_again_when_send_asks_for_it() -> None:
+    said: list[Exception] = [NotConnected("gone"), NotConnected("gone")]
+    outlet = Memory(act=lambda batch: said.pop() if said else None)
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(1)])
+        assert client.flush(30)
+    assert outlet.connects == 3
+    assert outlet.numbers() == [1]
+
+
+def test_nothing_is_lost_when_an_outlet_has_a_defect(caplog: pytest.LogCaptureFixture) -> None:
+    said: list[Exception] = [ZeroDivisionError("oops"), KeyError("x")]
+    outlet = Memory(act=lambda batch: said.pop() if said else None)
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(1), body(2)])
+        assert client.flush(30)
+    assert outlet.numbers() == [1, 2]
+    assert "has a defect" in caplog.text
+
+
+def test_an_outlet_that_tries_nothing_is_not_called_in_a_tight_loop_when_it_goes_on() -> None:
+    outlet = Memory(settings_of(retry=RetrySettings(initial_seconds=60)), lambda batch: [])
+    client = Client(outlet.settings, outlet)
+    client.add_events([body(1)])
+    assert eventually(lambda: client.trouble() == "the outlet tried none of the events")
+    assert len(outlet.batches) == 1
+    assert len(client.close(0.01)) == 1
+
+
+def test_results_beyond_the_batch_are_ignored_when_an_outlet_returns_too_many() -> None:
+    outlet = Memory(act=lambda batch: [DELIVERED] * 10)
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(1), body(2)])
+        assert client.flush(30)
+        assert client.statistics().delivered == 2
+
+
+def test_the_rest_of_a_batch_is_sent_next_when_only_its_start_was_tried() -> None:
+    outlet = Memory(act=lambda batch: [DELIVERED] * min(3, len(batch.events)))
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(i) for i in range(10)])
+        assert client.flush(30)
+    assert outlet.numbers() == list(range(10))
+    assert [len(batch.events) for batch in outlet.batches] == [10, 7, 4, 1]
+
+
+def test_few_requests_find_the_bad_event_when_a_batch_is_refused() -> None:
+    def act(batch: Batch) -> Exception | None:
+        bad = any(b'"i":700,' in event.body for event in batch.events)
+        return EventRefused("one is bad") if bad else None
+
+    settings = settings_of(max_batch_events=1024)
+    outlet = Memory(settings, act)
+    told: list[str] = []
+    with Client(settings, outlet, on_rejected=lambda refused: told.extend(r for _, r in refused)) as client:
+        client.add_events([body(i, x=1) for i in range(1024)])
+        assert client.flush(30)
+    assert outlet.numbers() == [i for i in range(1024) if i != 700]
+    assert told == ["one is bad"]
+    assert len(outlet.batches) <= 2 * 10 + 1
+
+
+def test_events_that_fit_no_request_are_refused_when_their_turn_comes() -> None:
+    settings = settings_of(max_batch_bytes=100_000)
+    outlet = Memory(settings, hard=200)
+    refused: list[int] = []
+    with Client(
+        settings, outlet, on_rejected=lambda items: refused.extend(event.position for event, _ in items)
+    ) as client:
+        client.add_events([body(1), body(2, n=list(range(500))), body(3), body(4, text="x" * 500), body(5)])
+        assert client.flush(30)
+    assert refused == [2]
+    assert outlet.numbers() == [1, 3, 4, 5]
+    assert outlet.violations == []
+    assert b"_trimmed" in outlet.pieces[2]
+
+
+def test_an_event_that_fits_no_request_blocks_its_session_when_told_to() -> None:
+    settings = settings_of(on_refused="block")
+    outlet = Memory(settings, hard=200)
+    client = Client(settings, outlet)
+    client.add_events([body(1), body(2, n=list(range(500))), body(3)])
+    assert eventually(lambda: "with all text cut" in (client.trouble() or ""))
+    assert [event.position for event in client.close(0.01)] == [2, 3]
+    assert outlet.numbers() == [1]
+
+
+def test_requests_at_once_stay_within_the_limit_when_many_sessions_are_ready() -> None:
+    settings = settings_of(group_by=("/k",), max_in_flight=5)
+    outlet = Memory(settings, lambda batch: 0.001)
+    metrics = Metrics()
+    with Client(settings, outlet, metrics=metrics) as client:
+        client.add_events([body(i, k=i) for i in range(100)])
+        assert client.flush(30)
+    assert outlet.most_at_once == 5
+    assert metrics.gauge("delivery_in_flight").values == {("memory",): 0}
+    assert metrics.gauge("delivery_sessions").values == {("memory",): 0}
+
+
+def test_sessions_take_turns_when_one_has_far_more_to_send() -> None:
+    settings = settings_of(group_by=("/k",), max_in_flight=1, max_batch_events=1)
+    outlet = Memory(settings)
+    with Client(settings, outlet) as client:
+        client.add_events([body(i, k="busy") for i in range(100)] + [body(i, k="quiet") for i in range(3)])
+        assert client.flush(30)
+    order = [batch.info["k"] for batch in outlet.batches]
+    assert order[:6].count("quiet") == 3
+
+
+def test_healthy_sessions_keep_most_slots_when_others_hang() -> None:
+    def act(batch: Batch) -> float | None:
+        return 60.0 if batch.info["k"] < 0 else None
+
+    settings = settings_of(group_by=("/k",), max_in_flight=4, timeout_seconds=0.02)
+    outlet = Memory(settings, act)
+    client = Client(settings, outlet)
+    client.add_events([body(1, k=-k) for k in range(1, 4)])
+    assert eventually(lambda: client.statistics().sessions_failing == 3)
+    for i in range(200):
+        client.add_events([body(i, k=1)])
+    assert eventually(lambda: outlet.numbers(1) == list(range(200)))
+    trouble = client.trouble() or ""
+    assert "3 of " in trouble
+    assert "no answer within 0.02 seconds" in trouble
+    assert len(client.close(0.01)) == 3
+
+
+def test_a_request_under_way_is_given_up_when_closing_takes_too_long() -> None:
+    outlet = Memory(act=lambda batch: 60.0)
+    client = Client(outlet.settings, outlet)
+    client.add_events([body(1), body(2)])
+    assert eventually(lambda: client.statistics().in_flight == 1)
+    client.add_events([body(3)])
+    assert [event.position for event in client.close(0.05)] == [1, 2, 3]
+    assert outlet.is_closed
+
+
+def test_closing_goes_on_when_the_outlet_does_not_close_cleanly(caplog: pytest.LogCaptureFixture) -> None:
+    class Stuck(Memory):
+        async def close(self) -> None:
+            raise RuntimeError("stuck")
+
+    outlet = Stuck()
+    with Client(outlet.settings, outlet) as client:
+        client.add_events([body(1)])
+        assert client.flush(30)
+    assert "did not close cleanly" in caplog.text
