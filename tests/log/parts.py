@@ -1,4 +1,4 @@
-"""What several tests of the log need: settings of a small log, deterministic bodies, the sum of G3, bad disks."""
+"""What several tests of the log need: a small log's settings, bodies by number, the sum of G3, bad disks."""
 
 from __future__ import annotations
 

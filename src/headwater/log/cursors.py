@@ -27,6 +27,7 @@ class Cursor:
         self._blocks = index.blocks(row.reader)
         self._dirty: set[int] = set()
         self._forgotten = False
+        self.is_stored = True  # the file has all that memory has
 
     @property
     def position(self) -> int:
@@ -96,6 +97,7 @@ class Cursor:
             self._advance()
             if self._forgotten:
                 return new
+            self.is_stored = False
             with self._index.transaction(durable=durable):
                 self._index.drop_blocks(self.row.reader, min(self._blocks, default=1 << 62))
                 for block in self._dirty & self._blocks.keys():
@@ -103,6 +105,7 @@ class Cursor:
                 self._index.put(self.row)
                 crash_point("cursor.before_commit")
             self._dirty.clear()
+            self.is_stored = True
             crash_point("cursor.after_commit")
             return new
 

@@ -192,7 +192,8 @@ def tail_line(end: int) -> bytes:
 def tail_of(folder: Path) -> int:
     """The end of the log by the writer's note; 0 without one that can be believed."""
     try:
-        line = (folder / "tail").read_bytes()[:30]
+        with (folder / "tail").open("rb") as file:
+            line = file.read(30)
         end = int(line[:20])
     except (OSError, ValueError):
         return 0

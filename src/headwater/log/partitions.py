@@ -125,13 +125,13 @@ class PartitionWriter:
         try:
             self._connection.pragma("wal_checkpoint", "TRUNCATE")
         except apsw.Error:
-            pass  # no space, or a reader is in the way: the WAL stays beside the file and is read from there
-        self._connection.close()
+            self.abandon()  # no space for it: the WAL stays beside the file and is read from there
+        else:
+            self._connection.close()
 
     def abandon(self) -> None:
-        """Let go without touching the file again, after an I/O error has made its state unknown."""
-        with contextlib.suppress(apsw.Error):
-            self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        """Let go without touching the file again, as after an I/O error that made its state unknown."""
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._connection.close()
 
 

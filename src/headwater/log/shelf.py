@@ -89,8 +89,8 @@ class Shelf:
     def close_current(self) -> None:
         if self._current is not None:
             crash_point("rotation.before_close")
-            self._current.close()
-            self._current = None
+            current, self._current = self._current, None
+            current.close()
             self.extents[-1].bytes = disk_bytes(self.extents[-1].path)
             crash_point("rotation.after_close")
 
@@ -160,8 +160,8 @@ class Shelf:
     def _let_go(self) -> None:
         assert self._current is not None
         self._sealed.add(self._current.path)
-        self._current.abandon()
-        self._current = None
+        current, self._current = self._current, None
+        current.abandon()
         self.extents[-1].bytes = disk_bytes(self.extents[-1].path)
 
     def _is_full(self, extent: Extent, coming_bytes: int) -> bool:

@@ -205,8 +205,11 @@ class Log:
             raise self.classify(error) from error
 
     def _collect(self) -> None:
-        positions = [cursor.position for cursor in list(self._cursors.values())]
+        cursors = list(self._cursors.values())
+        positions = [cursor.position for cursor in cursors]
         stored = False
+        if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
+            stored = self._store_cursors()
         for extent, reason in removals(self._shelf.closed, positions, self._settings, self._steady_now()):
             # On disk before the file goes: cursors that a power cut took back would point at nothing.
             stored = stored or self._store_cursors()
@@ -371,3 +374,5 @@ class Log:
             last.callback(self._index.close)
             self._writer.close()
             self._shelf.close_current()
+            if not all(cursor.is_stored for cursor in self._cursors.values()):
+                self._store_cursors()
