@@ -28,6 +28,7 @@ __all__ = ["Engine", "Owner"]
 log = logging.getLogger(__name__)
 
 _REASON_CHARACTERS = 500
+_SAID_REASONS = 20  # different ones that are logged until all is well again
 
 
 class Owner(Protocol):
@@ -80,6 +81,7 @@ class Engine:
         self._is_stopped = False
         self._hurry = 0  # events up to this position do not wait for their batch to fill
         self._failing: set[str] = set()
+        self._said: set[str] = set()
 
     # --- fed by the owner
 
@@ -227,8 +229,8 @@ class Engine:
                 break
             except Exception as error:
                 wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
-                self._say(self.reason, reason := self._explain(error))
-                self.reason = reason
+                self.reason = self._explain(error)
+                self._say(self.reason)
                 self._gauge_failing()
                 self._metrics.counter("delivery_retries").add(1, self.settings.name)
                 await asyncio.sleep(backoff.failed(wish))
@@ -310,7 +312,7 @@ class Engine:
     def _failed(self, session: Session, settlement: Settlement) -> None:
         now = self._now()
         pause = session.backoff.failed(settlement.after_seconds)
-        self._say(session.reason, settlement.reason)
+        self._say(settlement.reason)
         session.reason = settlement.reason
         session.failing_since = session.failing_since or now
         if session.error_until <= now:
@@ -322,13 +324,16 @@ class Engine:
         self._owner.failed(session)
 
     def _recovered(self, session: Session) -> None:
-        if session.is_failing:
-            log.info("Outlet %s takes events again.", self.settings.name)
+        if not session.is_failing:
+            return
         session.failing_since = None
         session.error_until = 0.0
         session.reason = ""
         self._failing.discard(session.key.id)
         self._gauge_failing()
+        if not self._failing:
+            log.info("Outlet %s takes events again.", self.settings.name)
+            self._said.clear()
 
     # --- words and numbers
 
@@ -340,9 +345,10 @@ class Engine:
         log.error("Outlet %s has a defect; its events are kept.", self.settings.name, exc_info=error)
         return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
 
-    def _say(self, before: str, reason: str) -> None:
-        # once per reason, not per try: a night's outage is one line
-        if reason != before:
+    def _say(self, reason: str) -> None:
+        # once per reason, not per try or session: a night's outage is one line
+        if reason not in self._said and len(self._said) < _SAID_REASONS:
+            self._said.add(reason)
             log.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
 
     def _gauge_failing(self) -> None:

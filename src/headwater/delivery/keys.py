@@ -17,7 +17,8 @@ from headwater.errors import SettingsError
 
 __all__ = ["ABSENT", "Key", "Keys", "find", "parse_pointer"]
 
-ABSENT = "\x00absent"  # no JSON value's canonical form looks like this, so absent, null and "" are three keys
+ABSENT = object()  # absent, null and "" are three different keys
+KNOWN_KEYS = 10_000  # most keys repeat: made once, they cost neither time nor memory the next time
 
 
 class Key(msgspec.Struct, frozen=True):
@@ -58,6 +59,7 @@ class Keys:
 
     def __init__(self, group_by: Sequence[str] = ()) -> None:
         self._paths = [(pointer, parse_pointer(pointer)) for pointer in group_by]
+        self._known: dict[tuple[bytes, ...], Key] = {}
 
     @property
     def is_grouped(self) -> bool:
@@ -72,22 +74,29 @@ class Keys:
             event = orjson.loads(body)
         except orjson.JSONDecodeError:
             event = None
-        info: dict[str, Any] = {}
-        digest = hashlib.blake2b(digest_size=16)
-        values: list[Any] = []
-        for pointer, path in self._paths:
-            value = find(event, path)
-            if value is ABSENT:
-                values.append(None)
-                digest.update(b"\x00")
-                continue
-            info[pointer[1:]] = value
-            values.append(value)
-            # each value is preceded by its length, so that no two lists of values run into the same bytes
-            canonical = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
-            digest.update(b"\x01%d:%b" % (len(canonical), canonical))
-        alone = values[0] if len(values) == 1 else None
-        text = alone if isinstance(alone, str) else orjson.dumps(values, option=orjson.OPT_SORT_KEYS).decode()
+        values = [find(event, path) for _, path in self._paths]
+        # absent is told from null by having no canonical form at all
+        canonical = tuple(
+            b"" if value is ABSENT else orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in values
+        )
+        key = self._known.get(canonical)
+        if key is None:
+            if len(self._known) >= KNOWN_KEYS:
+                self._known.clear()
+            key = self._known[canonical] = self._make(canonical, values)
+        return key
+
+    def _make(self, canonical: tuple[bytes, ...], values: list[Any]) -> Key:
+        # each value is preceded by its length, so that no two lists of values run into the same bytes
+        digest = hashlib.blake2b(b"".join(b"%d:%b" % (len(part), part) for part in canonical), digest_size=16)
+        info = {
+            pointer[1:]: value
+            for (pointer, _), value in zip(self._paths, values, strict=True)
+            if value is not ABSENT
+        }
+        said = [None if value is ABSENT else value for value in values]
+        alone = said[0] if len(said) == 1 else None
+        text = alone if isinstance(alone, str) else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
         return Key(digest.hexdigest(), text, info)
 
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:
