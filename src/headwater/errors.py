@@ -10,6 +10,11 @@
     │   ├── LogClosed              it was closed, or is being closed
     │   └── LogTooNew              written by a newer release
     ├── RejectNotFound             no reject has this id
+    ├── WarehouseError             a destination
+    │   ├── DestinationUnavailable nothing wrong with the rows; the destination   (retryable)
+    │   ├── TableRefused           a table cannot be made to fit
+    │   ├── LoadRefused            the destination does not take these rows
+    │   └── LockTaken              another pipeline works on the table            (retryable)
     └── DeliveryError              an outlet
         ├── BatchRejected          the client has no room for this batch now       (retryable, mostly)
         ├── OutletUnavailable      nothing wrong with the event; the receiver      (retryable)
@@ -24,9 +29,12 @@ from __future__ import annotations
 __all__ = [
     "BatchRejected",
     "DeliveryError",
+    "DestinationUnavailable",
     "EventRefused",
     "ExtensionError",
     "HeadwaterError",
+    "LoadRefused",
+    "LockTaken",
     "LogClosed",
     "LogError",
     "LogFull",
@@ -36,6 +44,8 @@ __all__ = [
     "OutletUnavailable",
     "RejectNotFound",
     "SettingsError",
+    "TableRefused",
+    "WarehouseError",
 ]
 
 
@@ -102,6 +112,30 @@ class LogTooNew(LogError):
 
 class RejectNotFound(HeadwaterError):
     """No reject has this id."""
+
+
+class WarehouseError(HeadwaterError):
+    """A destination could not do what it was asked."""
+
+
+class DestinationUnavailable(WarehouseError):
+    """The destination is not there, too busy, or does not let us in: the load is tried again."""
+
+    retryable = True
+
+
+class TableRefused(WarehouseError):
+    """A table cannot be made to fit what is wanted; nothing was changed."""
+
+
+class LoadRefused(WarehouseError):
+    """The destination takes nothing of this load; all of it was rolled back where that can be done."""
+
+
+class LockTaken(WarehouseError):
+    """Another pipeline has held the lock of the table for too long."""
+
+    retryable = True
 
 
 class DeliveryError(HeadwaterError):

@@ -1,0 +1,1 @@
+"""Rows are stored: table structures, destinations, their ledgers and locks."""

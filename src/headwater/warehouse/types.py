@@ -1,0 +1,81 @@
+"""Logical types of columns, and the typecast tree that decides between two of them.
+
+         STRING
+         /    \\
+    FLOAT64  TIMESTAMP
+       |
+     INT64
+       |
+      BOOL
+
+What a kind is called in SQL is a product's own matter: see `Capabilities.types`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import reduce
+
+__all__ = ["Kind", "converts", "kind_named", "promote", "promote_all"]
+
+
+class Kind(StrEnum):
+    """What a column holds. JSON is only for `_unmapped_data`; arrays are STRING, as JSON text."""
+
+    BOOL = "BOOL"
+    INT64 = "INT64"
+    FLOAT64 = "FLOAT64"
+    STRING = "STRING"
+    TIMESTAMP = "TIMESTAMP"
+    JSON = "JSON"
+
+
+_PARENT = {
+    Kind.BOOL: Kind.INT64,
+    Kind.INT64: Kind.FLOAT64,
+    Kind.FLOAT64: Kind.STRING,
+    Kind.TIMESTAMP: Kind.STRING,
+    Kind.JSON: Kind.STRING,
+}
+
+# The words that a mapping may use for a type in any destination; everything else is SQL of that product.
+_NAMES = {
+    "string": Kind.STRING,
+    "text": Kind.STRING,
+    "double": Kind.FLOAT64,
+    "float64": Kind.FLOAT64,
+    "integer": Kind.INT64,
+    "int64": Kind.INT64,
+    "boolean": Kind.BOOL,
+    "bool": Kind.BOOL,
+    "timestamp": Kind.TIMESTAMP,
+}
+
+
+def _ancestry(kind: Kind) -> list[Kind]:
+    line = [kind]
+    while line[-1] in _PARENT:
+        line.append(_PARENT[line[-1]])
+    return line
+
+
+def promote(a: Kind, b: Kind) -> Kind:
+    """The lowest common ancestor of two kinds in the typecast tree."""
+    above = _ancestry(a)
+    return next(kind for kind in _ancestry(b) if kind in above)
+
+
+def promote_all(kinds: Iterable[Kind]) -> Kind:
+    """The lowest common ancestor of all of them, in whatever order they come; there must be one at least."""
+    return reduce(promote, kinds)
+
+
+def converts(kind: Kind, target: Kind) -> bool:
+    """Whether every value of `kind` can be a value of `target`."""
+    return promote(kind, target) is target
+
+
+def kind_named(text: str) -> Kind | None:
+    """The kind that a mapping's `type` names for every destination, or None if it is SQL of one product."""
+    return _NAMES.get(text.strip().lower())
