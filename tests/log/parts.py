@@ -16,7 +16,7 @@ from headwater.log.readers import Reader
 from headwater.log.store import Log
 from headwater.settings import LogSettings
 
-__all__ = ["MIB", "FaultyDisk", "adds_up", "body", "copy_of", "fill", "read_all", "small"]
+__all__ = ["DAMAGES", "MIB", "FaultyDisk", "adds_up", "body", "copy_of", "fill", "read_all", "small"]
 
 MIB = 1024 * 1024
 
@@ -73,15 +73,17 @@ def copy_of(folder: Path, to: Path) -> Path:
 
 
 class FaultyDisk(apsw.VFS):
-    """A file system that fails when it is told to: `disk.fault = "full"`, `"sync"`, `"write"`, `"read"`.
+    """A file system that fails when it is told to: `fault` is `full`, `sync`, `write`, `read` or `corrupt`.
 
-    `only` limits the fault to files whose name contains it. `written` lists the files written since.
+    `only` limits the fault to files whose name contains it, `times` how often it shows. `written` lists the
+    files written since.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.fault = ""
         self.only = ""
+        self.times = 1 << 30
         self.written: list[str] = []
         super().__init__(name, "")
 
@@ -90,7 +92,8 @@ class FaultyDisk(apsw.VFS):
         return _FaultyFile(self, name, filename, flags)
 
     def check(self, fault: str, filename: str, code: int) -> None:
-        if self.fault == fault and self.only in Path(filename).name:
+        if self.fault == fault and self.only in Path(filename).name and self.times:
+            self.times -= 1
             raise apsw.exception_for(code)
 
 
@@ -102,6 +105,7 @@ class _FaultyFile(apsw.VFSFile):
 
     def xWrite(self, data: bytes, offset: int) -> None:  # noqa: N802
         self._disk.check("full", self._filename, apsw.SQLITE_FULL)
+        self._disk.check("corrupt", self._filename, apsw.SQLITE_CORRUPT)
         self._disk.check("write", self._filename, apsw.SQLITE_IOERR_WRITE)
         self._disk.written.append(Path(self._filename).name)
         super().xWrite(data, offset)
@@ -115,7 +119,7 @@ class _FaultyFile(apsw.VFSFile):
         self._disk.check("sync", self._filename, apsw.SQLITE_IOERR_FSYNC)
 
 
-Damage = Callable[[Path], None]
+Damage = Callable[[Path], object]
 
 
 def _truncated(keep: float) -> Damage:

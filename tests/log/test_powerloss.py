@@ -10,7 +10,7 @@ import os
 import random
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +142,7 @@ def check(recording: Recording, cut: int, folder: Path) -> None:
 
 
 def test_nothing_acknowledged_is_lost_when_the_power_fails_at_any_write(
-    recording: Recording, record_property: pytest.FixtureRequest | Any
+    recording: Recording, record_property: Callable[[str, object], None]
 ) -> None:
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     tried = 0

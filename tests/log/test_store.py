@@ -6,7 +6,6 @@ import logging
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ from tests.log.parts import FaultyDisk, adds_up, body, fill, read_all, small
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "log"
-
-
-@pytest.fixture
-def disk(request: pytest.FixtureRequest) -> Iterator[FaultyDisk]:
-    made = FaultyDisk(f"faulty-{request.node.name}")
-    yield made
-    made.unregister()
 
 
 class Answers:
@@ -88,7 +80,11 @@ def test_order_is_kept_per_thread_and_nothing_is_lost_when_many_append_at_once(f
 def test_neighbours_share_one_answer_when_they_share_the_function(folder: Path) -> None:
     log, answers, others = Log.open(folder), Answers(), Answers()
     held = threading.Event()
-    log.append([b"first"], lambda *_: [None for _ in [held.wait(30)]] and None, None)
+
+    def wait(*_: object) -> None:
+        held.wait(30)
+
+    log.append([b"first"], wait, None)
     for token in (1, 2):
         log.append([b"x"], answers, token)
     log.append([b"y"], others, 3)

@@ -67,6 +67,7 @@ class Index:
         self.lock = threading.RLock()
         self._path = path
         self._vfs = vfs
+        self.is_new = False  # nothing was in it when it was opened
         self._connection = self._open(reader)
 
     def _open(self, reader: bool) -> apsw.Connection:
@@ -79,7 +80,7 @@ class Index:
                 # NORMAL: a commit survives kill -9 without an fsync. A power cut may take the last cursor
                 # moves back, which resends events (G4) and loses none. `durable` is for what must stay.
                 connection.pragma("synchronous", "NORMAL")
-                migrate(connection, MIGRATIONS, self._path)
+                self.is_new = migrate(connection, MIGRATIONS, self._path) == 0
             # The file is small, and damage should show here, not in the middle of the work.
             problems = [text for (text,) in select(connection, "PRAGMA quick_check") if text != "ok"]
             if problems:

@@ -164,7 +164,9 @@ def stat(folder: Path) -> LogStat:
 
     def lag_seconds(row: CursorRow) -> float:
         extent = next((extent for extent in extents if extent.end > row.position), None)
-        return max(0.0, time.time() - received_at(extent, row.position)) if extent else 0.0
+        if extent is None:
+            return 0.0
+        return max(0.0, time.time() - received_at(extent, row.position, closed=extent is not extents[-1]))
 
     return summarise(extents, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
 

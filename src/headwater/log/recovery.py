@@ -130,15 +130,14 @@ def _clear_orphans(folder: Path) -> None:
 
 def _open_index(folder: Path, vfs: str | None) -> Index:
     path = folder / "index.db"
-    missing = not path.exists() and bool(partition_paths(folder))
     try:
         index = Index(path, vfs=vfs)
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
         move_aside(path, error)
-        log.error("Without index.db every reader starts again at the oldest event that is kept.")
-        index, missing = Index(path, vfs=vfs), True
-    if missing:
+        index = Index(path, vfs=vfs)
+    if index.is_new and partition_paths(folder):
+        log.error("index.db was lost: every reader starts again at the oldest event that is kept.")
         index.note("rebuilt", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     return index

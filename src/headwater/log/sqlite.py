@@ -86,12 +86,17 @@ def check_version(connection: apsw.Connection, steps: Sequence[Step], path: Path
     return version
 
 
-def migrate(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> None:
-    """Bring the schema up to date: step n takes `user_version` from n-1 to n, in a transaction of its own."""
-    for number in range(check_version(connection, steps, path), len(steps)):
+def migrate(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> int:
+    """Bring the schema up to date: step n takes `user_version` from n-1 to n, in a transaction of its own.
+
+    The version that was found; 0 for a new file.
+    """
+    version = check_version(connection, steps, path)
+    for number in range(version, len(steps)):
         with connection:
             steps[number](connection)
             connection.pragma("user_version", number + 1)
+    return version
 
 
 def is_damage(error: Exception) -> bool:

@@ -341,7 +341,8 @@ class Log:
     def index_failed(self, text: str, error: Exception) -> None:
         """The index could not be written. Where it is damaged, a new one is written from memory (G9)."""
         self.trouble(text, error)
-        if not sqlite.is_damage(error):
+        lost = isinstance(error, apsw.ConnectionClosedError)  # replacing it had failed before
+        if self._closed or not (lost or sqlite.is_damage(error)):
             return
         try:
             with self._index.lock:

@@ -1,0 +1,161 @@
+"""The files in which events wait for the pipeline: where they are and what their names say.
+
+events/incoming/incoming.tok=<token>.log                             being written
+events/incoming/incoming.tok=<token>-2026-11-16T10-00-00.000.log     complete, waits for the pipeline
+events/incoming/incoming.tok=<token>-….log.status                    what became of it so far
+events/archive/2026-11-16/incoming.tok=<token>-….log.gz              done
+events/failed/failed.dst=<destination>.log                           rejects of a destination
+events/failed/failed.dst=<destination>-….log                         rejects that are to be tried again
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+__all__ = ["EventFolder", "IncomingFile", "is_id", "rotated_name", "unprocessed"]
+
+Kind = Literal["incoming", "failed"]
+
+_ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
+_STAMP = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}"
+_ROTATED = re.compile(rf"(?:(incoming)\.tok|(failed)\.dst)=({_ID})-({_STAMP})\.log")
+_ACTIVE = re.compile(rf"incoming\.tok=({_ID})\.log")
+_ERRORS = re.compile(rf"failed\.dst=({_ID})\.log")
+_IDENTITY_BYTES = 64 * 1024
+
+
+def is_id(text: str) -> bool:
+    """Whether it may be part of a file name; settings refuse what is not (G12)."""
+    return re.fullmatch(_ID, text) is not None
+
+
+class EventFolder:
+    """The folder of the settings (`Settings.events_dir`) and its parts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.incoming = path / "incoming"
+        self.archive = path / "archive"
+        self.failed = path / "failed"
+
+    def make(self) -> None:
+        """Make what is not there yet."""
+        for folder in (self.incoming, self.archive, self.failed):
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def active(self, token_id: str) -> Path:
+        """The file that a token's events are being written to."""
+        if not is_id(token_id):
+            raise ValueError(f"{token_id!r} cannot be part of a file name")
+        return self.incoming / f"incoming.tok={token_id}.log"
+
+    def errors(self, destination_id: str) -> Path:
+        """The file of a destination's rejects."""
+        if not is_id(destination_id):
+            raise ValueError(f"{destination_id!r} cannot be part of a file name")
+        return self.failed / f"failed.dst={destination_id}.log"
+
+    def active_files(self) -> dict[str, Path]:
+        """All files that are being written, or were when their writer died, by token."""
+        return {match[1]: path for path, match in _matching(self.incoming, _ACTIVE)}
+
+    def error_files(self) -> dict[str, Path]:
+        """All files of rejects, by destination."""
+        return {match[1]: path for path, match in _matching(self.failed, _ERRORS)}
+
+    def rotated_files(self) -> list[IncomingFile]:
+        """All files that wait for the pipeline, oldest first."""
+        found: list[IncomingFile] = []
+        for folder in (self.incoming, self.failed):
+            for path, match in _matching(folder, _ROTATED):
+                kind: Kind = "incoming" if match[1] else "failed"
+                if folder.name == kind and (at := _read_stamp(match[4])) is not None:
+                    found.append(IncomingFile(path, kind, match[3], at))
+        return sorted(found, key=lambda file: (file.rotated_at, file.path.name))
+
+
+class IncomingFile(NamedTuple):
+    """A complete file of events, one JSON object a line, which nobody writes any more.
+
+    `kind` is `incoming` (`id` is the token's; it goes to all destinations that want the token) or `failed`
+    (`id` is a destination's; rejects that are tried again, for that destination alone).
+    """
+
+    path: Path
+    kind: Kind
+    id: str
+    rotated_at: datetime
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    @property
+    def token_id(self) -> str:
+        """The token, or nothing for rejects that are tried again."""
+        return self.id if self.kind == "incoming" else ""
+
+    @property
+    def destination_id(self) -> str:
+        """The only destination that it is for, or nothing if it is for all."""
+        return self.id if self.kind == "failed" else ""
+
+    @property
+    def folder(self) -> EventFolder:
+        return EventFolder(self.path.parent.parent)
+
+    @property
+    def status_path(self) -> Path:
+        return self.path.with_name(f"{self.name}.status")
+
+    @property
+    def archive_path(self) -> Path:
+        """Where it goes when it is done."""
+        return self.folder.archive / self.rotated_at.strftime("%Y-%m-%d") / f"{self.name}.gz"
+
+    def identity(self) -> str:
+        """A text that no other file has had, wherever this one lies.
+
+        Not the name alone: a machine whose clock was set back may use a name again, and a ledger that knew
+        the name would take the new events for loaded ones.
+        """
+        with self.path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            digest = hashlib.sha256(f"{self.name}\0{size}\0".encode())
+            file.seek(0)
+            digest.update(file.read(_IDENTITY_BYTES))
+            file.seek(max(0, size - _IDENTITY_BYTES))
+            digest.update(file.read(_IDENTITY_BYTES))
+        return digest.hexdigest()
+
+
+def unprocessed(events_dir: Path) -> list[IncomingFile]:
+    """The files that wait for the pipeline, oldest first, rejects that are to be tried again among them."""
+    return EventFolder(events_dir).rotated_files()
+
+
+def rotated_name(kind: Kind, id: str, at: datetime) -> str:
+    """The name of a complete file. Times are UTC, to the millisecond."""
+    stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.") + f"{at.microsecond // 1000:03d}"
+    return f"{kind}.{'tok' if kind == 'incoming' else 'dst'}={id}-{stamp}.log"
+
+
+def _read_stamp(text: str) -> datetime | None:
+    try:
+        return datetime.strptime(text + "000", "%Y-%m-%dT%H-%M-%S.%f").replace(tzinfo=UTC)
+    except ValueError:  # the 45th of a month: somebody else's file
+        return None
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[Path, re.Match[str]]]:
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return []
+    found = ((name, pattern.fullmatch(name)) for name in sorted(names))
+    return [(folder / name, match) for name, match in found if match is not None]

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import gzip
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import ManualClock
+from headwater.errors import LogUnavailable
+from headwater.log.incoming import Incoming, Status, archive, clean_archive, settle, unprocessed
+from tests.log.event_parts import killed
+
+NOW = datetime(2026, 11, 16, 10, tzinfo=UTC).timestamp()
+
+
+def a_file(folder: Path, now: float = NOW) -> None:
+    incoming = Incoming(folder, clock=ManualClock(now))
+    incoming.append_wait("web", [b'{"a":1}', b'{"a":2}'])
+    incoming.close()
+
+
+def test_a_file_is_compressed_under_its_day_with_its_status_when_it_is_done(tmp_path: Path) -> None:
+    a_file(tmp_path)
+    (file,) = unprocessed(tmp_path)
+    status = Status.load(file)
+    status.mark("dwh", "events", True, rows=2)
+    status.save()
+    place = archive(file)
+    assert place == tmp_path / "archive/2026-11-16/incoming.tok=web-2026-11-16T10-00-00.000.log.gz"
+    assert gzip.decompress(place.read_bytes()) == b'{"a":1}\n{"a":2}\n'
+    assert Status.read(place.with_name(f"{file.name}.status")).is_done("dwh", "events")
+    assert unprocessed(tmp_path) == []
+    assert not file.status_path.exists()
+    assert archive(file) == place
+
+
+def test_it_is_told_when_a_file_has_disappeared(tmp_path: Path) -> None:
+    a_file(tmp_path)
+    (file,) = unprocessed(tmp_path)
+    file.path.unlink()
+    with pytest.raises(LogUnavailable, match="has disappeared"):
+        archive(file)
+
+
+ARCHIVE = """
+import sys
+from pathlib import Path
+from headwater.log.incoming import archive, unprocessed
+archive(unprocessed(Path(sys.argv[1]))[0])
+"""
+
+
+@pytest.mark.parametrize("point", ["archive.after_copy", "archive.after_unlink"])
+def test_one_whole_copy_is_left_when_the_process_was_killed(tmp_path: Path, point: str) -> None:
+    a_file(tmp_path)
+    status = Status.load(unprocessed(tmp_path)[0])
+    status.mark("dwh", "events", True, rows=2)
+    status.save()
+    killed(ARCHIVE, str(tmp_path), at=point)
+    settle(tmp_path)
+    for file in unprocessed(tmp_path):
+        assert Status.load(file).is_done("dwh", "events")
+        archive(file)
+    (copy,) = (tmp_path / "archive").glob("*/*.gz")
+    assert gzip.decompress(copy.read_bytes()) == b'{"a":1}\n{"a":2}\n'
+    assert Status.read(copy.with_suffix(".status")).is_done("dwh", "events")
+    assert sorted(path.name for path in (tmp_path / "incoming").iterdir()) == ["lock"]
+
+
+def test_old_days_go_when_their_time_is_over(tmp_path: Path) -> None:
+    for days in (0, 29, 30, 31, 400):
+        a_file(tmp_path, NOW - days * 86400)
+    for file in unprocessed(tmp_path):
+        archive(file)
+    (tmp_path / "archive" / "precious").mkdir()
+    (tmp_path / "archive" / "2026-99-99").mkdir()
+    assert clean_archive(tmp_path, 0, NOW) == 0
+    assert clean_archive(tmp_path, 30, NOW) == 2
+    left = sorted(path.name for path in (tmp_path / "archive").iterdir())
+    assert left == ["2026-10-17", "2026-10-18", "2026-11-16", "2026-99-99", "precious"]
+
+
+def test_only_old_drafts_are_removed_when_the_folder_is_settled(tmp_path: Path) -> None:
+    a_file(tmp_path)
+    old, new = tmp_path / "incoming/.a.status.1.tmp", tmp_path / "incoming/.b.status.2.tmp"
+    for path in (old, new):
+        path.touch()
+    long_ago = time.time() - 2 * 86400
+    os.utime(old, (long_ago, long_ago))
+    settle(tmp_path)
+    assert (old.exists(), new.exists()) == (False, True)

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from headwater.log.failed import count_failed
+from headwater.log.incoming import (
+    EventError,
+    archive,
+    read_failed,
+    request_replay,
+    settle,
+    unprocessed,
+    write_failed,
+)
+from tests.log.event_parts import FullDisk, killed, lines
+
+NOW = 1_800_000_000.0
+
+
+def reject(line: bytes, number: int = 1) -> EventError:
+    return EventError.of(line, "no table", destination_id="dwh", source=f"file.log:{number}", at=NOW)
+
+
+def test_a_reject_has_the_form_of_the_seed_when_it_is_written(tmp_path: Path) -> None:
+    write_failed(tmp_path, "dwh", [reject(b'{"a": 1.50, "eventn_ctx":{"event_id":"e1"}}')])
+    (line,) = (tmp_path / "failed" / "failed.dst=dwh.log").read_bytes().splitlines()
+    assert b'"a": 1.50' in line
+    assert json.loads(line) == {
+        "event": {"a": 1.5, "eventn_ctx": {"event_id": "e1"}},
+        "error": "no table",
+        "event_id": "e1",
+        "destination_id": "dwh",
+        "at": "2027-01-15T08:00:00.000Z",
+        "source": "file.log:1",
+    }
+
+
+@pytest.mark.parametrize("line", [b"{", b"[1]", b"5", b'{"a":"\xff"}', b"", b"[" * 5000])
+def test_the_text_is_kept_when_a_line_is_no_event(tmp_path: Path, line: bytes) -> None:
+    write_failed(tmp_path, "dwh", [reject(line)])
+    (found,) = read_failed(tmp_path, "dwh")
+    assert found.event is None
+    assert found.malformed_event == line.decode(errors="replace")
+    assert found.error == "no table"
+
+
+def test_a_reject_is_one_when_the_pipeline_wrote_it_twice(tmp_path: Path) -> None:
+    batch = [reject(b'{"n":%d}' % number, number) for number in range(3)]
+    assert write_failed(tmp_path, "dwh", batch) == 3
+    write_failed(tmp_path, "dwh", batch)
+    assert [error.line() for error in read_failed(tmp_path, "dwh")] == [b'{"n":0}', b'{"n":1}', b'{"n":2}']
+    assert count_failed(tmp_path) == {"dwh": 3}
+    assert list(read_failed(tmp_path, "other")) == []
+
+
+def test_a_torn_line_is_cut_when_the_next_is_written(tmp_path: Path) -> None:
+    write_failed(tmp_path, "dwh", [reject(b'{"n":1}')])
+    path = tmp_path / "failed" / "failed.dst=dwh.log"
+    with path.open("ab") as file:
+        file.write(b'{"event": ' + b"x" * 100_000)
+    assert count_failed(tmp_path) == {"dwh": 1}
+    write_failed(tmp_path, "dwh", [reject(b'{"n":2}', 2)])
+    assert [error.line() for error in read_failed(tmp_path, "dwh")] == [b'{"n":1}', b'{"n":2}']
+
+
+def test_a_line_of_somebody_else_is_passed_over_when_it_is_read(tmp_path: Path) -> None:
+    write_failed(tmp_path, "dwh", [reject(b'{"n":1}')])
+    with (tmp_path / "failed" / "failed.dst=dwh.log").open("ab") as file:
+        file.write(b"not ours\n")
+    write_failed(tmp_path, "dwh", [reject(b'{"n":2}', 2)])
+    assert count_failed(tmp_path) == {"dwh": 2}
+
+
+def test_it_is_told_when_the_disk_is_full(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="no space"):
+        write_failed(tmp_path, "dwh", [reject(b'{"n":1}')], disk=FullDisk(room=10))
+    write_failed(tmp_path, "dwh", [reject(b'{"n":1}')])
+    assert count_failed(tmp_path) == {"dwh": 1}
+
+
+def test_rejects_become_a_file_for_their_destination_when_they_are_replayed(tmp_path: Path) -> None:
+    write_failed(tmp_path, "dwh", [reject(b'{"n": 1}'), reject(b"{bad\r\n", 2)])
+    assert request_replay(tmp_path, "dwh", NOW) == 2
+    assert request_replay(tmp_path, "dwh", NOW) == 0
+    (file,) = unprocessed(tmp_path)
+    assert file.name == "failed.dst=dwh-2027-01-15T08-00-00.000.log"
+    assert (file.kind, file.destination_id, file.token_id) == ("failed", "dwh", "")
+    assert lines(tmp_path) == [b'{"n": 1}\n', b"{bad\r \n"]
+    assert count_failed(tmp_path) == {}
+    write_failed(tmp_path, "dwh", [reject(b'{"n":3}')])
+    assert request_replay(tmp_path, "dwh", NOW) == 1
+    assert [file.name for file in unprocessed(tmp_path)] == [
+        "failed.dst=dwh-2027-01-15T08-00-00.000.log",
+        "failed.dst=dwh-2027-01-15T08-00-00.001.log",
+    ]
+    place = archive(file)
+    assert place == tmp_path / "archive/2027-01-15/failed.dst=dwh-2027-01-15T08-00-00.000.log.gz"
+
+
+REPLAY = """
+import sys
+from pathlib import Path
+from headwater.log.incoming import request_replay
+request_replay(Path(sys.argv[1]), "dwh", 1_800_000_000.0)
+"""
+
+
+@pytest.mark.parametrize("point", ["failed.after_rename", "failed.after_unwrap"])
+def test_a_replay_happens_once_when_it_was_interrupted(tmp_path: Path, point: str) -> None:
+    write_failed(tmp_path, "dwh", [reject(b'{"n":1}')])
+    killed(REPLAY, str(tmp_path), at=point)
+    settle(tmp_path)
+    settle(tmp_path)
+    assert lines(tmp_path) == [b'{"n":1}\n']
+    assert count_failed(tmp_path) == {}
+    assert sorted(path.suffix for path in (tmp_path / "failed").iterdir()) == ["", ".log"]
+
+
+def test_no_reject_is_lost_when_a_replay_comes_between_writers(tmp_path: Path) -> None:
+    def write(start: int) -> None:
+        for number in range(start, start + 30):
+            write_failed(tmp_path, "dwh", [reject(b'{"n":%d}' % number, number)])
+
+    threads = [threading.Thread(target=write, args=(100 * i,)) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        request_replay(tmp_path, "dwh", NOW)
+    for thread in threads:
+        thread.join()
+    request_replay(tmp_path, "dwh", NOW)
+    found = [json.loads(line)["n"] for line in lines(tmp_path)]
+    assert sorted(found) == sorted(n for i in range(3) for n in range(100 * i, 100 * i + 30))

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import ManualClock
+from headwater.log.incoming import Incoming, IncomingFile, Status, unprocessed
+
+
+def a_file(folder: Path) -> IncomingFile:
+    incoming = Incoming(folder, clock=ManualClock())
+    incoming.append_wait("web", [b"{}"])
+    incoming.close()
+    return unprocessed(folder)[0]
+
+
+def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    status = Status.load(file)
+    assert not status.is_done("dwh", "events")
+    status.mark("dwh", "events", True, rows=12)
+    status.mark("dwh", "a/b", False, error="the server is away")
+    status.count("dwh", events=15, skipped=1, rejected=2)
+    assert not Status.load(file).is_done("dwh", "events")
+    status.save()
+    again = Status.load(file)
+    assert again.is_done("dwh", "events")
+    assert not again.is_done("dwh", "a/b")
+    assert not again.is_complete
+    assert again.pairs["dwh", "a/b"].error == "the server is away"
+    assert again.counts["dwh"].rejected == 2
+
+
+def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: Path) -> None:
+    file = a_file(tmp_path)
+    status = Status.load(file)
+    status.mark("dwh", "events", True, rows=12)
+    status.save()
+    assert file.status_path.name == f"{file.name}.status"
+    assert json.loads(file.status_path.read_bytes())["status"] == {
+        "dwh/events": {"uploaded": True, "error": "", "rows": 12}
+    }
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"status": 5}', b"\xff"])
+def test_it_begins_anew_when_the_file_is_damaged(tmp_path: Path, content: bytes) -> None:
+    file = a_file(tmp_path)
+    file.status_path.write_bytes(content)
+    status = Status.load(file)
+    assert status.pairs == {}
+    status.mark("dwh", "events", True)
+    status.save()
+    assert Status.load(file).is_done("dwh", "events")
+    assert [path.name for path in file.path.parent.glob(".*")] == []
