@@ -27,6 +27,16 @@ CRASH_POINTS = (
     "reader.before_send",
     "reader.after_send",
     "rejects.after_insert",
+    "incoming.before_write",
+    "incoming.after_write",
+    "incoming.after_sync",
+    "incoming.before_rotate",
+    "incoming.after_rotate",
+    "archive.after_copy",
+    "archive.after_unlink",
+    "failed.after_write",
+    "failed.after_rename",
+    "failed.after_unwrap",
 )
 
 _armed, _, _count = os.environ.get("HEADWATER_CRASH_POINT", "").partition(":")

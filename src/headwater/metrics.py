@@ -60,6 +60,12 @@ CATALOGUE: tuple[Description, ...] = (
         "counter", "log_events_dropped", "reader reason", "Events a reader lost by `age`, `bytes`, `damage`."
     ),
     _describe("gauge", "log_damaged_files", "", "Files set aside as damaged, in all (G9)."),
+    _describe("counter", "incoming_events_appended", "token", "Events on disk in incoming files."),
+    _describe("counter", "incoming_bytes_appended", "token", "Bytes of those events."),
+    _describe("histogram", "incoming_commit_seconds", "", "One group commit to a file, fsync included."),
+    _describe("counter", "incoming_commit_errors", "reason", "Such commits that failed: `full` or `io`."),
+    _describe("counter", "incoming_files_rotated", "token", "Incoming files completed for the pipeline."),
+    _describe("gauge", "incoming_files_waiting", "", "Complete files that wait for the pipeline."),
     _describe("counter", "delivery_events_delivered", "outlet", "Events that the receiver took."),
     _describe("counter", "delivery_events_rejected", "outlet", "Events that the receiver refused for good."),
     _describe("counter", "delivery_bytes_sent", "outlet", "Bytes of delivered events."),

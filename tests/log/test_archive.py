@@ -73,8 +73,7 @@ def test_one_whole_copy_is_left_when_the_process_was_killed(tmp_path: Path, poin
 def test_old_days_go_when_their_time_is_over(tmp_path: Path) -> None:
     for days in (0, 29, 30, 31, 400):
         a_file(tmp_path, NOW - days * 86400)
-    for file in unprocessed(tmp_path):
-        archive(file)
+        archive(unprocessed(tmp_path)[0])
     (tmp_path / "archive" / "precious").mkdir()
     (tmp_path / "archive" / "2026-99-99").mkdir()
     assert clean_archive(tmp_path, 0, NOW) == 0

@@ -7,7 +7,6 @@ pipeline takes it up like any other, for that destination alone. What fails agai
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,9 +23,9 @@ from headwater.log.sqlite import sync_folder
 
 __all__ = ["EventError", "count_failed", "read_failed", "request_replay", "settle_replays", "write_failed"]
 
-log = logging.getLogger(__name__)
-
 WRITE_BYTES = 1024 * 1024
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+NONE = msgspec.Raw(b"")
 WRAPPED = ".errors"  # a file on its way from rejects to a replay; holds EventErrors still
 
 
@@ -37,7 +36,7 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
     makes the pipeline write it.
     """
 
-    event: msgspec.Raw | None = None
+    event: msgspec.Raw = NONE
     malformed_event: str = ""
     error: str
     event_id: str = ""
@@ -62,7 +61,7 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     def line(self) -> bytes:
         """The event as a line of an incoming file."""
-        return bytes(self.event) if self.event is not None else self.malformed_event.encode()
+        return bytes(self.event) or self.malformed_event.encode()
 
 
 def write_failed(
@@ -140,7 +139,8 @@ def _unwrap(wrapped: Path) -> int:
     count = 0
     with draft.open("wb") as file:
         for error in _read(wrapped):
-            file.write(error.line().replace(b"\n", b" ") + b"\n")
+            # outside of strings they are white space in JSON, and inside they cannot stand
+            file.write(error.line().translate(ONE_LINE) + b"\n")
             count += 1
         file.flush()
         os.fsync(file.fileno())
@@ -165,9 +165,12 @@ def _read(path: Path) -> Iterator[EventError]:
                 try:
                     error = msgspec.json.decode(line, type=EventError)
                 except (msgspec.DecodeError, UnicodeDecodeError):
-                    if line.endswith(b"\n"):
-                        log.error("%s: line %d is not a reject; it is passed over.", path, number)
-                    continue
+                    if not line.endswith(b"\n"):
+                        continue  # torn: whoever was writing it does it again
+                    text = line.decode(errors="replace").rstrip("\n")
+                    error = EventError(
+                        malformed_event=text, error=f"Line {number} of {path.name} is no reject."
+                    )
                 if error.source:
                     seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (error.source,))
                     if not seen.changes():
