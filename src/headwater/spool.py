@@ -12,11 +12,15 @@ that uses the same `path`, or by another one that is running.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
+import contextlib
+import functools
 import logging
 import os
 import re
 import secrets
+import socket
 import threading
 import time
 import weakref
@@ -24,6 +28,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import attr
+import httpx2
 import msgspec
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Config, Transport
@@ -167,6 +172,7 @@ class SpoolTransport(Transport):
 
     def __init__(self, config: SpoolConfig) -> None:
         self.config = config
+        _load_http()
         self._opening = threading.Lock()
         self._open()
         _open_transports.add(self)
@@ -258,6 +264,27 @@ class SpoolTransport(Transport):
             folder.wait(float("inf"), self._stop)
         finally:
             folder.close(time.monotonic())
+
+
+@functools.cache
+def _load_http() -> None:
+    """Load what the HTTP client imports only when it is first used, before any thread of ours runs.
+
+    A fork in the middle of such an import would leave the child waiting for ever for a module that nobody
+    finishes loading.
+    """
+
+    async def ask_nobody() -> None:
+        with socket.socket() as nobody:
+            nobody.bind(("127.0.0.1", 0))  # but does not listen: refused at once
+            async with httpx2.AsyncClient(trust_env=False) as client:
+                with contextlib.suppress(httpx2.HTTPError):
+                    await client.get(f"http://127.0.0.1:{nobody.getsockname()[1]}/")
+
+    # in a thread, since the caller may be inside a loop of its own
+    loading = threading.Thread(target=lambda: asyncio.run(ask_nobody()), name="headwater-spool-load")
+    loading.start()
+    loading.join()
 
 
 _open_transports: weakref.WeakSet[SpoolTransport] = weakref.WeakSet()

@@ -102,6 +102,7 @@ def test_each_outlet_is_tried_when_connecting_is_asked_for(
         configure(tmp_path, {"gateway": {"port": 0}, "outlets": [outlet]})
         if is_up:
             assert findings(headwater, "--connect")["outlet backend"][0] == level
+            assert backend.wait_until(lambda: backend.connections == 1)
             assert backend.events() == []
     if not is_up:
         assert findings(headwater, "--connect")["outlet backend"][0] == level
