@@ -216,8 +216,10 @@ def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:
     """
     try:
         connection = connect(path, vfs=vfs, reader=True)
-    except apsw.Error:
-        return []
+    except apsw.Error as error:
+        if is_damage(error) or not path.exists():
+            return []
+        raise
     found: list[Commit] = []
     try:
         keys: set[int] = set()

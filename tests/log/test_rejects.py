@@ -1,0 +1,181 @@
+"""The rejects: kept with their reason until somebody replays or drops them (G6)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.clock import ManualClock
+from headwater.errors import LogFull, LogUnavailable, RejectNotFound
+from headwater.log.rejects import NewReject, Rejects
+from headwater.metrics import Metrics
+from tests.log.parts import DAMAGES, Damage, FaultyDisk, body
+
+BIG = 1 << 30
+
+
+def bad(position: int | None = None, size: int = 10) -> NewReject:
+    return NewReject("no `run`", body(position or 0, size), [{"path": "/run"}], position, 5.0)
+
+
+def test_a_reject_is_kept_whole_when_it_is_added(tmp_path: Path) -> None:
+    clock, metrics = ManualClock(), Metrics()
+    rejects = Rejects(tmp_path / "new" / "rejects.db", max_bytes=BIG, clock=clock, metrics=metrics)
+    rejects.add("outlet:a", [bad(7)])
+    found = rejects.get(1)
+    assert (found.stage, found.position, found.received_at, found.at) == ("outlet:a", 7, 5.0, clock.now())
+    assert (found.reason, found.details, found.body) == ("no `run`", [{"path": "/run"}], body(7, 10))
+    assert (found.replay_requested, found.tries) == (False, 0)
+    assert metrics.gauge("rejects_open").values == {(): 1}
+    with pytest.raises(RejectNotFound, match="There is no reject 2") as missing:
+        rejects.get(2)
+    assert "rejects list" in missing.value.hint
+    rejects.close()
+
+
+def test_an_event_is_one_reject_when_it_is_refused_twice(tmp_path: Path) -> None:
+    rejects = Rejects(tmp_path / "rejects.db", max_bytes=BIG)
+    for _ in range(2):
+        rejects.add("outlet:a", [bad(1), bad(2)])
+    rejects.add("outlet:b", [bad(1)])
+    for _ in range(2):
+        rejects.add("gateway", [bad()])  # no position: each is an event of its own
+    assert rejects.counts() == {"outlet:a": 2, "outlet:b": 1, "gateway": 2}
+    assert [found.id for found in rejects.list("outlet:a")] == [1, 2]
+    assert [found.stage for found in rejects.list(limit=2, after=2)] == ["outlet:b", "gateway"]
+    rejects.close()
+
+
+def test_replays_are_asked_for_and_concluded_when_another_process_asks(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    server, command = Rejects(path, max_bytes=BIG), Rejects(path, max_bytes=BIG)
+    server.add("outlet:a", [bad(1), bad(2), bad(3)])
+    server.add("gateway", [bad()])
+    assert command.request_replay([1, 2, 99]) == 2
+    assert [found.id for found in server.requested("outlet:a")] == [1, 2]
+    assert [found.id for found in server.requested("outlet:a", limit=1)] == [1]
+    assert server.requested("gateway") == []
+    server.replayed(1)
+    server.failed_again(2, "still bad")
+    again = command.get(2)
+    assert (again.reason, again.tries, again.replay_requested) == ("still bad", 1, False)
+    assert command.request_replay(None, "outlet:a") == 2
+    assert command.request_replay(None) == 3
+    assert command.drop([2, 2, 50]) == 1
+    assert command.drop(None, "gateway") == 1
+    assert server.counts() == {"outlet:a": 1}
+    assert command.drop(None) == 1
+    assert server.counts() == {}
+    command.close()
+    server.close()
+
+
+def test_the_oldest_are_dropped_and_counted_when_there_are_too_many_bytes(tmp_path: Path) -> None:
+    metrics = Metrics()
+    rejects = Rejects(tmp_path / "rejects.db", max_bytes=50_000, metrics=metrics)
+    for number in range(1, 301):
+        rejects.add("gateway", [bad(number, 1000)])
+    kept = rejects.list(limit=1000)
+    assert sum(len(found.body) for found in kept) <= 50_000
+    assert [found.position for found in kept] == list(range(301 - len(kept), 301))
+    assert metrics.counter("rejects_dropped").values == {("bytes",): 300 - len(kept)}
+    rejects.add("gateway", [bad(1000, 60_000)])  # alone larger than the limit: nothing of it stays
+    assert rejects.counts() == {}
+    assert rejects.drop(None) == 0
+    rejects.close()
+
+
+def test_space_is_given_back_when_rejects_are_dropped(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=BIG)
+    rejects.add("gateway", [NewReject("bad", os.urandom(1000)) for _ in range(2000)])
+    rejects.drop(None)
+    rejects.close()
+    assert path.stat().st_size < 100_000
+
+
+def test_nothing_is_kept_and_it_heals_when_the_disk_refuses(tmp_path: Path, disk: FaultyDisk) -> None:
+    rejects = Rejects(tmp_path / "rejects.db", max_bytes=BIG, vfs=disk.name)
+    rejects.add("gateway", [bad(1)])
+    disk.fault = "full"
+    with pytest.raises(LogFull):
+        rejects.add("gateway", [bad(2)])
+    with pytest.raises(LogFull):
+        rejects.failed_again(1, "no room for this")
+    disk.fault = "sync"
+    with pytest.raises(LogUnavailable):
+        rejects.request_replay(None)
+    disk.fault = ""
+    assert [found.position for found in rejects.list()] == [1]
+    rejects.add("gateway", [bad(2)])
+    assert rejects.counts() == {"gateway": 2}
+    rejects.close()
+    disk.fault = "full"
+    with pytest.raises(LogFull):
+        Rejects(tmp_path / "other.db", max_bytes=BIG, vfs=disk.name)
+
+
+@pytest.mark.parametrize("damage", [d for _, d in DAMAGES], ids=[name for name, _ in DAMAGES])
+def test_it_opens_and_takes_new_ones_when_the_file_is_damaged(tmp_path: Path, damage: Damage) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=BIG)
+    rejects.add("gateway", [bad(n, 3000) for n in range(1, 60)])
+    rejects.close()
+    damage(path)
+    rejects = Rejects(path, max_bytes=BIG)
+    rejects.add("gateway", [bad(100)])
+    assert rejects.list("gateway", limit=1, after=rejects.counts()["gateway"] - 1)
+    rejects.close()
+    if not path.parent.joinpath("damaged").exists():
+        assert Rejects(path, max_bytes=BIG).counts()["gateway"] in (1, 60)
+
+
+def test_new_ones_are_kept_when_the_file_is_damaged_under_a_running_server(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=BIG, vfs=disk.name)
+    rejects.add("gateway", [bad(1)])
+    disk.fault, disk.times = "corrupt", 1
+    rejects.add("gateway", [bad(2)])
+    assert [found.position for found in rejects.list()] == [2]
+    assert [file.name[:10] for file in (tmp_path / "damaged").iterdir()].count("rejects.db") >= 1
+    rejects.close()
+
+
+@pytest.mark.parametrize("replaced", [True, False])
+def test_the_new_file_is_used_when_another_process_took_the_old_one_away(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=BIG)
+    rejects.add("gateway", [bad(1)])
+    for file in list(tmp_path.iterdir()):
+        file.unlink()
+    if replaced:
+        Rejects(path, max_bytes=BIG).close()
+    rejects.add("gateway", [bad(2)])
+    rejects.close()
+    other = Rejects(path, max_bytes=BIG)
+    assert [found.position for found in other.list()] == [2]
+    other.close()
+
+
+def test_two_processes_may_write_when_both_do_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=BIG)
+    code = (
+        "import sys; from pathlib import Path; from headwater.log.rejects import NewReject, Rejects\n"
+        "rejects = Rejects(Path(sys.argv[1]), max_bytes=1 << 30)\n"
+        "for n in range(200): rejects.add('other', [NewReject('bad', b'x', position=n)])\n"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code, str(path)])
+    for number in range(200):
+        rejects.add("gateway", [bad(number)])
+    assert other.wait(60) == 0
+    assert rejects.counts() == {"gateway": 200, "other": 200}
+    rejects.close()

@@ -1,0 +1,104 @@
+"""The group commit: grouping, answers, work in between, closing."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from headwater.errors import HeadwaterError, LogClosed, LogFull, LogUnavailable
+from headwater.log.writer import Entry, Writer
+
+
+class Store:
+    """Keeps what the writer commits; fails when told to."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[bytes]] = []
+        self.error: Exception | None = None
+        self.ticks = 0
+        self.gate = threading.Event()
+        self.gate.set()
+
+    def commit(self, group: list[Entry]) -> None:
+        self.gate.wait(30)
+        if self.error is not None:
+            raise self.error
+        self.groups.append([body for entry in group for body in entry.bodies])
+
+    def tick(self) -> None:
+        self.ticks += 1
+        raise RuntimeError("a tick that fails stops nobody")
+
+
+def started(store: Store, *, tick_seconds: float = 60, max_bytes: int = 100) -> Writer:
+    writer = Writer(store.commit, store.tick, tick_seconds, max_bytes)
+    writer.start()
+    return writer
+
+
+def test_what_gathers_during_a_commit_becomes_one_group_when_it_fits() -> None:
+    store = Store()
+    store.gate.clear()
+    writer = started(store)
+    answered: list[Any] = []
+    sizes = [10, 30, 30, 30, 30, 500, 5]
+    for number, size in enumerate(sizes):
+        writer.append([bytes(size)], lambda tokens, error: answered.extend(tokens), number)
+    assert writer.pending_bytes == sum(sizes)
+    store.gate.set()
+    writer.close()
+    assert answered == list(range(7))
+    lengths = [[len(body) for body in group] for group in store.groups]
+    assert [size for group in lengths for size in group] == sizes
+    assert all(len(group) == 1 or sum(group) <= 100 for group in lengths)
+    assert len(lengths) < 7
+    assert writer.pending_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(LogFull("full"), LogFull), (RuntimeError("a fault of ours"), LogUnavailable)],
+)
+def test_everybody_in_the_group_is_told_when_a_commit_fails(
+    error: Exception, told: type[HeadwaterError]
+) -> None:
+    store = Store()
+    store.error = error
+    writer = started(store)
+    answers: list[tuple[list[Any], HeadwaterError | None]] = []
+    writer.append([b"a"], lambda tokens, error: answers.append((tokens, error)), 1)
+    writer.call(lambda: None)
+    store.error = None
+    writer.append([b"b"], lambda tokens, error: answers.append((tokens, error)), 2)
+    writer.close()
+    assert [tokens for tokens, _ in answers] == [[1], [2]]
+    assert type(answers[0][1]) is told
+    assert answers[1][1] is None
+
+
+def test_work_runs_between_commits_and_its_error_goes_to_the_caller_when_it_fails() -> None:
+    writer = started(Store())
+    assert writer.call(threading.current_thread).name == "log-writer"
+    assert writer.call(lambda: writer.call(lambda: 5)) == 5  # from its own thread: at once
+    with pytest.raises(ZeroDivisionError):
+        writer.call(lambda: 1 // 0)
+    writer.close()
+    with pytest.raises(LogClosed):
+        writer.call(lambda: 1)
+    with pytest.raises(LogClosed):
+        writer.append([b"x"], lambda tokens, error: None, None)
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_ticks_go_on_when_they_fail(busy: bool) -> None:
+    store = Store()
+    writer = started(store, tick_seconds=0)
+    limit = threading.Event()
+    while store.ticks < 3:
+        if busy:
+            writer.append([b"x"], lambda tokens, error: None, None)
+        assert not limit.wait(0.01)
+    writer.close()
+    assert store.ticks >= 3
