@@ -166,7 +166,7 @@ class Client:
 
     # --- what the engine tells us
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         done = [*delivered, *(event for event, _ in refused)]
         size = sum(len(event.body) for event in done)
         sent = sum(len(event.body) for event in delivered)
@@ -188,6 +188,7 @@ class Client:
             positions.difference_update(event.position for event in done)
             if not positions and not waiter.done():
                 waiter.set_result(None)
+        return False
 
     def blocks(self, event: Event) -> bool:
         return self._settings.on_refused == "block"

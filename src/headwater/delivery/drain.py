@@ -5,8 +5,8 @@
                     └──► rejects, then cursor: in that order, so that a crash between them loses nothing (G3)
 
 Nothing is lost by stopping at any moment: an event is finished only after the receiver took it or the rejects
-hold it (G4). What is sent but not yet marked as finished is sent again after a crash, and is at most the
-requests under way and the commit under way.
+hold it (G4). A session sends its next batch only after the cursor knows about its last one, so what is sent
+again after a crash is at most the requests that were under way.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Drain:
         # on the loop only:
         self._delivered: list[Event] = []
         self._refused: list[tuple[Event, str]] = []
+        self._holding: list[Session] = []  # those whose last batch is not stored yet
         self._replaying: set[int] = set()
 
     # --- for other threads
@@ -167,11 +168,13 @@ class Drain:
 
     # --- what the engine tells us
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         self._delivered += delivered
         self._refused += refused
+        self._holding.append(session)
         self._feed.settled(session, [*delivered, *(event for event, _ in refused)])
         self._settled.set()
+        return True
 
     def blocks(self, event: Event) -> bool:
         # a replayed reject may fail again and stay a reject; it never holds up the rest
@@ -188,17 +191,21 @@ class Drain:
         """One group commit of all that was settled meanwhile."""
         await self._settled.wait()
         self._settled.clear()
-        delivered, refused = self._delivered, self._refused
-        self._delivered, self._refused = [], []
+        assert self._engine is not None
+        delivered, refused, holding = self._delivered, self._refused, self._holding
+        self._delivered, self._refused, self._holding = [], [], []
         try:
             await asyncio.shield(self._in_thread(self._store, delivered, refused))
         except BaseException:
             # storing is idempotent, so it is simply done again
             self._delivered = delivered + self._delivered
             self._refused = refused + self._refused
+            self._holding = holding + self._holding
             self._settled.set()
             raise
         self._count(delivered, refused)
+        for session in holding:
+            self._engine.release(session)
         self._wake.set()
 
     async def _last_commit(self) -> None:

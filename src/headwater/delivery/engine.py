@@ -34,8 +34,8 @@ _SAID_REASONS = 20  # different ones that are logged until all is well again
 class Owner(Protocol):
     """Who feeds the engine. All methods are called on the engine's loop and must not block it."""
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
-        """These events are done with."""
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+        """These events are done with. True: send nothing more of this session until `release` is called."""
         ...
 
     def blocks(self, event: Event) -> bool:
@@ -111,6 +111,12 @@ class Engine:
         self.held_events -= len(dropped)
         return dropped
 
+    def release(self, session: Session) -> None:
+        """The owner has stored what became of the session's last batch: it may go on."""
+        session.is_held = False
+        self._tidy(session)
+        self._look(session)
+
     def remaining(self) -> Iterator[Event]:
         """All events held, session by session, in order within each."""
         for session in self.sessions.values():
@@ -163,7 +169,7 @@ class Engine:
 
     def _look(self, session: Session) -> None:
         """Put the session into the line if it has something to send now, else set its timer."""
-        if session.is_sending or session.is_queued or self._is_stopped:
+        if session.is_sending or session.is_queued or session.is_held or self._is_stopped:
             return
         if session.is_failing and session.timer is not None:
             return  # its pause is not over
@@ -300,14 +306,18 @@ class Engine:
             session.backoff.succeeded()
         if not settlement.pause:
             self._recovered(session)
-        if session.is_empty:
-            self.sessions.pop(session.key.id, None)
-            self._gauge_sessions()
         if done:
-            self._owner.settled(session, settlement.delivered, settlement.refused)
+            session.is_held = self._owner.settled(session, settlement.delivered, settlement.refused)
         if settlement.pause:
             self._failed(session, settlement)
+        self._tidy(session)
         self._look(session)
+
+    def _tidy(self, session: Session) -> None:
+        """Release a session that has nothing to do."""
+        if session.is_empty and not session.is_held:
+            self.sessions.pop(session.key.id, None)
+            self._gauge_sessions()
 
     def _failed(self, session: Session, settlement: Settlement) -> None:
         now = self._now()

@@ -51,6 +51,7 @@ class Session:
         "error_until",
         "failing_since",
         "id",
+        "is_held",
         "is_queued",
         "is_sending",
         "key",
@@ -72,6 +73,7 @@ class Session:
         self.timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
         self.is_queued = False  # stands in the line for a request
         self.is_sending = False
+        self.is_held = False  # what became of the last batch is not stored yet
         self.failing_since: float | None = None  # first failure of a row of them, on the loop's clock
         self.error_until = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
         self.reason = ""

@@ -1,0 +1,60 @@
+"""Kill -9 at each place around a delivery: nothing is missing, and little comes twice (G3, G4)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headwater.testing import OpenLineageServer
+from tests.delivery.drain_process import BATCH
+from tests.delivery.rig import Rig, numbers
+
+POINTS = [
+    "reader.after_read",
+    "reader.before_send",
+    "reader.after_send",
+    "cursor.before_commit",
+    "cursor.after_commit",
+    "rejects.after_insert",
+]
+
+
+def run(folder: Path, url: str, group_by: str, point: str) -> int:
+    command = [sys.executable, "-m", "tests.delivery.drain_process", str(folder), url, group_by]
+    environment = os.environ | {"HEADWATER_CRASH_POINT": point}
+    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], check=False).returncode
+
+
+@pytest.mark.parametrize("group_by", ["", "/k"], ids=["one-session", "keyed"])
+@pytest.mark.parametrize("point", POINTS)
+def test_nothing_is_missing_and_little_comes_twice_when_killed(
+    tmp_path: Path, backend: OpenLineageServer, point: str, group_by: str
+) -> None:
+    backend.refuse = lambda event: "bad" if event["i"] % 20 == 7 else None
+    with Rig(tmp_path) as rig:
+        rig.log.append_wait([orjson.dumps({"i": i, "k": i % 4}) for i in range(200)])
+        rig.log.reader("one")
+    kills = 0
+    for n in (1, 2, 3):
+        code = run(tmp_path, backend.url, group_by, f"{point}:{n}")
+        assert code in (0, -signal.SIGKILL)
+        kills += code != 0
+    assert kills
+    assert run(tmp_path, backend.url, group_by, "") == 0
+    with Rig(tmp_path) as rig:
+        assert rig.balance() == {"delivered": 190, "rejected": 10, "dropped": 0, "lag": 0}
+        assert sorted(numbers([reject.body for reject in rig.rejects.list()])) == list(range(7, 200, 20))
+    seen = Counter(numbers(backend.received))
+    assert set(seen) == {i for i in range(200) if i % 20 != 7}
+    # at each kill at most one batch of each session: four keys, or the one session
+    assert sum(seen.values()) - len(seen) <= kills * BATCH * (4 if group_by else 1)
+    for key in range(4):
+        mine = [i for i in dict.fromkeys(numbers(backend.received)) if i % 4 == key]
+        assert mine == sorted(mine)
