@@ -155,6 +155,14 @@ class Running:
     def bodies(self) -> list[bytes]:
         return [event.body for event in self.events()]
 
+    @property
+    def pending_bytes(self) -> float:
+        return self.metrics.gauge("gateway_pending_bytes").values[()]
+
+    @property
+    def connections(self) -> float:
+        return self.metrics.gauge("gateway_connections").values[()]
+
     def count(self, name: str, *labels: str) -> float:
         return self.metrics.counter(name).values.get(labels, 0)
 

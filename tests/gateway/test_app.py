@@ -195,7 +195,7 @@ def test_nothing_is_acknowledged_until_the_disk_heals_when_it_fails(
         assert gateway.post(third).status_code == 200
         assert gateway.get("/readyz").status_code == 200
         assert gateway.bodies() == [first, third]
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0
 
 
 def test_503_is_answered_when_the_log_is_closed(tmp_path: Path) -> None:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import textwrap
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import ExtensionError
-from headwater.gateway.failed import FailedEvent, load_handler
-from headwater.gateway.failed_queue import MAX_EVENTS, FailedQueue
+from headwater.gateway.failed import load_handler
+from headwater.gateway.failed_queue import MAX_EVENTS
 from headwater.log.rejects import Rejects
-from headwater.metrics import Metrics
 from tests.gateway.running import Running, run_bytes, wait_until
 
 
 @pytest.fixture
 def extension(tmp_path: Path) -> Iterator[None]:
-    """A distribution of somebody else's on the path, with three handlers of its own."""
+    """A distribution of somebody else's on the path, with handlers of its own."""
     package = tmp_path / "extension"
     (package / "somebody-1.0.dist-info").mkdir(parents=True)
     (package / "somebody-1.0.dist-info" / "METADATA").write_text("Name: somebody\nVersion: 1.0\n")
@@ -29,6 +26,7 @@ def extension(tmp_path: Path) -> Iterator[None]:
         "[headwater.failed_handlers]\n"
         "keeping = somebody_handlers:Keeping\n"
         "raising = somebody_handlers:Raising\n"
+        "slow = somebody_handlers:Slow\n"
         "unmakeable = somebody_handlers:Unmakeable\n"
         "incomplete = somebody_handlers:Incomplete\n"
         "absent = somebody_handlers:Absent\n"
@@ -36,6 +34,8 @@ def extension(tmp_path: Path) -> Iterator[None]:
     (package / "somebody_handlers.py").write_text(
         textwrap.dedent(
             """
+            import threading
+
             class Keeping:
                 kept, closed = [], []
                 def __init__(self, rejects): pass
@@ -45,6 +45,12 @@ def extension(tmp_path: Path) -> Iterator[None]:
             class Raising(Keeping):
                 def handle(self, events): raise RuntimeError("cannot take them")
                 def close(self): raise RuntimeError("cannot even close")
+
+            class Slow(Keeping):
+                kept, may_go = [], threading.Event()
+                def handle(self, events):
+                    self.may_go.wait(20)
+                    super().handle(events)
 
             class Unmakeable:
                 def __init__(self, rejects): raise ValueError("no licence")
@@ -136,26 +142,11 @@ def test_gateway_does_not_start_when_the_handler_cannot_be_had(tmp_path: Path, n
         rejects.close()
 
 
-class Slow:
-    """Takes nothing until it is told to."""
-
-    def __init__(self) -> None:
-        self.may_go = threading.Event()
-        self.handled: list[FailedEvent] = []
-
-    def handle(self, events: Sequence[FailedEvent]) -> None:
-        self.may_go.wait(20)
-        self.handled.extend(events)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-
+@pytest.mark.usefixtures("extension")
 def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: Path) -> None:
-    slow = Slow()
-    with Running(tmp_path) as gateway:
-        queue = gateway.gateway._app.failed
-        queue._handler = slow
+    with Running(tmp_path, failed_events="slow") as gateway:
+        from somebody_handlers import Slow
+
         bad = b"[" + b",".join([b"{}"] * (MAX_EVENTS // 2)) + b"]"
         head = (
             f"POST /api/v1/lineage/batch HTTP/1.1\r\nHost: t\r\nContent-Length: {len(bad)}\r\n\r\n".encode()
@@ -163,30 +154,28 @@ def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: 
         with gateway.connect() as one, gateway.connect() as two:
             one.sendall(head + bad)
             two.sendall(head + bad)
-            wait_until(lambda: queue.is_full)
+            wait_until(lambda: gateway.get("/readyz").status_code == 503)
             for path, body in (("/api/v1/lineage", b"{}"), ("/api/v1/lineage/batch", b"[{}]")):
                 answer = gateway.post(body, path)
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert gateway.get("/readyz").status_code == 503
             assert gateway.post(run_bytes()).status_code == 200  # G7: nobody else waits
-            slow.may_go.set()
+            Slow.may_go.set()
             assert b"200 OK" in one.recv(100)
             assert b"200 OK" in two.recv(100)
-        wait_until(lambda: not queue.is_full)
+        assert gateway.get("/readyz").status_code == 200
         assert gateway.post(b"{}").status_code == 400
-        assert len(slow.handled) == MAX_EVENTS + 1
+        assert len(Slow.kept) == MAX_EVENTS + 1
 
 
-def test_closing_gives_up_when_the_handler_hangs(caplog: pytest.LogCaptureFixture) -> None:
-    from headwater.clock import SystemClock
+@pytest.mark.usefixtures("extension")
+def test_stopping_goes_on_when_the_handler_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Running(tmp_path, failed_events="slow", shutdown_timeout_seconds=0.1) as gateway:
+        from somebody_handlers import Slow
 
-    slow = Slow()
-    answered: list[object] = []
-    queue = FailedQueue(slow, answered.extend, Metrics(), SystemClock())
-    queue.start()
-    queue.put([FailedEvent(b"{}", "reason", [], 0.0)], "token")
-    with caplog.at_level(logging.ERROR):
-        queue.close(0.05)
-    assert "did not end" in caplog.text
-    slow.may_go.set()
-    wait_until(lambda: answered == ["token"])
+        with gateway.connect() as connection:
+            connection.sendall(b"POST /api/v1/lineage HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n{}")
+            wait_until(lambda: gateway.count("gateway_events_received") == 1)
+            gateway.stop()
+        assert "did not end" in caplog.text
+        Slow.may_go.set()
+        wait_until(lambda: len(Slow.kept) == 1)

@@ -26,7 +26,13 @@ from tests.gateway.running import Running, post, run_event
 
 EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300"))
 CONNECTIONS = 8
-LIMITS = {"max_event_bytes": 20_000, "max_body_bytes": 60_000, "max_depth": 30, "max_keys": 500}
+LIMITS = {
+    "max_event_bytes": 20_000,
+    "max_body_bytes": 60_000,
+    "max_batch_events": 200,
+    "max_depth": 30,
+    "max_keys": 500,
+}
 GROWTH_BYTES = 64 * 2**20  # what caches, the log's own buffers and the allocator may take beyond a warm start
 
 PATHS = ("/api/v1/lineage", "/api/v1/lineage/batch")
@@ -158,7 +164,7 @@ def test_answer_is_never_5xx_when_bodies_are_made_up(
         assert content["message"]
         assert content["hint"]
         assert content["retryable"] is False
-    assert gateway.gateway._wire.pending_bytes == 0
+    assert gateway.pending_bytes == 0
 
 
 def mutated(random_: random.Random, request: bytes) -> bytes:
@@ -200,7 +206,7 @@ def test_gateway_lives_on_when_the_http_itself_is_broken(gateway: Running) -> No
             told = [int(status) for status in re.findall(rb"^HTTP/1\.1 (\d{3}) ", answer, re.MULTILINE)]
             assert not [status for status in told if status >= 500 and status != 505], answer[:300]
     assert gateway.get("/healthz").status_code == 200
-    assert gateway.gateway._wire.pending_bytes == 0
+    assert gateway.pending_bytes == 0
 
 
 def hostile(random_: random.Random) -> tuple[bytes, tuple[str, ...]]:
@@ -240,4 +246,4 @@ def test_memory_does_not_grow_when_hostile_bodies_keep_coming(tmp_path: Path) ->
         peers.close()
         assert seen == {200, 400, 413}
         assert process.memory_info().rss - before < GROWTH_BYTES
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0

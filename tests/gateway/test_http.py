@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_connection_is_reused_when_kept_alive(tmp_path: Path) -> None:
     with Running(tmp_path) as gateway, gateway.client() as client:
         for _ in range(5):
             assert client.post("/api/v1/lineage", content=run_bytes()).status_code == 200
-        assert len(gateway.gateway._wire.connections) == 1
+        assert gateway.connections == 1
 
 
 def test_body_is_read_when_it_comes_in_chunks(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_rest_is_not_awaited_when_chunks_grow_too_large(tmp_path: Path) -> None:
     with Running(tmp_path, max_body_bytes=1000) as gateway, gateway.connect() as connection:
         connection.sendall(head + b"258\r\n" + b" " * 600 + b"\r\n258\r\n" + b" " * 600 + b"\r\n")
         assert statuses(read_all(connection)) == [413]
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0
 
 
 def test_answer_can_be_read_when_the_client_is_still_sending(tmp_path: Path) -> None:
@@ -193,10 +194,10 @@ def test_request_is_given_up_when_it_does_not_arrive_in_time(tmp_path: Path) -> 
         gateway.connect() as idle,
     ):
         connection.sendall(post(run_bytes())[:-10])
-        wait_until(lambda: gateway.gateway._wire.pending_bytes > 0)
+        wait_until(lambda: gateway.pending_bytes > 0)
         clock.advance(31.0)
         assert statuses(connection.recv(1000)) == [408]
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0
         clock.advance(75.0)
         assert idle.recv(1000) == b""
 
@@ -205,14 +206,14 @@ def test_memory_is_given_back_when_the_client_leaves_midway(tmp_path: Path) -> N
     with Running(tmp_path) as gateway:
         with gateway.connect() as connection:
             connection.sendall(post(run_bytes())[:-10])
-            wait_until(lambda: gateway.gateway._wire.pending_bytes > 0)
-        wait_until(lambda: gateway.gateway._wire.pending_bytes == 0)
-        wait_until(lambda: not gateway.gateway._wire.connections)
+            wait_until(lambda: gateway.pending_bytes > 0)
+        wait_until(lambda: gateway.pending_bytes == 0)
+        wait_until(lambda: gateway.connections == 0)
         assert gateway.events() == []
         with gateway.connect() as connection:  # gone before the answer: taken all the same
             connection.sendall(post(run_bytes()))
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")
-        wait_until(lambda: not gateway.gateway._wire.connections)
+        wait_until(lambda: gateway.connections == 0)
         assert gateway.post(run_bytes()).status_code == 200
 
 
@@ -226,7 +227,7 @@ def test_further_connections_are_refused_when_there_are_too_many(tmp_path: Path)
                 answer = read_all(three)
                 assert statuses(answer) == [503]
                 assert b"Retry-After: 1" in answer
-        wait_until(lambda: not gateway.gateway._wire.connections)
+        wait_until(lambda: gateway.connections == 0)
         assert gateway.get("/healthz").status_code == 200
 
 
@@ -248,12 +249,73 @@ def test_client_is_cut_off_when_it_does_not_read_its_answers(tmp_path: Path) -> 
         wait_until(lambda: not any(connection.is_blocked for connection in wire.connections))
 
 
+def test_all_answers_arrive_when_the_client_reads_late(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway, gateway.connect() as connection:
+        expected = len(gateway.get("/openapi.json").content)
+        requests = get("/openapi.json") * 300
+        sender = threading.Thread(target=connection.sendall, args=(requests,))
+        sender.start()
+        wire = gateway.gateway._wire
+        wait_until(lambda: any(each.is_blocked for each in wire.connections))
+        received = b""
+        while received.count(b"HTTP/1.1 200 OK") < 300 or not received.endswith(b"}"):
+            received += connection.recv(1_000_000)
+        sender.join(20)
+        assert len(received) > 300 * expected
+        wait_until(lambda: not any(each.is_blocked for each in wire.connections))
+        connection.sendall(get("/healthz"))
+        assert statuses(connection.recv(1000)) == [200]
+
+
+def test_nothing_more_is_served_when_the_client_said_close(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway, gateway.connect() as connection:
+        connection.sendall(get("/healthz", "Connection: close") + get("/healthz"))
+        assert statuses(read_all(connection)) == [200]
+        connection.sendall(get("/healthz"))
+
+
+def test_connections_are_cut_without_a_word_when_there_are_far_too_many(tmp_path: Path) -> None:
+    with Running(tmp_path, max_connections=1) as gateway:
+        connections = [gateway.connect() for _ in range(4)]
+        told = []
+        for connection in connections[1:]:
+            try:
+                told.append(statuses(connection.recv(1000)))
+            except ConnectionResetError:
+                told.append([])
+        assert told[0] == [503]
+        assert [] in told
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: gateway.connections == 0)
+        assert gateway.get("/healthz").status_code == 200
+
+
+def test_stream_ends_when_the_client_leaves(tmp_path: Path) -> None:
+    ended: list[str] = []
+
+    async def forever(request: Request) -> None:
+        stream = request.start_stream(content_type="text/event-stream")
+        try:
+            while True:
+                await stream.write(b"data: more\n\n" * 1000)
+        except ConnectionResetError:
+            ended.append("reset")
+            raise
+
+    with Running(tmp_path, prepare=lambda gateway: gateway.routes.add("GET", "/forever", forever)) as gateway:
+        with gateway.connect() as connection:
+            connection.sendall(get("/forever"))
+            assert statuses(connection.recv(1000)) == [200]
+        wait_until(lambda: ended == ["reset"])
+
+
 def test_busy_is_answered_when_too_many_bytes_wait(tmp_path: Path) -> None:
     body = run_bytes()
     with Running(tmp_path, max_pending_bytes=2 * len(body)) as gateway:
         with gateway.connect() as slow:
             slow.sendall(post(body + b" " * len(body))[:-1])
-            wait_until(lambda: gateway.gateway._wire.pending_bytes > len(body))
+            wait_until(lambda: gateway.pending_bytes > len(body))
             answer = gateway.post(body)
             assert (answer.status_code, answer.json()["error"]) == (503, "busy")
             assert answer.headers["retry-after"] == "1"
@@ -264,7 +326,7 @@ def test_busy_is_answered_when_too_many_bytes_wait(tmp_path: Path) -> None:
         large = b" " * (3 * len(body))
         again = gateway.talk(chunked + b"%x\r\n%b\r\n0\r\n\r\n" % (len(large), large) + get("/healthz"))
         assert statuses(again) == [503, 200]
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0
 
 
 def test_stream_is_sent_in_parts_when_a_route_is_a_coroutine(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_413_is_answered_when_it_unpacks_to_too_much(
 ) -> None:
     with Running(tmp_path, max_body_bytes=1_000_000, max_event_bytes=1_000_000) as gateway:
         assert gateway.post(bomb, headers=headers).status_code == 413
-        assert gateway.gateway._wire.pending_bytes == 0
+        assert gateway.pending_bytes == 0
         assert gateway.open_rejects() == []
 
 

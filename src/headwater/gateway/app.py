@@ -2,6 +2,10 @@
 
 The way of an event, in one thread without a pause: intake, validation, `Log.append`. The log's thread calls
 back once per group commit, and all answers of the group go out together (G1).
+
+Where the time of a 2 KB event goes, profiled: of some 30 microseconds the wire takes 10, the JSON 8, the
+schema 5, counting brackets 3, the metrics 2. So what pays is fewer callbacks and no second look at the body;
+coroutines, a timer per request or a second parse would each cost more than the wire as a whole.
 """
 
 from __future__ import annotations
@@ -109,7 +113,7 @@ class App:
         request.route = found
         if not found.is_open and not self._access.allows(request.headers.get("authorization")):
             return self._access.refusal
-        return None
+        return found.admit(request) if found.admit is not None else None
 
     def handle(self, request: Request) -> None:
         """A whole request. Whatever happens, it is answered."""
@@ -316,7 +320,7 @@ class App:
         request.respond(Response(200, text, content_type=OPENMETRICS))
 
     def _openapi(self, request: Request) -> None:
-        request.respond(Response(200, orjson.dumps(describe())))
+        request.respond(Response(200, orjson.dumps(describe(self.routes.paths))))
 
 
 def reason_of(verdict: Verdict) -> str:

@@ -18,11 +18,12 @@ from headwater.gateway.requests import Request
 from headwater.gateway.responses import Problem
 from headwater.settings import GatewaySettings
 
-__all__ = ["Intake", "Item", "NotJson"]
+__all__ = ["Intake", "Item", "NotJson", "is_json"]
 
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every zstd decoder should support; larger ones cost memory
 GZIP = 31  # zlib's window size with the gzip container
 STEP_BYTES = 64 * 1024
+MIN_BYTES_PER_KEY = 4  # `"":0`
 MIN_BYTES_PER_COMMA = 8  # denser arrays are not events: `[0,0,0,…]` would cost 30 times its size to split
 
 
@@ -48,16 +49,19 @@ class Intake:
 
     def body(self, request: Request) -> bytes:
         """The decoded body; 415 for a type or coding that is not understood, 413 when it grows too large."""
-        headers = request.headers
-        content_type = headers.get("content-type")
-        if content_type is not None and not _is_json(content_type):
+        content_type = request.headers.get("content-type")
+        if content_type is not None and not is_json(content_type):
             raise Problem(
                 415,
                 "unsupported_media_type",
                 "The Content-Type is not JSON in UTF-8.",
                 hint="Send `Content-Type: application/json`.",
             )
-        coding = headers.get("content-encoding")
+        return self.decoded(request)
+
+    def decoded(self, request: Request) -> bytes:
+        """The body without its coding, whatever its type."""
+        coding = request.headers.get("content-encoding")
         if coding is None:
             return request.body
         body = self._decompressed(request.body, coding.strip().lower())
@@ -78,8 +82,10 @@ class Intake:
             event = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise self._unreadable(body, error) from None
-        # An upper bound that costs a microsecond; only what exceeds it is walked.
-        if body.count(b"{") + body.count(b"[") > limits.max_depth or body.count(b":") > limits.max_keys:
+        # Upper bounds that cost a microsecond or two; only what exceeds them is walked.
+        if body.count(b"{") + body.count(b"[") > limits.max_depth or (
+            len(body) > limits.max_keys * MIN_BYTES_PER_KEY and body.count(b":") > limits.max_keys
+        ):
             self._measure(event)
         return event
 
@@ -242,7 +248,8 @@ def _is_about_depth(error: Exception) -> bool:
 
 
 @lru_cache(256)
-def _is_json(content_type: str) -> bool:
+def is_json(content_type: str) -> bool:
+    """Whether a Content-Type says JSON in UTF-8."""
     kind, _, parameters = content_type.lower().partition(";")
     kind = kind.strip()
     if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
