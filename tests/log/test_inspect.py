@@ -123,6 +123,9 @@ def test_what_is_missing_is_said_when_partitions_are_gone_or_set_aside(tmp_path:
     log = Log.open(tmp_path, small())
     adds_up(log)
     log.close()
+    (folder_end := partition_paths(tmp_path)[-1]).write_bytes(b"")
+    last = inspect.verify(tmp_path)
+    assert [problem.file for problem in last if "after it are missing" in problem.text] == [folder_end.name]
     assert any("was set aside" in problem.text for problem in inspect.verify(tmp_path))
 
 

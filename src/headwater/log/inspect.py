@@ -222,7 +222,7 @@ def export(folder: Path, first: int | None = None, last: int | None = None) -> I
 def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Problem]:
     """Read everything, check every page and every checksum, and list what is wrong."""
     problems: list[Problem] = []
-    paths = partition_paths(folder)
+    tail, paths = tail_of(folder), partition_paths(folder)
     expected: int | None = None
     for done, path in enumerate(paths):
         if progress is not None:
@@ -237,6 +237,8 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
             expected = None
             if path.exists():  # else it was collected under our eyes
                 problems.append(Problem(path.name, str(error)))
+    if expected is not None and expected < tail:
+        problems.append(Problem(paths[-1].name, f"positions {expected} to {tail - 1} after it are missing"))
     problems += [Problem(f"damaged/{name}", "was set aside") for name in set_aside(folder)]
     try:
         Index(folder / "index.db", reader=True).close()
@@ -251,6 +253,8 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
 
 def _verify(path: Path, problems: list[Problem], *, closed: bool) -> int:
     expected = int(path.stem)
+    if partitions.inspect(path, closed=closed).end == expected:
+        return expected  # it is just being created, or a process died while it did
     reader = PartitionReader(path, closed=closed)
     try:
         problems += [Problem(path.name, text) for text in reader.problems()]

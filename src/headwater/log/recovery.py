@@ -58,7 +58,9 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
     if extents:
         _sync(extents[-1].path)
     index = _open_index(folder, vfs)
-    for text in missing(extents, index.cursors()):
+    cursors = index.cursors()
+    _finish_collection(extents, min((row.position for row in cursors), default=0))
+    for text in missing(extents, cursors):
         log.error("In the log %s.", text)
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
     end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
@@ -99,6 +101,19 @@ def _install(repaired: Path) -> None:
         file.unlink(missing_ok=True)  # a WAL must never meet a database that it does not belong to
     repaired.rename(path)
     sync_folder(path.parent)
+
+
+def _finish_collection(extents: list[Extent], passed: int) -> None:
+    """Remove what lies before a hole that every reader has passed.
+
+    It was collected, and a power cut brought it back without its neighbour; no new reader may begin there.
+    """
+    for i in range(len(extents) - 1, 0, -1):
+        if extents[i - 1].end < extents[i].first <= passed:
+            for extent in extents[:i]:
+                partitions.remove(extent.path)
+            del extents[:i]
+            return
 
 
 def _sync(path: Path) -> None:
