@@ -319,6 +319,7 @@ def test_busy_is_answered_when_too_many_bytes_wait(tmp_path: Path) -> None:
             answer = gateway.post(body)
             assert (answer.status_code, answer.json()["error"]) == (503, "busy")
             assert answer.headers["retry-after"] == "1"
+            assert gateway.get("/healthz").status_code == 200
             slow.sendall(b" ")
             assert statuses(slow.recv(1000)) == [200]
         assert gateway.post(body).status_code == 200

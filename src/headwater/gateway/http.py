@@ -70,6 +70,12 @@ class Connection(asyncio.Protocol):
             return
         self.deadline = wire.monotonic() + wire.settings.idle_timeout_seconds
 
+    @property
+    def peer(self) -> str:
+        """The address at the other end; nothing where there is none."""
+        name = self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else ""
+
     def data_received(self, data: bytes) -> None:
         if self._ignores:
             return
@@ -149,8 +155,9 @@ class Connection(asyncio.Protocol):
             self._give_up(request.refusal or wire.too_large)
         if wire.stopping:
             request.refusal = refusals.STOPPING
-        elif request.refusal is None and wire.pending_bytes + declared > wire.settings.max_pending_bytes:
-            request.refusal = refusals.BUSY
+        elif request.refusal is None and declared:  # a probe without a body is served however busy we are
+            if wire.pending_bytes + declared > wire.settings.max_pending_bytes:
+                request.refusal = refusals.BUSY
         if "expect" in headers:
             self._expected(request)
 
