@@ -155,9 +155,8 @@ class Connection(asyncio.Protocol):
             self._give_up(request.refusal or wire.too_large)
         if wire.stopping:
             request.refusal = refusals.STOPPING
-        elif request.refusal is None and declared:  # a probe without a body is served however busy we are
-            if wire.pending_bytes + declared > wire.settings.max_pending_bytes:
-                request.refusal = refusals.BUSY
+        elif request.refusal is None and declared > max(0, wire.room):
+            request.refusal = refusals.BUSY  # a probe without a body is served however busy we are
         if "expect" in headers:
             self._expected(request)
 

@@ -52,6 +52,11 @@ class Wire:
         for connection in [each for each in self.connections if each.deadline <= now]:
             connection.expire()
 
+    @property
+    def room(self) -> int:
+        """Bytes that may still be taken into memory."""
+        return self.settings.max_pending_bytes - self.pending_bytes
+
     def left(self, connection: Connection) -> None:
         """A connection has ended."""
         self.connections.discard(connection)
