@@ -1,8 +1,8 @@
 """The wire: HTTP/1.1 over asyncio, parsed by httptools.
 
 There is no coroutine and no timer per request. Bytes come in, the parser calls back, a whole request is
-handed to `Wire.handle` there and then, and whoever answers it calls `Request.respond`. That is what makes
-the durable way faster than a general server: an acknowledgement alone costs a fifth of what uvicorn takes.
+handed to `Wire.handle` there and then, and whoever answers it calls `Request.respond`. `make bench-sidecar`
+compares that with a general server.
 
 Everything that a client can make grow is bounded here (G8, G12): head and body bytes, connections, pipelined
 requests, bytes in memory in all, the time that a request takes to arrive and an answer to be read.

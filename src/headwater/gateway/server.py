@@ -33,7 +33,7 @@ HANDSHAKE_SECONDS = 10.0  # for TLS
 class Gateway:
     """Where events come in. It owns neither the log nor the rejects: close it first, then those.
 
-    Runs on any asyncio loop; uvloop doubles what it can do. `health` tells why something that should move
+    Runs on any asyncio loop; uvloop is the one it is tested on. `health` tells why something that should move
     does not, for /readyz. Further routes may be added to `routes` before `start`.
     """
 
