@@ -1,0 +1,29 @@
+"""The conformance suite of destinations: subclass it, say how to make and read yours, run pytest.
+
+    class TestMine(DestinationConformance):
+        def make(self, tmp_path):
+            return MySubject(...)          # see `Subject`
+
+Each test is a part of the contract in `headwater.warehouse.base`.
+"""
+
+import pytest
+
+# before the parts are imported, so that a failed assertion of theirs shows its values
+pytest.register_assert_rewrite(
+    *(f"{__name__}.{part}" for part in ("keys", "loads", "names", "staging", "subject", "tables", "values"))
+)
+
+from headwater.testing.destinations.keys import KeyTests  # noqa: E402
+from headwater.testing.destinations.loads import LoadTests  # noqa: E402
+from headwater.testing.destinations.names import NameTests  # noqa: E402
+from headwater.testing.destinations.staging import staged_load  # noqa: E402
+from headwater.testing.destinations.subject import Subject  # noqa: E402
+from headwater.testing.destinations.tables import TableTests  # noqa: E402
+from headwater.testing.destinations.values import ValueTests  # noqa: E402
+
+__all__ = ["DestinationConformance", "Subject", "staged_load"]
+
+
+class DestinationConformance(TableTests, NameTests, ValueTests, KeyTests, LoadTests):
+    """All tests. Say what your product calls things; what it cannot do, override and document."""

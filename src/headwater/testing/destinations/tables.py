@@ -1,0 +1,110 @@
+"""Tables are made and patched, and connections opened and closed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from headwater.errors import DestinationUnavailable
+from headwater.testing.destinations.subject import KINDS, Subject, Suite, by, load, table
+from headwater.warehouse.locks import FileLocks
+from headwater.warehouse.tables import UNMAPPED, Column, table_of
+from headwater.warehouse.types import Kind
+
+__all__ = ["TableTests"]
+
+
+class TableTests(Suite):
+    """`connect`, `close`, `table` and `patch`."""
+
+    def test_connect_and_close_may_be_repeated_when_already_done(self, subject: Subject) -> None:
+        subject.destination.connect()
+        subject.destination.close()
+        subject.destination.close()
+        with pytest.raises(DestinationUnavailable):
+            subject.destination.table("t")
+        subject.destination.connect()
+        assert subject.destination.table("t") is None
+
+    def test_connect_says_that_a_retry_helps_when_the_database_is_not_there(self, subject: Subject) -> None:
+        destination = subject.unreachable()
+        with pytest.raises(DestinationUnavailable) as caught:
+            destination.connect()
+        assert caught.value.retryable
+        assert destination.id in str(caught.value)
+        destination.close()
+
+    def test_own_settings_are_described_when_there_are_any(self, subject: Subject) -> None:
+        schema = msgspec.json.schema(type(subject.destination).Settings)
+        fields = next(iter(schema["$defs"].values())).get("properties", {})
+        assert [name for name, field in fields.items() if not field.get("description")] == []
+
+    def test_a_table_has_the_products_types_when_it_is_created(self, subject: Subject) -> None:
+        columns = [Column(f"a_{kind.lower()}", kind) for kind in KINDS] + [Column(UNMAPPED, Kind.JSON)]
+        made = subject.destination.patch(table_of("types", columns))
+        types = subject.destination.capabilities.types
+        assert {name: column.sql_type for name, column in made.columns.items()} == {
+            column.name: types[column.kind] for column in columns
+        }
+        assert {name: column.kind for name, column in made.columns.items()} == {
+            column.name: column.kind for column in columns
+        }
+        assert subject.destination.table("types") == made
+
+    def test_there_is_no_structure_when_there_is_no_table(self, subject: Subject) -> None:
+        assert subject.destination.table("nowhere") is None
+
+    def test_columns_are_added_and_none_is_dropped_when_a_table_is_patched(
+        self, subject: Subject, staging: Path
+    ) -> None:
+        first = subject.destination.patch(table("t", a=Kind.INT64, b=Kind.STRING))
+        load(subject, staging, first, [{"a": 1, "b": "x"}])
+        second = subject.destination.patch(table("t", c=Kind.FLOAT64, a=Kind.INT64))
+        assert list(second.columns) == ["a", "b", "c"]
+        load(subject, staging, second, [{"c": 2.5}])
+        assert by(subject.rows("t"), "a", "b", "c") == [(1, "x", None), (None, None, 2.5)]
+
+    def test_nothing_changes_when_a_table_is_patched_again(self, subject: Subject) -> None:
+        wanted = table_of("t", [Column("a", Kind.INT64), Column("k", Kind.STRING)], ["k"])
+        first = subject.destination.patch(wanted)
+        assert subject.destination.patch(wanted) == first
+
+    def test_the_types_of_columns_stay_when_other_ones_are_wanted(self, subject: Subject) -> None:
+        first = subject.destination.patch(table("t", a=Kind.INT64))
+        assert subject.destination.patch(table("t", a=Kind.STRING)) == first
+
+    def test_many_columns_are_made_when_a_table_is_wide(self, subject: Subject, staging: Path) -> None:
+        names = [f"column_{i}" for i in range(300)]
+        made = subject.destination.patch(table("wide", **dict.fromkeys(names, Kind.STRING)))
+        assert list(made.columns) == names
+        load(subject, staging, made, [{name: name for name in names}])
+        assert subject.rows("wide") == [{name: name for name in names}]
+
+    def test_two_patches_agree_when_they_come_at_once(self, subject: Subject, tmp_path: Path) -> None:
+        locks, errors = FileLocks(tmp_path / "locks"), []
+        names = [f"c{i}" for i in range(6)]
+
+        def patch(name: str) -> None:
+            destination = subject.another()
+            try:
+                destination.connect()
+                for column in (name, "shared"):
+                    with locks.hold(destination.id, "t"):
+                        destination.patch(table("t", **{column: Kind.INT64}))
+            except Exception as error:
+                errors.append(error)
+            finally:
+                destination.close()
+
+        threads = [threading.Thread(target=patch, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert errors == []
+        made = subject.destination.table("t")
+        assert made is not None
+        assert sorted(made.columns) == sorted([*names, "shared"])
