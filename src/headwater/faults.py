@@ -27,6 +27,8 @@ CRASH_POINTS = (
     "reader.before_send",
     "reader.after_send",
     "rejects.after_insert",
+    "load.before_commit",
+    "load.after_commit",
     "incoming.before_write",
     "incoming.after_write",
     "incoming.after_sync",

@@ -191,7 +191,7 @@ class TransactionalDestination(Destination):
             return
         update = _update([name for name in values if name not in plan.key])
         self.execute(
-            f"{into} {self._latest(plan.key, values, base)} ON CONFLICT ({listed(plan.key)}) {update}"
+            f"{into} {self._latest(plan.key, list(values), base)} ON CONFLICT ({listed(plan.key)}) {update}"
         )
 
     def _latest(self, key: Sequence[str], names: Sequence[str], base: str) -> str:
