@@ -20,12 +20,19 @@ import uvloop
 
 from headwater.clock import Clock, SystemClock
 from headwater.events import Event
+from headwater.gateway.events import EventRoutes
 from headwater.gateway.server import Gateway
+from headwater.log.disk import Disk
+from headwater.log.incoming import Incoming, unprocessed
 from headwater.log.rejects import Rejects
 from headwater.log.store import Log
 from headwater.metrics import Metrics
-from headwater.settings import GatewaySettings
+from headwater.settings import GatewaySettings, TokenSettings
 
+TOKENS = (
+    TokenSettings(id="web", client_secret="web-client", server_secret="web-server"),
+    TokenSettings(id="app", client_secret="app-client", origins=("https://shop.example", "*.example.org")),
+)
 PRODUCER = "https://example.com/producer"
 
 
@@ -75,6 +82,8 @@ class Running:
         clock: Clock | None = None,
         vfs: str | None = None,
         prepare: Callable[[Gateway], None] = lambda gateway: None,
+        tokens: Sequence[TokenSettings] = (),
+        disk: Disk | None = None,
         **settings: Any,
     ) -> None:
         self.metrics = Metrics()
@@ -91,6 +100,12 @@ class Running:
             clock=clock or SystemClock(),
         )
         prepare(self.gateway)
+        self.events_dir = folder / "events"
+        self.incoming: Incoming | None = None
+        if tokens:
+            self.incoming = Incoming(self.events_dir, metrics=self.metrics, disk=disk)
+            routes = EventRoutes(self.settings, tokens, self.incoming, self.metrics, clock=clock)
+            routes.add(self.gateway.routes)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="test-gateway", daemon=True)
 
@@ -111,6 +126,8 @@ class Running:
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
+        if self.incoming is not None:
+            self.incoming.close()
         self.log.close()
         self.rejects.close()
 
@@ -162,6 +179,16 @@ class Running:
     @property
     def connections(self) -> float:
         return self.metrics.gauge("gateway_connections").values[()]
+
+    def stored(self) -> list[tuple[str, dict[str, Any]]]:
+        """All events of the incoming files, with their tokens; completes the files first."""
+        assert self.incoming is not None
+        self.incoming.rotate()
+        return [
+            (file.token_id, json.loads(line))
+            for file in unprocessed(self.events_dir)
+            for line in file.path.read_bytes().splitlines()
+        ]
 
     def count(self, name: str, *labels: str) -> float:
         return self.metrics.counter(name).values.get(labels, 0)

@@ -8,7 +8,7 @@ from pathlib import Path
 import jsonschema
 
 from headwater.gateway.openapi import ANY_ROUTE, describe
-from tests.gateway.running import Running, run_event
+from tests.gateway.running import TOKENS, Running, run_event
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 
@@ -35,7 +35,7 @@ def test_every_route_and_status_is_documented_when_it_is_described() -> None:
 
 
 def test_every_route_is_described_when_it_is_served(tmp_path: Path) -> None:
-    with Running(tmp_path) as gateway:
+    with Running(tmp_path, tokens=TOKENS) as gateway:
         assert gateway.get("/openapi.json").json() == describe()
         served = {
             (path, method.lower())
@@ -43,6 +43,14 @@ def test_every_route_is_described_when_it_is_served(tmp_path: Path) -> None:
             for method in methods
         }
     assert served == {(path, method) for path, methods in describe()["paths"].items() for method in methods}
+
+
+def test_no_event_route_is_described_when_there_are_no_tokens(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway:
+        paths = gateway.get("/openapi.json").json()["paths"]
+        assert gateway.post(b"{}", "/api/v1/event").status_code == 404
+    assert "/api/v1/lineage" in paths
+    assert "/api/v1/event" not in paths
 
 
 def test_event_schema_can_be_used_when_taken_from_the_description() -> None:

@@ -17,7 +17,9 @@ from headwater.cli.lines import print_lines
 from headwater.cli.options import log_folder, rejects_path, with_settings
 from headwater.delivery.drain import Drain
 from headwater.errors import HeadwaterError
+from headwater.gateway.events import EventRoutes
 from headwater.gateway.server import Gateway
+from headwater.log.incoming import Incoming
 from headwater.log.rejects import Rejects
 from headwater.log.store import Log
 from headwater.metrics import Metrics, StatsdPublisher
@@ -82,6 +84,7 @@ class Sidecar:
         self._rejects: Rejects | None = None
         self._drains: dict[str, Drain] = {}
         self._gateway: Gateway | None = None
+        self._incoming: Incoming | None = None
         self._statsd: StatsdPublisher | None = None
 
     async def start(self) -> None:
@@ -109,6 +112,10 @@ class Sidecar:
             health=self._troubles,
             openmetrics=settings.metrics.openmetrics,
         )
+        if settings.tokens:
+            self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
+            events = EventRoutes(settings.gateway, settings.tokens, self._incoming, self.metrics)
+            events.add(self._gateway.routes)
         await self._gateway.start()
         for drain in self._drains.values():
             drain.start()
@@ -132,7 +139,10 @@ class Sidecar:
 
     def _troubles(self) -> list[str]:
         found = ((name, drain.trouble()) for name, drain in self._drains.items())
-        return [f"outlet {name}: {trouble}" for name, trouble in found if trouble]
+        troubles = [f"outlet {name}: {trouble}" for name, trouble in found if trouble]
+        if self._incoming is not None and not self._incoming.healthy:
+            troubles.append("events: the last commit to an incoming file failed")
+        return troubles
 
     async def close(self) -> None:
         """Stop taking in, let outlets finish what is in flight, then close the log; within the timeout."""
@@ -146,6 +156,6 @@ class Sidecar:
             closer.start()
         for closer in closers:
             await asyncio.to_thread(closer.join)
-        for part in (self._log, self._rejects, self._statsd):
+        for part in (self._incoming, self._log, self._rejects, self._statsd):
             if part is not None:
                 await asyncio.to_thread(part.close)

@@ -95,7 +95,7 @@ class Intake:
         if (commas := body.count(b",")) > limits.max_batch_events and len(
             body
         ) < commas * MIN_BYTES_PER_COMMA:
-            raise self._too_many()
+            raise self.too_many()
         try:
             parts = self._split.decode(body)
         except msgspec.ValidationError:
@@ -108,16 +108,18 @@ class Intake:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise self._unreadable(body, error) from None
         if len(parts) > limits.max_batch_events:
-            raise self._too_many()
-        return [self._item(bytes(part)) for part in parts]
+            raise self.too_many()
+        return [self.item(bytes(part)) for part in parts]
 
-    def _item(self, body: bytes) -> Item:
+    def item(self, body: bytes) -> Item:
+        """One event of several; what is wrong with it is in it."""
         try:
             return Item(body, self.one(body), None)
         except Problem as problem:
             return Item(body, None, problem)
 
-    def _too_many(self) -> Problem:
+    def too_many(self) -> Problem:
+        """What a batch is told that has more events than allowed."""
         return Problem(
             413,
             "too_many_events",

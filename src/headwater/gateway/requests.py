@@ -19,7 +19,7 @@ class Request:
 
     `body` is what came over the wire, still encoded as `content-encoding` says. Header names are lower case.
     `arrived` counts the body's bytes; `size` is what the request holds in memory, which counts against
-    `gateway.max_pending_bytes` until it is answered.
+    `gateway.max_pending_bytes` until it is answered. `sender` is what a route found out by the head.
     """
 
     __slots__ = (
@@ -34,6 +34,7 @@ class Request:
         "refusal",
         "response",
         "route",
+        "sender",
         "size",
         "stream",
         "target",
@@ -55,6 +56,7 @@ class Request:
         self.response: Response | None = None
         self.stream: Stream | None = None
         self.route: Any = None
+        self.sender: Any = None
         self.finished_at = 0.0
 
     @property
@@ -72,6 +74,11 @@ class Request:
     def query(self) -> str:
         """What follows the question mark, still encoded."""
         return self.target.decode("latin-1").partition("?")[2]
+
+    @property
+    def peer(self) -> str:
+        """The address at the other end of the connection."""
+        return self.connection.peer
 
     def hold(self, size: int) -> None:
         """Count bytes that the request takes beyond its body, such as the decompressed form."""

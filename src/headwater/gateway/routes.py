@@ -11,17 +11,22 @@ from typing import Any, NamedTuple
 from headwater.gateway.requests import Request
 from headwater.gateway.responses import Problem, Response
 
-__all__ = ["Handler", "Route", "Routes"]
+__all__ = ["Admit", "Handler", "Route", "Routes"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
+Admit = Callable[[Request], Response | None]
 
 
 class Route(NamedTuple):
-    """Who serves a request. `is_open`: without an API key, too."""
+    """Who serves a request. `is_open`: without an API key, too.
+
+    `admit` is asked when the headers are there, before the body is read: its answer, if it has one, is final.
+    """
 
     path: str
     handler: Handler
     is_open: bool
+    admit: Admit | None = None
 
 
 class Routes:
@@ -31,11 +36,18 @@ class Routes:
         self._paths: dict[str, dict[str, Route]] = {}
         self._targets: dict[bytes, dict[str, Route]] = {}
 
-    def add(self, method: str, path: str, handler: Handler, *, is_open: bool = False) -> None:
+    def add(
+        self, method: str, path: str, handler: Handler, *, is_open: bool = False, admit: Admit | None = None
+    ) -> None:
         """Serve `method path` by a function that answers now or later, or by a coroutine function."""
         methods = self._paths.setdefault(path, {})
-        methods[method] = Route(path, handler, is_open)
+        methods[method] = Route(path, handler, is_open, admit)
         self._targets[path.encode()] = methods
+
+    @property
+    def paths(self) -> set[str]:
+        """All paths that are served."""
+        return set(self._paths)
 
     def find(self, request: Request) -> Route | Response:
         """The route of a request, or the answer that it gets instead: 404, 405, or what OPTIONS asks for."""

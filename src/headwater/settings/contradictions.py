@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator
 
 from headwater.settings.intake import TokenSettings
@@ -17,6 +18,11 @@ def contradictions(settings: Settings) -> Iterator[str]:
         yield f"`outlets` has two of the name `{name}`; each needs its own, since the cursor goes by it"
     if not all(key.strip() for key in settings.gateway.api_keys):
         yield "`gateway.api_keys` has an empty key, which anybody could show; remove it or set its variable"
+    for i, network in enumerate(settings.gateway.trusted_proxies):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            yield f"`gateway.trusted_proxies[{i}]` is no network such as 10.0.0.0/8: {error}"
     if settings.gateway.max_event_bytes > settings.gateway.max_body_bytes:
         yield "`gateway.max_event_bytes` is larger than `gateway.max_body_bytes`"
     if settings.gateway.max_body_bytes > settings.gateway.max_pending_bytes:

@@ -23,7 +23,7 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     origins: Annotated[
         tuple[str, ...],
-        doc("Pages that may send from a browser, such as `https://shop.example` or `*.example.org`."),
+        doc("Pages that may send: `https://shop.example`, `*.example.org` (any scheme); empty: all pages."),
     ] = ()
     rate_limit_per_second: Annotated[
         float, msgspec.Meta(ge=0), doc("Most events a second, beyond it: 429; 0: no limit.")

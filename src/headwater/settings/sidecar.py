@@ -36,6 +36,10 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: Annotated[
         tuple[str, ...], doc("Bearer keys that producers must show; empty: none is asked for.")
     ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        doc("Networks of proxies whose `X-Forwarded-For` is believed when a sender's address is noted."),
+    ] = ("127.0.0.0/8", "::1/128")
     strict: Annotated[
         bool, doc("Refuse what the official schemas refuse; off, a bad `format: uri` is only a warning.")
     ] = False
