@@ -1,0 +1,318 @@
+"""Kill `headwater serve` over and over under load, then look for every event that was acknowledged.
+
+    python scripts/crash.py --cycles 200
+
+Real processes: the sidecar, and an OpenLineage backend that journals what it takes and refuses some events.
+Producers on several connections note each acknowledged id. Each cycle the sidecar dies by SIGKILL, at a named
+crash point or at a moment of chance. At the end one sidecar drains what is left, and the oracle compares.
+Prints a table; exits 1 if any promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headwater.faults import CRASH_POINTS
+from headwater.log import inspect
+from headwater.log.rejects import Rejects
+from headwater.testing import OpenLineageServer
+
+STAGES = ("writer.", "rotation.", "collection.", "cursor.", "reader.", "rejects.")
+POINTS = [point for point in CRASH_POINTS if point.startswith(STAGES)]
+SENDERS = 8
+BATCH = 40
+BACKEND, FILE = "backend", "file"
+SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs"
+PRODUCER = "https://crash.example"
+WAIT_SECONDS = 120.0
+
+Id = tuple[int, int]  # sender and number
+
+
+def event(sender: int, number: int) -> dict[str, Any]:
+    """The event of an id: always the same, and hard to compress, so that partitions fill."""
+    chance = random.Random(f"{sender}/{number}")
+    pad = {"_producer": PRODUCER, "_schemaURL": f"{SCHEMA}/RunFacet", "pad": chance.randbytes(600).hex()}
+    return {
+        "eventType": "RUNNING",
+        "eventTime": "2026-01-31T12:00:00Z",
+        "run": {"runId": str(uuid.UUID(int=number)), "facets": {"pad": pad}},
+        "job": {"namespace": "crash", "name": str(sender)},
+        "producer": PRODUCER,
+        "schemaURL": f"{SCHEMA}/RunEvent",
+    }
+
+
+def id_of(found: dict[str, Any]) -> Id:
+    return int(found["job"]["name"]), uuid.UUID(found["run"]["runId"]).int
+
+
+def is_poison(found: dict[str, Any]) -> bool:
+    return id_of(found)[1] % 30 == 7
+
+
+class Sender:
+    """One connection, one event after the other; the numbers go on over the sidecar's deaths."""
+
+    def __init__(self, name: int) -> None:
+        self.name = name
+        self.number = 0
+        self.acknowledged: list[int] = []
+
+    def send(self, port: int, count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=WAIT_SECONDS)
+        try:
+            for _ in range(count):
+                self.number += 1
+                body = json.dumps(event(self.name, self.number))
+                connection.request("POST", "/api/v1/lineage", body, {"Content-Type": "application/json"})
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status == 200:
+                    self.acknowledged.append(self.number)
+        except (OSError, http.client.HTTPException):
+            pass  # the sidecar is dead: this one was not acknowledged, and may or may not be there
+        finally:
+            connection.close()
+
+
+class Run:
+    """A folder, the backend's process, and one sidecar after the other."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.folder = folder
+        self.journal = folder / "journal.ndjson"
+        self.file = folder / "file.ndjson"
+        self.log = folder / "data" / "log"
+        self.rejects = folder / "data" / "rejects.db"
+        self.senders = [Sender(name) for name in range(SENDERS)]
+        self.died: Counter[str] = Counter()
+        self.kills = 0
+        self.repeated: dict[str, list[int]] = {BACKEND: [], FILE: []}  # by kill
+        self._chance = random.Random(seed)
+        self._lines = folder / "sidecar.txt"
+        self._backend = subprocess.Popen(
+            [sys.executable, __file__, "--backend", str(self.journal)], stdout=subprocess.PIPE, text=True
+        )
+        assert self._backend.stdout is not None
+        self._write_settings(self._backend.stdout.readline().strip())
+
+    def _write_settings(self, url: str) -> None:
+        shared = {"max_batch_events": BATCH, "retry": {"initial_seconds": 0.01, "max_seconds": 0.1}}
+        settings = {
+            "data_dir": str(self.folder / "data"),
+            "gateway": {"port": 0, "shutdown_timeout_seconds": 5},
+            "log": {"partition_bytes": 65536, "collect_seconds": 0.05},
+            "outlets": [
+                {"name": BACKEND, "type": "openlineage", "url": url, **shared},
+                {"name": FILE, "type": "file", "path": str(self.file), **shared},
+            ],
+        }
+        (self.folder / "headwater.yml").write_text(json.dumps(settings))
+
+    def start(self, point: str = "") -> tuple[subprocess.Popen[bytes], int]:
+        """A sidecar and its port; 0 when it died while it started."""
+        env = os.environ | {
+            "HEADWATER_CRASH_POINT": point,
+            "HEADWATER_CONFIG": str(self.folder / "headwater.yml"),
+        }
+        with self._lines.open("wb") as lines:
+            process = subprocess.Popen([sys.executable, "-m", "headwater", "serve"], stderr=lines, env=env)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            if found := re.search(rb"listens on http://\S+?:(\d+),", self._lines.read_bytes()):
+                return process, int(found[1])
+            if process.poll() is not None:
+                break
+            time.sleep(0.01)
+        if process.poll() != -signal.SIGKILL:
+            process.kill()
+            raise SystemExit(f"the sidecar does not start:\n{self.output}")
+        return process, 0
+
+    @property
+    def output(self) -> str:
+        return self._lines.read_text()[-5000:]
+
+    def cycle(self, point: str | None, events: int) -> None:
+        """Load until the sidecar dies: at the point, or at a moment of chance."""
+        process, port = self.start(f"{point}:{self._passes(point)}" if point else "")
+        if port:
+            threads = [threading.Thread(target=each.send, args=(port, events)) for each in self.senders]
+            for thread in threads:
+                thread.start()
+            if point is None:
+                time.sleep(self._chance.uniform(0.0, 0.5))
+                process.kill()
+            for thread in threads:
+                thread.join()
+            deadline = time.monotonic() + 3  # cursors, collection and rejects come after the senders are done
+            while process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+        self.died[(point or "at random") if process.poll() is not None else f"{point} (not reached)"] += 1
+        process.kill()
+        process.wait()
+        self.kills += 1
+        self._count_repeated()
+
+    def _passes(self, point: str) -> int:
+        """At which pass the point kills: at the first, and once it has, anywhere under load."""
+        often = point.startswith(("writer.", "cursor.", "reader."))
+        return self._chance.randint(1, 40 if often else 4) if point in self.died else 1
+
+    def drain(self) -> None:
+        """One sidecar that nobody kills, until nothing waits."""
+        process, _ = self.start()
+        deadline = time.monotonic() + WAIT_SECONDS
+        while any(reader.lag_events for reader in inspect.stat(self.log).readers):
+            if time.monotonic() > deadline:
+                process.kill()
+                raise SystemExit(f"it does not drain:\n{self.output}")
+            time.sleep(0.05)
+        process.terminate()
+        process.wait()
+        self._count_repeated()
+
+    def _count_repeated(self) -> None:
+        for name, path in ((BACKEND, self.journal), (FILE, self.file)):
+            lines = path.read_bytes().splitlines() if path.exists() else []
+            self.repeated[name].append(len(lines) - len(set(lines)) - sum(self.repeated[name]))
+
+    def close(self) -> None:
+        self._backend.kill()
+        self._backend.wait()
+
+
+class Finding(NamedTuple):
+    """One promise: what was counted, and whether it holds."""
+
+    text: str
+    number: int
+    holds: bool
+
+
+def judge(run: Run) -> list[Finding]:
+    """The oracle: everything acknowledged is delivered or rejected, once, whole and in order."""
+    arrived = {
+        name: [json.loads(line) for line in path.read_bytes().splitlines()]
+        for name, path in ((BACKEND, run.journal), (FILE, run.file))
+    }
+    ids = {name: [id_of(found) for found in events] for name, events in arrived.items()}
+    first = {name: list(dict.fromkeys(found)) for name, found in ids.items()}
+    store = Rejects(run.rejects, max_bytes=1 << 40)
+    rejected_events = [json.loads(reject.body) for reject in store.list(limit=1_000_000)]
+    store.close()
+    rejected = [id_of(found) for found in rejected_events]
+    acknowledged = {(sender.name, number) for sender in run.senders for number in sender.acknowledged}
+    sent = {(sender.name, number) for sender in run.senders for number in range(1, sender.number + 1)}
+    whole = [*arrived[BACKEND], *arrived[FILE], *rejected_events]
+    changed = sum(found != event(*id_of(found)) for found in whole)
+    poison = {each for each in acknowledged if is_poison(event(*each))}
+    disorder = sum(
+        before >= after
+        for name in range(SENDERS)
+        for order in first.values()
+        for before, after in pairwise([number for sender, number in order if sender == name])
+    )
+    # each outlet has a cursor of its own; that both saw the same order shows that it is the log's
+    same_order = [each for each in first[FILE] if each not in set(rejected)] == first[BACKEND]
+    readers = {reader.name: reader for reader in inspect.stat(run.log).readers}
+    sums = all(
+        reader.appended == reader.delivered + reader.rejected
+        and reader.lag_events == reader.dropped_age == reader.dropped_bytes == reader.dropped_damage == 0
+        for reader in readers.values()
+    )
+    counts = (
+        readers[BACKEND].delivered == len(first[BACKEND])
+        and readers[BACKEND].rejected == len(rejected)
+        and readers[FILE].delivered == len(first[FILE])
+    )
+    lost = acknowledged - set(ids[BACKEND]) - set(rejected) | acknowledged - set(ids[FILE])
+    doubled = len(rejected) - len(set(rejected)) + len(set(rejected) & set(ids[BACKEND]))
+    most = {name: max(repeated) for name, repeated in run.repeated.items()}
+    return [
+        Finding("events acknowledged", len(acknowledged), bool(acknowledged)),
+        Finding("acknowledged and lost (G1)", len(lost), not lost),
+        Finding("never sent, and yet there", len(set(ids[FILE]) - sent), set(ids[FILE]) <= sent),
+        Finding("not as they were sent", changed, not changed),
+        Finding("out of a connection's order (G2)", disorder, not disorder),
+        Finding("events in one order at both outlets (G2)", len(first[BACKEND]), same_order),
+        Finding("poison events acknowledged", len(poison), bool(poison)),
+        Finding("poison not in the rejects (G6)", len(poison - set(rejected)), poison <= set(rejected)),
+        Finding("rejects twice, or also delivered", doubled, not doubled),
+        Finding("repeated at the backend (G4)", sum(run.repeated[BACKEND]), True),
+        Finding("most of them at one kill", most[BACKEND], most[BACKEND] <= BATCH),
+        Finding("repeated in the file (G4)", sum(run.repeated[FILE]), True),
+        Finding("most of them at one kill", most[FILE], most[FILE] <= BATCH),
+        Finding("events appended; the counts add up (G3)", readers[BACKEND].appended, sums),
+        Finding("events delivered; as counted (G3)", readers[BACKEND].delivered, counts),
+        Finding("problems that verify finds", len(inspect.verify(run.log)), not inspect.verify(run.log)),
+        Finding(
+            "named crash points that killed",
+            len(run.died.keys() & set(POINTS)),
+            run.kills < len(POINTS) or set(POINTS) <= run.died.keys(),
+        ),
+    ]
+
+
+def serve_backend(journal: Path) -> None:
+    with OpenLineageServer(
+        journal=journal, refuse=lambda found: "poison" if is_poison(found) else None
+    ) as backend:
+        print(backend.url, flush=True)
+        threading.Event().wait()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--cycles", type=int, default=200, help="how often the sidecar is killed")
+    parser.add_argument("--events", type=int, default=60, help="events per connection and cycle")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--folder", type=Path, help="keep everything there, to look at it")
+    parser.add_argument("--backend", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.backend:
+        serve_backend(args.backend)
+    with tempfile.TemporaryDirectory() as place:
+        folder = args.folder or Path(place)
+        folder.mkdir(parents=True, exist_ok=True)
+        run = Run(folder, args.seed)
+        began = time.monotonic()
+        try:
+            for number in range(args.cycles):
+                # each point once, then points and moments of chance by turns
+                by_point = number < len(POINTS) or number % 2
+                run.cycle(POINTS[number % len(POINTS)] if by_point else None, args.events)
+                if sys.stderr.isatty():
+                    print(f"\r{number + 1} of {args.cycles} kills", end="", file=sys.stderr)
+            run.drain()
+            findings = judge(run)
+        finally:
+            run.close()
+    print(f"\n{run.kills} kills in {time.monotonic() - began:.0f} s")
+    for name, count in sorted(run.died.items()):
+        print(f"  {count:>9,}  {name}")
+    print()
+    for finding in findings:
+        print(f"  {finding.number:>9,}  {finding.text:<42} {'ok' if finding.holds else 'BROKEN'}")
+    return 0 if all(finding.holds for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
