@@ -16,8 +16,6 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
@@ -35,8 +33,6 @@ from headwater.settings import OutletSettings
 __all__ = ["Drain"]
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
 
@@ -108,7 +104,9 @@ class Drain:
     # --- the thread
 
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
+        # The log is read and the cursor stored right here, on the loop: that takes less than handing it to
+        # another thread would, and a disk that hangs holds up this outlet alone.
+        with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(self._main())
 
     async def _main(self) -> None:
@@ -116,7 +114,6 @@ class Drain:
         self._wake = asyncio.Event()  # something may have become readable, or there may be room again
         self._settled = asyncio.Event()  # there is something to commit
         self._stop = asyncio.Event()
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=f"outlet-{self.name}-log")
         engine = self._engine = Engine(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
@@ -133,8 +130,7 @@ class Drain:
         for work in works:
             work.cancel()
         await asyncio.wait(works)
-        await self._last_commit()
-        self._executor.shutdown()
+        self._last_commit()
 
     async def _repeat(self, work: Callable[[], asyncio.Future[None]] | Callable[[], object]) -> None:
         """Run one of the endless works; an error of the disk is reported, waited out, tried again (G9)."""
@@ -148,21 +144,18 @@ class Drain:
                 self._problem = str(error) or type(error).__name__
                 await asyncio.sleep(PAUSE_SECONDS)
 
-    async def _in_thread(self, function: Callable[..., T], *args: object) -> T:
-        # one thread for all calls: the reader is used by one at a time, and the loop never waits for a disk
-        assert self._loop is not None
-        return await self._loop.run_in_executor(self._executor, function, *args)
-
     # --- reading
 
     async def _read(self) -> None:
         """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
-        if not await self._feed.step(self._log.end):
+        if await self._feed.step(self._log.end):
+            await asyncio.sleep(0)  # a long read is many steps; requests are served between them
+        else:
             await self._wake.wait()
 
     async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
-        events = await self._in_thread(self._reader.read, position, max_events, max_bytes)
+        events = self._reader.read(position, max_events, max_bytes)
         crash_point("reader.after_read")
         return events
 
@@ -190,13 +183,14 @@ class Drain:
     async def _commit(self) -> None:
         """One group commit of all that was settled meanwhile."""
         await self._settled.wait()
+        await asyncio.sleep(0)  # those that are answered in the same moment share the commit
         self._settled.clear()
         assert self._engine is not None
         delivered, refused, holding = self._delivered, self._refused, self._holding
         self._delivered, self._refused, self._holding = [], [], []
         try:
-            await asyncio.shield(self._in_thread(self._store, delivered, refused))
-        except BaseException:
+            self._store(delivered, refused)
+        except Exception:
             # storing is idempotent, so it is simply done again
             self._delivered = delivered + self._delivered
             self._refused = refused + self._refused
@@ -208,10 +202,10 @@ class Drain:
             self._engine.release(session)
         self._wake.set()
 
-    async def _last_commit(self) -> None:
+    def _last_commit(self) -> None:
         if self._delivered or self._refused:
             try:
-                await self._in_thread(self._store, self._delivered, self._refused)
+                self._store(self._delivered, self._refused)
                 self._count(self._delivered, self._refused)
             except Exception as error:
                 log.warning(
@@ -257,7 +251,7 @@ class Drain:
     async def _tick(self) -> None:
         """Bring the lag up to date; take in replay requests, which travel as events of negative position."""
         assert self._engine is not None
-        events, seconds, wanted = await self._in_thread(self._observe)
+        events, seconds, wanted = self._observe()
         self._metrics.gauge("delivery_lag_events").set(events, self.name)
         self._metrics.gauge("delivery_lag_seconds").set(seconds, self.name)
         for event in wanted:
@@ -271,6 +265,15 @@ class Drain:
         wanted = [] if self._replaying else self._rejects.requested(self.stage, 100)
         replays = [Event(-reject.id, reject.received_at, reject.body) for reject in wanted]
         return self._reader.lag_events(), self._reader.lag_seconds(), replays
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
 
 
 def _is_ours(error: Exception) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-import httpx2
-
 from headwater.clock import Clock, SystemClock
+from headwater.delivery.outlets.http_connection import HttpAnswer
 from headwater.delivery.retry import retry_after_seconds
 from headwater.errors import EventRefused, OutletUnavailable
 
@@ -27,13 +26,13 @@ def judge(status: int, retryable: frozenset[int] = RETRYABLE_STATUSES) -> Litera
     return "retry"
 
 
-def excerpt(answer: httpx2.Response) -> str:
+def excerpt(answer: HttpAnswer) -> str:
     """The start of the answer's body on one line, for a reason that a person reads."""
     return " ".join(answer.text.split())[:_EXCERPT_CHARACTERS]
 
 
 def refuse_or_retry(
-    answer: httpx2.Response,
+    answer: HttpAnswer,
     where: str,
     *,
     retryable: frozenset[int] = RETRYABLE_STATUSES,

@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import httpx2
 import msgspec
 import orjson
 
@@ -31,7 +30,14 @@ from headwater.delivery.batches import trim_json
 from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer
 from headwater.delivery.outlets.answers import excerpt, judge, refuse_or_retry
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
-from headwater.delivery.outlets.http_client import Compression, HttpClient, TlsOptions, bare_url, check_url
+from headwater.delivery.outlets.http_client import (
+    Compression,
+    HttpAnswer,
+    HttpClient,
+    TlsOptions,
+    bare_url,
+    check_url,
+)
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.settings import OutletSettings
@@ -108,6 +114,7 @@ class DataSetOutlet(Outlet):
         self._taken = Keys((*settings.group_by, *self.options.log_fields))
         self._last: tuple[bytes, dict[str, Any]] = (b"", {})
         self._http = HttpClient(
+            url=self.options.url,
             headers={},
             tls=self.options.tls,
             compression=self.options.compression,
@@ -133,7 +140,7 @@ class DataSetOutlet(Outlet):
         self._read(answer, where)
         return [DELIVERED] * len(batch.events)
 
-    def _read(self, answer: httpx2.Response, where: str) -> None:
+    def _read(self, answer: HttpAnswer, where: str) -> None:
         """Raise unless the body, too, says that it went well: a 200 alone does not."""
         try:
             said = msgspec.json.decode(answer.content, type=_Said)

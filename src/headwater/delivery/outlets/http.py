@@ -123,6 +123,7 @@ class HttpOutlet(Outlet):
             self.options.refuse_statuses
         )
         self._http = HttpClient(
+            url=self.options.url,
             headers={"content-type": self.options.content_type}
             | bearer(self.options.api_key, self.options.headers),
             tls=self.options.tls,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-import httpx2
 import msgspec
 
 from headwater.clock import Clock, SystemClock
@@ -17,6 +16,7 @@ from headwater.delivery.outlets.answers import excerpt, judge, refuse_or_retry
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Refused, Result, Results, Retry
 from headwater.delivery.outlets.http_client import (
     Compression,
+    HttpAnswer,
     HttpClient,
     TlsOptions,
     bare_url,
@@ -80,6 +80,7 @@ class OpenLineageOutlet(Outlet):
         self._many = f"{self._single}/batch"
         self._no_batch_until: float | None = None  # monotonic; None: not known to be missing
         self._http = HttpClient(
+            url=self.options.url,
             headers=bearer(self.options.api_key, self.options.headers),
             tls=self.options.tls,
             compression=self.options.compression,
@@ -116,7 +117,7 @@ class OpenLineageOutlet(Outlet):
         answer = await self._http.post(self._single, batch.pieces[0])
         return [self._read_one(answer)]
 
-    def _read_one(self, answer: httpx2.Response) -> Result:
+    def _read_one(self, answer: HttpAnswer) -> Result:
         if judge(answer.status_code) == "ok":
             if _is_page(answer):
                 raise OutletUnavailable(
@@ -129,7 +130,7 @@ class OpenLineageOutlet(Outlet):
             return Refused(error.text)
         raise error
 
-    def _read_many(self, answer: httpx2.Response, count: int) -> Results:
+    def _read_many(self, answer: HttpAnswer, count: int) -> Results:
         where = bare_url(self._many)
         if judge(answer.status_code) != "ok":
             raise refuse_or_retry(answer, where, clock=self._clock)
@@ -150,6 +151,6 @@ class OpenLineageOutlet(Outlet):
         return results
 
 
-def _is_page(answer: httpx2.Response) -> bool:
+def _is_page(answer: HttpAnswer) -> bool:
     """A login page or a proxy's greeting: a 200 that acknowledges nothing."""
     return "html" in answer.headers.get("content-type", "") and answer.content.lstrip().startswith(b"<")
