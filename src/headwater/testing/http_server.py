@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import ssl
 import threading
 import time
 from collections import deque
@@ -65,9 +66,10 @@ class ScriptedServer:
     What to answer is, in this order: what `answer_next` queued, what `answer_always` set, what `handle` says.
     """
 
-    def __init__(self, *, host: str = "127.0.0.1", port: int = 0) -> None:
+    def __init__(self, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.host = host
         self.port = port
+        self._tls = tls
         self.requests = 0
         self.connections = 0
         self._queued: deque[Answer] = deque()
@@ -92,7 +94,7 @@ class ScriptedServer:
 
     @property
     def url(self) -> str:
-        return f"http://{self.host}:{self.port}"
+        return f"{'https' if self._tls else 'http'}://{self.host}:{self.port}"
 
     def start(self) -> Self:
         started = threading.Event()
@@ -126,7 +128,9 @@ class ScriptedServer:
     async def _serve(self, started: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        server = await self._loop.create_server(lambda: _Connection(self), self.host, self.port, backlog=1024)
+        server = await self._loop.create_server(
+            lambda: _Connection(self), self.host, self.port, backlog=1024, ssl=self._tls
+        )
         self.port = server.sockets[0].getsockname()[1]
         started.set()
         await self._stopped.wait()

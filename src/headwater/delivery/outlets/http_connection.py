@@ -160,4 +160,6 @@ def decoded(answer: HttpAnswer) -> HttpAnswer:
         content = unpacker.decompress(answer.content, MAX_ANSWER_BYTES)
     except zlib.error as error:
         raise BrokenAnswer(f"the answer is not the {encoding} that it says: {error}") from None
+    if not unpacker.eof:
+        raise BrokenAnswer(f"the answer in {encoding} is cut off, or longer than {MAX_ANSWER_BYTES} bytes")
     return HttpAnswer(answer.status_code, answer.headers, content)
