@@ -58,12 +58,12 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
     if extents:
         _sync(extents[-1].path)
     index = _open_index(folder, vfs)
-    cursors = index.cursors()
-    _finish_collection(extents, min((row.position for row in cursors), default=0))
-    for text in missing(extents, cursors):
-        log.error("In the log %s.", text)
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
     end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
+    cursors = index.cursors()
+    _finish_collection(extents, end, min((row.position for row in cursors), default=0))
+    for text in missing(extents, cursors):
+        log.error("In the log %s.", text)
     if extents and end > extents[-1].end:
         log.error("Positions %d to %d are missing from the log's end.", extents[-1].end, end - 1)
     return Found(extents, index, end)
@@ -103,13 +103,14 @@ def _install(repaired: Path) -> None:
     sync_folder(path.parent)
 
 
-def _finish_collection(extents: list[Extent], passed: int) -> None:
+def _finish_collection(extents: list[Extent], end: int, passed: int) -> None:
     """Remove what lies before a hole that every reader has passed.
 
     It was collected, and a power cut brought it back without its neighbour; no new reader may begin there.
     """
-    for i in range(len(extents) - 1, 0, -1):
-        if extents[i - 1].end < extents[i].first <= passed:
+    for i in range(len(extents), 0, -1):
+        following = extents[i].first if i < len(extents) else end
+        if extents[i - 1].end < following <= passed:
             for extent in extents[:i]:
                 partitions.remove(extent.path)
             del extents[:i]
