@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 import click
 import msgspec
 
-from headwater.cli.options import as_json, open_rejects, with_settings
+from headwater.cli.failed import PREFIX, FailedEvents, NumberedReject
+from headwater.cli.options import as_json, open_rejects, rejects_path, with_settings
 from headwater.cli.tables import format_table, format_time, json_text
 from headwater.log.rejects import Reject
 from headwater.settings import Settings
@@ -21,7 +24,8 @@ REASON_WIDTH = 70
 def command() -> None:
     """List, show, replay or drop events that were refused.
 
-    Works beside a running server; a replay is carried out by the server, at once or when it next runs.
+    Works beside a running server; a replay is carried out by the server, at once or when it next runs. Those
+    of a destination (`destination:<id>`) are replayed by the pipeline, all at once.
     """
 
 
@@ -39,23 +43,29 @@ def _plain(reject: Reject) -> dict[str, Any]:
 
 
 @command.command("list")
-@click.option("--stage", help="Only of this stage: `gateway` or `outlet:<name>`.")
+@click.option("--stage", help="Only of this stage: `gateway`, `outlet:<name>` or `destination:<id>`.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most so many.")
 @click.option("--after", default=0, metavar="ID", help="Only ids above this one, for the next page.")
 @as_json
 @with_settings
 def list_rejects(settings: Settings, stage: str | None, limit: int, after: int, as_json: bool) -> None:
     """List rejects, oldest first."""
-    rejects = open_rejects(settings)
-    try:
-        found = rejects.list(stage, limit=limit, after=after)
-        total = sum(count for name, count in rejects.counts().items() if stage in (None, name))
-    finally:
-        rejects.close()
+    found: Sequence[Reject] = []
+    total = 0
+    if _is_stored(settings, stage):
+        rejects = open_rejects(settings)
+        try:
+            found = rejects.list(stage, limit=limit, after=after)
+            total = sum(count for name, count in rejects.counts().items() if stage in (None, name))
+        finally:
+            rejects.close()
+    failed: list[NumberedReject] = []
+    if _is_failed(stage):
+        failed = list(islice(FailedEvents(settings, stage), max(0, limit - len(found))))
     if as_json:
-        click.echo(json_text([_plain(reject) for reject in found]))
+        click.echo(json_text([*map(_plain, found), *(each.plain() for each in failed)]))
         return
-    if not found:
+    if not found and not failed:
         click.echo("no rejects")
         return
     rows = [
@@ -64,24 +74,46 @@ def list_rejects(settings: Settings, stage: str | None, limit: int, after: int, 
             format_time(reject.at),
             reject.stage,
             "replay" if reject.replay_requested else "",
-            reject.reason if len(reject.reason) <= REASON_WIDTH else reject.reason[: REASON_WIDTH - 1] + "…",
+            _short(reject.reason),
         )
         for reject in found
     ]
+    rows += [(each.id, each.error.at, each.stage, "", _short(each.error.error)) for each in failed]
     click.echo(format_table(("id", "at", "stage", "asked", "reason"), rows))
     if len(found) == limit and total > len(found):
         click.echo(f"There may be more: headwater rejects list --after {found[-1].id}")
+    elif failed and len(found) + len(failed) == limit:
+        click.echo(f"There may be more: headwater rejects list --limit {10 * limit}")
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
+
+
+def _is_failed(stage: str | None) -> bool:
+    """Whether rejects of destinations are meant, too."""
+    return stage is None or stage.startswith(PREFIX)
+
+
+def _is_stored(settings: Settings, stage: str | None) -> bool:
+    """Whether rejects of gateway and outlets are meant, too; a pipeline alone has no such store."""
+    if stage is not None:
+        return not stage.startswith(PREFIX)
+    return rejects_path(settings).exists() or not settings.events_dir.exists()
 
 
 @command.command("show")
-@click.argument("id", type=int)
+@click.argument("id")
 @as_json
 @with_settings
-def show(settings: Settings, id: int, as_json: bool) -> None:
-    """Show one reject whole: why, when, and the event as it came."""
+def show(settings: Settings, id: str, as_json: bool) -> None:
+    """Show one reject whole: why, when, and the event as it came. ID is as `list` shows it."""
+    if not id.isdecimal():
+        _show_failed(FailedEvents(settings).get(id), as_json)
+        return
     rejects = open_rejects(settings)
     try:
-        reject = rejects.get(id)
+        reject = rejects.get(int(id))
     finally:
         rejects.close()
     if as_json:
@@ -96,6 +128,18 @@ def show(settings: Settings, id: int, as_json: bool) -> None:
     for detail in reject.details:
         click.echo("  " + "; ".join(f"{key}: {value}" for key, value in detail.items()))
     body = _body(reject.body)
+    click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
+
+
+def _show_failed(reject: NumberedReject, as_json: bool) -> None:
+    if as_json:
+        click.echo(json_text(reject.plain()))
+        return
+    error = reject.error
+    click.echo(f"reject {reject.id} of {reject.stage}, at {error.at or 'an unknown time'}")
+    click.echo(f"from {error.source or 'an unknown file'}; event id {error.event_id or 'unknown'}")
+    click.echo(f"reason: {error.error}")
+    body = _body(error.line())
     click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
 
 
@@ -115,18 +159,29 @@ def replay(
 ) -> None:
     """Ask the server to try rejects again, after the fix.
 
-    Those of the gateway are checked again and appended; those of an outlet are sent to that outlet alone. One
-    that fails again stays, with the new reason.
+    Those of the gateway are checked again and appended; those of an outlet are sent to that outlet alone;
+    those of a destination are loaded there by the next `headwater pipeline run`. One that fails again stays,
+    with the new reason.
     """
     _chosen(ids, everything, stage)
-    rejects = open_rejects(settings)
-    try:
-        for id in ids:
-            rejects.get(id)
-        count = rejects.request_replay(list(ids) if ids else None, stage)
-    finally:
-        rejects.close()
-    click.echo(json_text({"requested": count}) if as_json else f"{count:,} replay(s) requested of the server")
+    count = of_pipeline = 0
+    if ids or _is_stored(settings, stage):
+        rejects = open_rejects(settings)
+        try:
+            for id in ids:
+                rejects.get(id)
+            count = rejects.request_replay(list(ids) if ids else None, stage)
+        finally:
+            rejects.close()
+    if not ids and _is_failed(stage):
+        of_pipeline = FailedEvents(settings, stage).replay()
+    if as_json:
+        click.echo(json_text({"requested": count + of_pipeline}))
+        return
+    if count or not of_pipeline:
+        click.echo(f"{count:,} replay(s) requested of the server")
+    if of_pipeline:
+        click.echo(f"{of_pipeline:,} replay(s) requested of the pipeline")
 
 
 @command.command("drop")
@@ -141,18 +196,22 @@ def drop(
 ) -> None:
     """Remove rejects for good."""
     _chosen(ids, everything, stage)
-    rejects = open_rejects(settings)
+    failed = FailedEvents(settings, stage) if not ids and _is_failed(stage) else None
+    rejects = open_rejects(settings) if ids or _is_stored(settings, stage) else None
+    count = 0
     try:
         if not yes:
             click.confirm("Remove them for good?", abort=True, err=True)
-        if ids:
+        if rejects is not None and ids:
             for id in ids:
                 rejects.get(id)
             count = rejects.drop(list(ids))
-        else:
-            count = 0
+        elif rejects is not None:
             while found := rejects.list(stage, limit=1000):
                 count += rejects.drop([reject.id for reject in found])
+        if failed is not None:
+            count += failed.drop()
     finally:
-        rejects.close()
+        if rejects is not None:
+            rejects.close()
     click.echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")

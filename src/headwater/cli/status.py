@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import click
 
+from headwater.cli.events_status import print_events
 from headwater.cli.options import as_json, log_folder, open_rejects, rejects_path, with_settings
 from headwater.cli.tables import format_bytes, format_seconds, format_table, json_text
 from headwater.errors import HeadwaterError
+from headwater.log.event_stat import stat_events
 from headwater.log.inspect import LogStat, ReaderStat, stat
 from headwater.settings import Settings
 
@@ -19,21 +23,27 @@ __all__ = ["command"]
 def command(settings: Settings, as_json: bool) -> None:
     """Say what became of every event, and what is waiting.
 
-    For each reader: appended = delivered + rejected + dropped + waiting. Works beside a running server and
-    without one.
+    For each reader: appended = delivered + rejected + dropped + waiting. For each destination: events =
+    rows + skipped + rejected. Works beside a running server and without one.
     """
     folder = log_folder(settings)
-    if not folder.exists():
+    has_events = settings.events_dir.exists()
+    if not folder.exists() and not has_events:
         raise HeadwaterError(
             f"{folder} does not exist: nothing was ever served from this `data_dir`.",
             hint="Name the server's configuration with -c, or start it with `headwater serve`.",
         )
-    found = stat(folder)
+    found = stat(folder) if folder.exists() else None
+    events = stat_events(settings.events_dir, time.time()) if has_events else None
     rejects = _rejects(settings)
     if as_json:
-        click.echo(json_text({"data_dir": settings.data_dir, "log": found, "rejects": rejects}))
-    else:
+        content = {"data_dir": settings.data_dir, "log": found, "rejects": rejects, "events": events}
+        click.echo(json_text(content))
+        return
+    if found is not None:
         _print(settings, found, rejects)
+    if events is not None:
+        print_events(events)
 
 
 def _rejects(settings: Settings) -> dict[str, int]:

@@ -21,7 +21,15 @@ from headwater.log.disk import Disk
 from headwater.log.event_files import EventFolder, rotated_name
 from headwater.log.sqlite import sync_folder
 
-__all__ = ["EventError", "count_failed", "read_failed", "request_replay", "settle_replays", "write_failed"]
+__all__ = [
+    "EventError",
+    "count_failed",
+    "drop_failed",
+    "read_failed",
+    "request_replay",
+    "settle_replays",
+    "write_failed",
+]
 
 WRITE_BYTES = 1024 * 1024
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -120,6 +128,17 @@ def request_replay(events_dir: Path, destination_id: str, now: float) -> int:
         sync_folder(folder.failed)
         crash_point("failed.after_rename")
         return _unwrap(wrapped)
+
+
+def drop_failed(events_dir: Path, destination_id: str) -> int:
+    """Remove the destination's rejects for good; returns how many."""
+    folder = EventFolder(events_dir)
+    with _exclusive(folder):
+        path = folder.errors(destination_id)
+        count = sum(1 for _ in _read(path))
+        path.unlink(missing_ok=True)
+        sync_folder(folder.failed)
+    return count
 
 
 def settle_replays(events_dir: Path) -> None:

@@ -1,0 +1,77 @@
+"""Rejects of destinations, for `headwater rejects`: they are in files, and replayed by the pipeline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.errors import HeadwaterError, RejectNotFound
+from headwater.log.event_files import EventFolder
+from headwater.log.failed import EventError, count_failed, drop_failed, read_failed, request_replay
+from headwater.settings import Settings
+
+__all__ = ["PREFIX", "FailedEvents", "NumberedReject"]
+
+PREFIX = "destination:"
+
+
+class NumberedReject(NamedTuple):
+    """A reject with the id that a person types: `<destination>:<number>`."""
+
+    id: str
+    stage: str
+    error: EventError
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON is made of it."""
+        event = self.error.event if bytes(self.error.event) else self.error.malformed_event
+        fields = msgspec.structs.asdict(self.error) | {"event": event}
+        del fields["malformed_event"]
+        return {"id": self.id, "stage": self.stage} | fields
+
+
+class FailedEvents:
+    """The rejects of all destinations, or of the one that `stage` names."""
+
+    def __init__(self, settings: Settings, stage: str | None = None) -> None:
+        self._folder: Path = settings.events_dir
+        known = sorted(EventFolder(self._folder).error_files())
+        self.ids = [id for id in known if stage in (None, PREFIX + id)]
+        configured = {destination.id for destination in settings.destinations}
+        if stage is not None and stage.removeprefix(PREFIX) not in {*known, *configured}:
+            raise HeadwaterError(
+                f"There is no destination `{stage.removeprefix(PREFIX)}`, and no rejects of it.",
+                hint=f"Known: {', '.join(sorted({*known, *configured})) or 'none'}.",
+            )
+
+    def __iter__(self) -> Iterator[NumberedReject]:
+        for id in self.ids:
+            for number, error in enumerate(read_failed(self._folder, id), 1):
+                yield NumberedReject(f"{id}:{number}", PREFIX + id, error)
+
+    def get(self, id: str) -> NumberedReject:
+        """One reject by its id."""
+        destination, _, number = id.rpartition(":")
+        if destination in self.ids and number.isdecimal() and int(number):
+            errors = islice(read_failed(self._folder, destination), int(number) - 1, None)
+            if (error := next(errors, None)) is not None:
+                return NumberedReject(id, PREFIX + destination, error)
+        raise RejectNotFound(f"No reject has the id {id}.", hint="See `headwater rejects list`.")
+
+    def counts(self) -> dict[str, int]:
+        """How many there are, by stage."""
+        found = count_failed(self._folder)
+        return {PREFIX + id: found[id] for id in self.ids if found.get(id)}
+
+    def replay(self) -> int:
+        """Have all of them tried again by the next cycle of the pipeline; returns how many."""
+        return sum(request_replay(self._folder, id, time.time()) for id in self.ids)
+
+    def drop(self) -> int:
+        """Remove all of them for good; returns how many."""
+        return sum(drop_failed(self._folder, id) for id in self.ids)
