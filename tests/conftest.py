@@ -8,6 +8,7 @@ import pytest
 
 from tests.parts.cache import Missing
 from tests.parts.kafka_broker import KafkaBroker
+from tests.parts.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +23,15 @@ def kafka_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaBrok
         pytest.skip(str(missing))
     with broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A running Postgres; a test that stops it starts it again. Use a schema of your own."""
+    pytest.importorskip("psycopg", reason="psycopg is missing: pip install 'headwater[postgres]'")
+    try:
+        server = PostgresServer()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
@@ -148,22 +148,26 @@ class TransactionalDestination(Destination):
 
     def _attempt(self, plan: Plan, rows: int, refused: tuple[RefusedRow, ...]) -> Loaded:
         selection = Selection(without=tuple(row.row for row in refused))
+        unmapped = self._count_misfits(plan, selection)
+        loaded = Loaded(id=plan.load.id, rows=rows - len(refused), unmapped=unmapped, refused=refused)
+        return self.once(plan.table.name, loaded, lambda: self._store(plan, selection, unmapped))
+
+    def once(self, table: str, loaded: Loaded, store: Callable[[], None]) -> Loaded:
+        """Call `store` in the transaction that enters the load in the ledger, unless it is there (G5)."""
         with self.transaction():
-            unmapped = self._count_misfits(plan, selection)
-            loaded = Loaded(id=plan.load.id, rows=rows - len(refused), unmapped=unmapped, refused=refused)
             # first the ledger: of two that try the same load at once, the second waits here for the first
             mine = self.execute(
                 f"INSERT INTO {ledger.LEDGER} ({ledger.SELECTED}) "
-                f"VALUES ({ledger.entry_values(plan.table.name, loaded)}) "
+                f"VALUES ({ledger.entry_values(table, loaded)}) "
                 "ON CONFLICT (load_id) DO NOTHING RETURNING load_id"
             )
             if mine:
-                self._store(plan, selection, unmapped)
+                store()
                 crash_point("load.before_commit")
         if mine:
             crash_point("load.after_commit")
             return loaded
-        found = self._entry(plan.load.id)
+        found = self._entry(loaded.id)
         assert found is not None, "a row of the ledger is never deleted"
         return found
 

