@@ -109,20 +109,22 @@ class Client:
         """
         now = self._clock.now()
         bodies = [event if isinstance(event, bytes) else orjson.dumps(event) for event in events]
+        total = sum(map(len, bodies))
+        if total <= self._settings.session_budget_bytes:
+            with self._lock:
+                # Before the keys are looked for, which takes far longer: who is refused soon comes again.
+                # A larger batch might never fit one of its sessions, and that has to be said first.
+                self._admit(total)
         keys = [self._keys.of(body) for body in bodies]
         coming: dict[str, int] = {}
         for key, body in zip(keys, bodies, strict=True):
             coming[key.id] = coming.get(key.id, 0) + len(body)
         loop = self._running_loop()
         with self._lock:
-            try:
-                self._admit(coming, loop.time())
-            except BatchRejected:
-                self._batches_refused += 1
-                raise
+            self._admit(total, coming, loop.time())
             for id, size in coming.items():
                 self._held[id] = self._held.get(id, 0) + size
-            self._held_bytes += sum(coming.values())
+            self._held_bytes += total
             is_first = not self._inbox
             for key, body in zip(keys, bodies, strict=True):
                 self._accepted += 1
@@ -131,11 +133,29 @@ class Client:
                 # under the lock: `close` may not stop the loop between the acceptance and this call
                 loop.call_soon_threadsafe(self._take_in)
 
-    def _admit(self, coming: dict[str, int], now: float) -> None:
+    def _admit(self, total: int, coming: Mapping[str, int] | None = None, now: float = 0.0) -> None:
+        """Raise BatchRejected, and count it, where a batch of so many bytes, by key, cannot be taken."""
+        try:
+            if self._is_closed:
+                raise BatchRejected(f"The client of outlet {self._settings.name} is closed.", retryable=False)
+            self._admit_sessions(coming or {}, now)
+            self._admit_total(total)
+        except BatchRejected:
+            self._batches_refused += 1
+            raise
+
+    def _admit_total(self, total: int) -> None:
+        name, budget = self._settings.name, self._settings.budget_bytes
+        if self._held_bytes + total > budget:
+            raise BatchRejected(
+                f"The client of outlet {name} would hold more than {budget} bytes.",
+                hint=_advice(total > budget, "budget_bytes"),
+                retryable=total <= budget,
+            )
+
+    def _admit_sessions(self, coming: Mapping[str, int], now: float) -> None:
         """Error mode and budgets by session: one that fails closes the door for nobody else (KI1)."""
         name, settings = self._settings.name, self._settings
-        if self._is_closed:
-            raise BatchRejected(f"The client of outlet {name} is closed.", retryable=False)
         for id, size in coming.items():
             session = self._engine.sessions.get(id)
             if session is not None and session.error_until > now:
@@ -150,13 +170,6 @@ class Client:
                     hint=_advice(size > settings.session_budget_bytes, "session_budget_bytes"),
                     retryable=size <= settings.session_budget_bytes,
                 )
-        size = sum(coming.values())
-        if self._held_bytes + size > settings.budget_bytes:
-            raise BatchRejected(
-                f"The client of outlet {name} would hold more than {settings.budget_bytes} bytes.",
-                hint=_advice(size > settings.budget_bytes, "budget_bytes"),
-                retryable=size <= settings.budget_bytes,
-            )
 
     def _take_in(self) -> None:
         with self._lock:
