@@ -26,6 +26,7 @@ class Cursor:
         self.row = row
         self._blocks = index.blocks(row.reader)
         self._dirty: set[int] = set()
+        self._has_rows = bool(self._blocks)  # the index has bitmaps of ours
         self._forgotten = False
         self.is_stored = True  # the file has all that memory has
 
@@ -69,7 +70,7 @@ class Cursor:
         """Put on disk what is in memory: what changed, or the `whole` of it into a new index."""
         with self._index.lock:
             if whole:
-                self._dirty = set(self._blocks)
+                self._dirty, self._has_rows = set(self._blocks), False
             self._finish({}, durable=True)
 
     def forget(self) -> None:
@@ -99,12 +100,14 @@ class Cursor:
                 return new
             self.is_stored = False
             with self._index.transaction(durable=durable):
-                self._index.drop_blocks(self.row.reader, min(self._blocks, default=1 << 62))
+                if self._has_rows:
+                    self._index.drop_blocks(self.row.reader, min(self._blocks, default=1 << 62))
                 for block in self._dirty & self._blocks.keys():
                     self._index.put_block(self.row.reader, block, self._blocks[block])
                 self._index.put(self.row)
                 crash_point("cursor.before_commit")
             self._dirty.clear()
+            self._has_rows = bool(self._blocks)
             self.is_stored = True
             crash_point("cursor.after_commit")
             return new
