@@ -37,7 +37,7 @@ bench-sidecar: setup ## intake, delivery, memory and start of the sidecar, as ra
 	@$(RUN) -m bench.sidecar
 
 crash: setup ## 200 cycles of kill -9 and count (long)
-	@HEADWATER_CRASH_CYCLES=$${HEADWATER_CRASH_CYCLES:-200} $(RUN) -m pytest -q --timeout=7200 tests/crash
+	@HEADWATER_CRASH_CYCLES=$${HEADWATER_CRASH_CYCLES:-200} $(RUN) -m pytest -qs --timeout=7200 tests/crash
 
 fuzz: setup ## 100,000 hostile bodies against the gateway (long)
 	@HEADWATER_FUZZ_EXAMPLES=$${HEADWATER_FUZZ_EXAMPLES:-100000} $(RUN) -m pytest -q --timeout=7200 tests/gateway/test_fuzz.py

@@ -46,6 +46,7 @@ class Server:
                 cwd=folder,
                 env=env,
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 stderr=lines,
             )
 
