@@ -9,12 +9,12 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import click
-import msgspec
 
+from headwater.cli.check_pipeline import pipeline_findings
+from headwater.cli.findings import Finding
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.tables import json_text
 from headwater.delivery.outlets.base import load_outlet
@@ -24,15 +24,7 @@ from headwater.log.lock import is_locked
 from headwater.log.rejects import Rejects
 from headwater.settings import GatewaySettings, OutletSettings, Settings, TlsSettings
 
-__all__ = ["Finding", "command"]
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what, how it stands, and what to do about it."""
-
-    about: str
-    level: Literal["ok", "warning", "problem"]
-    text: str
+__all__ = ["command"]
 
 
 @click.command("check")
@@ -64,7 +56,7 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     running = is_locked(log_folder(settings))
     yield _data_dir(settings, running)
     yield from _gateway(settings.gateway, running)
-    if not settings.outlets:
+    if not settings.outlets and not settings.tokens and not settings.destinations:
         yield Finding(
             "outlets",
             "warning",
@@ -72,6 +64,7 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         )
     for outlet in settings.outlets:
         yield _outlet(outlet, connect)
+    yield from pipeline_findings(settings, connect)
 
 
 def _data_dir(settings: Settings, running: bool) -> Finding:
