@@ -27,6 +27,7 @@ import orjson
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Key, Keys
+from headwater.delivery.loops import new_loop
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
 from headwater.errors import BatchRejected
@@ -333,7 +334,7 @@ class Client:
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
+                self._loop = new_loop()
                 self._thread = threading.Thread(
                     target=self._loop.run_forever, name=f"delivery-{self._settings.name}", daemon=True
                 )

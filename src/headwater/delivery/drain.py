@@ -21,6 +21,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
 from headwater.delivery.feed import Feed
 from headwater.delivery.keys import Keys
+from headwater.delivery.loops import new_loop
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
 from headwater.events import Event
@@ -106,7 +107,7 @@ class Drain:
     def _run(self) -> None:
         # The log is read and the cursor stored right here, on the loop: that takes less than handing it to
         # another thread would, and a disk that hangs holds up this outlet alone.
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
             runner.run(self._main())
 
     async def _main(self) -> None:
@@ -265,15 +266,6 @@ class Drain:
         wanted = [] if self._replaying else self._rejects.requested(self.stage, 100)
         replays = [Event(-reject.id, reject.received_at, reject.body) for reject in wanted]
         return self._reader.lag_events(), self._reader.lag_seconds(), replays
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 def _is_ours(error: Exception) -> bool:

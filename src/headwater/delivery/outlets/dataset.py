@@ -251,7 +251,15 @@ def _short(name: str) -> str:
 
 def _flatten(into: dict[str, Any], values: dict[str, Any]) -> None:
     """Nested objects as dotted names, lists as JSON text: attributes are flat."""
-    stack: list[tuple[str, Any]] = [(name, value) for name, value in reversed(values.items())]
+    for name, value in values.items():
+        if isinstance(value, dict | list):
+            _flatten_nested(into, name, value)
+        else:
+            into[name] = value
+
+
+def _flatten_nested(into: dict[str, Any], name: str, value: Any) -> None:
+    stack: list[tuple[str, Any]] = [(name, value)]
     while stack:
         name, value = stack.pop()
         if isinstance(value, dict) and value:

@@ -201,7 +201,8 @@ def _context(tls: TlsOptions, source: str) -> ssl.SSLContext:
 
 
 def _gzip(body: bytes) -> bytes:
-    return gzip.compress(body, compresslevel=3, mtime=0)
+    # level 1 takes half of level 6's time, for bodies a tenth larger; the sender's CPU is what runs out first
+    return gzip.compress(body, compresslevel=1, mtime=0)
 
 
 def _zstd(body: bytes) -> bytes:
