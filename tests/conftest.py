@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.parts.cache import Missing
+from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.kafka_broker import KafkaBroker
 from tests.parts.postgres import PostgresServer
 
@@ -35,3 +36,14 @@ def postgres() -> Iterator[PostgresServer]:
         pytest.skip(str(missing))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def clickhouse() -> Iterator[ClickHouseEngine]:
+    """The ClickHouse engine in this process. Use a database of your own."""
+    try:
+        engine = ClickHouseEngine()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with engine:
+        yield engine

@@ -129,6 +129,9 @@ class Destination(ABC):
 
     capabilities: ClassVar[Capabilities]
 
+    max_refused: int = 1_000
+    """More refused rows than this in one load are no accident: then none of its rows is taken."""
+
     def __init__(self, id: str, options: Any) -> None:
         """`options` is an instance of `Settings`. Opens nothing: that is for `connect`."""
         self.id = id

@@ -1,7 +1,7 @@
 """Which rows of a load a destination will not take.
 
-A database says that *some* row broke a constraint, not which one. So beginnings of the load are tried, in
-transactions that are rolled back: the row that ends the shortest failing one is set aside, and so on.
+A database says that *some* row broke a rule, not which one. So parts of the load are tried, each in a
+transaction that is rolled back, and those that fail are halved until the rows are found.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ import msgspec
 from headwater.errors import LoadRefused
 from headwater.warehouse.base import RefusedRow
 
-__all__ = ["MOST", "RowsRefused", "Selection", "set_aside"]
+__all__ = ["RowsRefused", "Selection", "set_aside"]
 
-MOST = 50
-"""More refused rows than this are no accident: the load is refused as a whole."""
+_MOST_IN_COMPANY = 50
 
 
 class RowsRefused(LoadRefused):
@@ -24,46 +23,72 @@ class RowsRefused(LoadRefused):
 
 
 class Selection(msgspec.Struct, frozen=True):
-    """Part of a load: the rows up to one, without some."""
+    """Part of a load: the rows from one to another, without some."""
 
-    upto: int | None = None
+    first: int | None = None
+    last: int | None = None
     without: tuple[int, ...] = ()
-
-    def __bool__(self) -> bool:
-        return self.upto is not None or bool(self.without)
 
     def condition(self, row: str) -> str:
         """The same as an SQL condition on the column `row`."""
-        parts = [f"{row} <= {self.upto}"] if self.upto is not None else []
+        parts = [f"{row} >= {self.first}"] if self.first is not None else []
+        if self.last is not None:
+            parts.append(f"{row} <= {self.last}")
         if self.without:
             parts.append(f"{row} NOT IN ({', '.join(map(str, self.without))})")
         return " AND ".join(parts) or "TRUE"
 
 
-def set_aside(ids: Sequence[int], fails: Callable[[Selection], str | None]) -> tuple[RefusedRow, ...]:
-    """The rows without which the rest is taken; LoadRefused when they are too many.
+def set_aside(
+    ids: Sequence[int], fails: Callable[[Selection], str | None], most: int
+) -> tuple[RefusedRow, ...]:
+    """The rows without which the rest is taken; LoadRefused when they are more than `most`.
 
     `ids` are sorted; `fails` tries a part of the load, leaves nothing behind, and gives the reason or None.
     """
     refused: list[RefusedRow] = []
-    good = 0
-    while True:
-        without = tuple(row.row for row in refused)
-        reason = fails(Selection(without=without))
+    pending = [(0, len(ids))]
+    while pending:
+        low, high = pending.pop()
+        reason = fails(Selection(ids[low], ids[high - 1])) if low < high else None
         if reason is None:
-            return tuple(refused)
-        if len(refused) >= MOST or good >= len(ids):
-            raise LoadRefused(
-                f"more than {len(refused)} of {len(ids)} rows are refused; the last reason: {reason}",
-                hint="Nothing was loaded. Mend the table's constraints or the mapping; then run again.",
-            )
-        low, high = good, len(ids) - 1  # the culprit is one of ids[low] … ids[high]
+            continue
+        if high - low > 1:
+            middle = (low + high) // 2
+            pending += [(middle, high), (low, middle)]
+            continue
+        refused.append(RefusedRow(ids[low], reason))
+        if len(refused) > most:
+            raise _too_many(len(refused), len(ids), reason)
+    refused += _in_company(ids, fails, [row.row for row in refused])
+    return tuple(refused)
+
+
+def _in_company(
+    ids: Sequence[int], fails: Callable[[Selection], str | None], without: list[int]
+) -> list[RefusedRow]:
+    """Rows that are refused only together with earlier ones, such as the second of a value that is unique."""
+    refused: list[RefusedRow] = []
+    good = 0
+    while (reason := fails(Selection(without=tuple(without)))) is not None:
+        if len(refused) >= _MOST_IN_COMPANY or good >= len(ids):
+            raise _too_many(len(without), len(ids), reason)
+        low, high = good, len(ids) - 1
         while low < high:
             middle = (low + high) // 2
-            found = fails(Selection(ids[middle], without))
+            found = fails(Selection(last=ids[middle], without=tuple(without)))
             if found is None:
                 low = middle + 1
             else:
                 high, reason = middle, found
         refused.append(RefusedRow(ids[low], reason))
+        without.append(ids[low])
         good = low + 1
+    return refused
+
+
+def _too_many(refused: int, rows: int, reason: str) -> LoadRefused:
+    return LoadRefused(
+        f"{refused} or more of {rows} rows are refused; the last reason: {reason}",
+        hint="Nothing was loaded. Mend the table's constraints or the mapping; then run again.",
+    )

@@ -92,7 +92,9 @@ class TransactionalDestination(Destination):
             try:
                 return self._attempt(plan, staged.rows, ())
             except RowsRefused:
-                refused = set_aside(staged.row_ids(), lambda selection: self._failure(plan, selection))
+                refused = set_aside(
+                    staged.row_ids(), lambda selection: self._failure(plan, selection), self.max_refused
+                )
                 return self._attempt(plan, staged.rows, refused)
 
     def loaded(self, ids: Sequence[str]) -> set[str]:

@@ -11,7 +11,6 @@ from headwater.errors import LoadRefused
 from headwater.testing.destinations.staging import staged_load
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
 from headwater.warehouse.base import Loaded
-from headwater.warehouse.refusals import MOST
 from headwater.warehouse.types import Kind
 
 __all__ = ["LoadTests"]
@@ -85,7 +84,8 @@ class LoadTests(Suite):
     def test_nothing_is_stored_when_too_many_rows_are_refused(self, subject: Subject, staging: Path) -> None:
         subject.run(self.strict_table.format("strict"))
         made = subject.destination.patch(table("strict", number=Kind.INT64, note=Kind.STRING))
-        rows = [{"number": 1, "note": "good"}] + [{"number": 13, "note": "bad"}] * (MOST + 5)
+        subject.destination.max_refused = 5
+        rows = [{"number": 1, "note": "good"}] + [{"number": 13, "note": "bad"}] * 6
         with pytest.raises(LoadRefused):
             load(subject, staging, made, rows, id="refused")
         assert subject.rows("strict") == []

@@ -58,6 +58,10 @@ class Suite(ABC):
     strict_table: ClassVar[str] = "CREATE TABLE {} (number bigint CHECK (number <> 13), note text)"
     """Makes a table that refuses the number 13."""
 
+    def bare_type(self, sql_type: str) -> str:
+        """The type as `Capabilities` call it, of what the product says when asked."""
+        return sql_type
+
     @abstractmethod
     def make(self, tmp_path: Path) -> Subject:
         """A fresh destination on an empty database."""

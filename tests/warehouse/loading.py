@@ -1,0 +1,53 @@
+"""A process of its own that loads one staged file, for tests that kill it.
+
+`python -m tests.warehouse.loading TYPE OPTIONS FILE ROWS`; HEADWATER_CRASH_POINT says where it dies.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from headwater.settings import DestinationSettings
+from headwater.warehouse.base import Load, Loaded, load_destination
+from headwater.warehouse.tables import Column, table_of
+from headwater.warehouse.types import Kind
+
+__all__ = ["TABLE", "load_in_process", "load_now"]
+
+ROOT = Path(__file__).parents[2]
+TABLE = table_of("t", [Column("v", Kind.INT64)])
+
+
+def load_now(type: str, options: dict[str, Any], file: str, rows: int, id: str = "killed") -> Loaded:
+    destination = load_destination(DestinationSettings(id="dwh", type=type, options=options))
+    destination.connect()
+    try:
+        table = destination.patch(TABLE)
+        return destination.load(Load(id=id, table=table, files=[file], rows=rows))
+    finally:
+        destination.close()
+
+
+def load_in_process(type: str, options: dict[str, Any], file: str, rows: int, crash_point: str = "") -> int:
+    """The exit code; -SIGKILL if it died where it should."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.warehouse.loading", type, json.dumps(options), file, str(rows)],
+        cwd=ROOT,
+        env={**os.environ, "HEADWATER_CRASH_POINT": crash_point},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, -signal.SIGKILL), done.stderr
+    return done.returncode
+
+
+if __name__ == "__main__":
+    kind, options, file, rows = sys.argv[1:]
+    load_now(kind, json.loads(options), file, int(rows))
