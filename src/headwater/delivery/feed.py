@@ -154,8 +154,12 @@ class Feed:
 
     def _share(self) -> int:
         """Bytes that one session may hold: the more sessions, the less, so that the idle ones of a dead
-        receiver leave room for the busy ones of a healthy one."""
-        fair = self._budget // 2 // max(1, len(self._engine.sessions))
+        receiver leave room for the busy ones of a healthy one.
+
+        All of them together are more than the half at which `step` stops reading. Were they less, the head
+        would run to the end of the log past sessions that are merely full, and have to come back for them.
+        """
+        fair = self._budget * 3 // 4 // max(1, len(self._engine.sessions))
         return min(self._settings.session_budget_bytes, max(fair, MIN_SHARE_BYTES))
 
     def _has_room(self, key: Key, event: Event) -> bool:
