@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar crash fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart crash fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +31,16 @@ check: setup ## lint, types, generated docs
 docs: setup ## write the generated pages of docs/ anew
 	@$(RUN) scripts/docs.py
 
-bench: bench-sidecar ## all benchmarks
+bench: bench-sidecar bench-delivery bench-restart ## all benchmarks
 
 bench-sidecar: setup ## intake, delivery, memory and start of the sidecar, as ratios
 	@$(RUN) -m bench.sidecar
+
+bench-delivery: setup ## keyed delivery against dataset-go, which needs go; one dead session
+	@$(RUN) -m bench.delivery
+
+bench-restart: setup ## a million events, half of the keys failing, kill -9: memory, what is sent again
+	@$(RUN) -m bench.restart
 
 crash: setup ## 200 cycles of kill -9 and count (long)
 	@HEADWATER_CRASH_CYCLES=$${HEADWATER_CRASH_CYCLES:-200} $(RUN) -m pytest -qs --timeout=7200 tests/crash
