@@ -254,6 +254,19 @@ def test_a_wal_without_its_database_is_set_aside_when_it_may_hold_events(tmp_pat
     assert [name for name in inspect.stat(folder).damaged if ".db-wal" in name]
 
 
+def test_the_only_wal_is_set_aside_when_its_database_is_gone(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", small())
+    fill(log, 5)
+    crashed = copy_of(log.folder, tmp_path / "crashed")
+    log.close()
+    partition_paths(crashed)[0].unlink()
+    log = Log.open(crashed, small())
+    assert [name for name in log.stat().damaged if ".db-wal" in name]
+    assert log.append_wait([b"new"]) == 6
+    adds_up(log)
+    log.close()
+
+
 def test_an_empty_partition_is_used_again_when_a_process_died_while_creating_it(tmp_path: Path) -> None:
     folder = tmp_path / "log"
     log = Log.open(folder, small())

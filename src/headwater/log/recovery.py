@@ -16,7 +16,7 @@ from headwater.log.aside import copy_aside, files_of, move_aside
 from headwater.log.index import Index
 from headwater.log.inspect import missing, tail_of
 from headwater.log.packing import Packer
-from headwater.log.partitions import Extent, PartitionWriter, partition_path, partition_paths
+from headwater.log.partitions import Extent, PartitionWriter, partition_paths
 from headwater.log.sqlite import is_damage, sync_folder
 
 __all__ = ["Found", "recover", "repair"]
@@ -40,7 +40,6 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
     partitions.remove(folder / REPAIR_NAME)
     for repaired in folder.glob(f"*{REPAIRED}"):
         _install(repaired)
-    _clear_orphans(folder)
     extents: list[Extent] = []
     for path in partition_paths(folder):
         try:
@@ -61,7 +60,9 @@ def recover(folder: Path, *, vfs: str | None = None) -> Found:
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
     end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
     cursors = index.cursors()
-    _finish_collection(extents, end, min((row.position for row in cursors), default=0))
+    passed = min((row.position for row in cursors), default=0)
+    _finish_collection(extents, end, passed)
+    _clear_orphans(folder, [*(extent.first for extent in extents), end], passed)
     for text in missing(extents, cursors):
         log.error("In the log %s.", text)
     if extents and end > extents[-1].end:
@@ -128,24 +129,29 @@ def _sync(path: Path) -> None:
                 os.close(fd)
 
 
-def _clear_orphans(folder: Path) -> None:
+def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:
     """Companions of databases that are gone: leftovers of a collection, or the rest of a lost partition."""
-    first = next(iter(partition_paths(folder)), partition_path(folder, 0))
     for shm in folder.glob("*.db-shm"):
         if not Path(str(shm).removesuffix("-shm")).exists():
             shm.unlink()
-    for wal in folder.glob("*.db-wal"):
+    for wal in folder.glob("[0-9]" * 20 + ".db-wal"):
         database = Path(str(wal).removesuffix("-wal"))
         if database.exists():
             continue
-        if wal.stat().st_size == 0 or database < first:
-            wal.unlink()  # removal is from the old end: this one died between two unlinks
+        position = int(database.stem)
+        following = next((first for first in firsts if first > position), position)
+        # Removal is from the old end, so a process or the power may have gone between two unlinks.
+        older = len(firsts) > 1 and position < firsts[0]
+        if wal.stat().st_size == 0 or older or following <= passed:
+            wal.unlink()
         else:
             move_aside(database, FileNotFoundError("the database file itself is gone"))
 
 
 def _open_index(folder: Path, vfs: str | None) -> Index:
     path = folder / "index.db"
+    if not path.exists() and files_of(path)[1].exists():
+        move_aside(path, FileNotFoundError("the database file itself is gone"))
     try:
         index = Index(path, vfs=vfs)
     except (apsw.Error, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Power cuts without pulling a plug: record what SQLite does to a disk, then ask what is left after any moment.
+"""Power cuts without pulling a plug: record what SQLite does to a disk, then ask what any moment leaves.
 
     disk = RecordingDisk("recorded")
     log = Log.open(folder, vfs=disk.name)        # work with it; note len(disk.operations) at each answer
@@ -61,7 +61,12 @@ class RecordingDisk(apsw.VFS):
 
     def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
         filename = name.filename() if isinstance(name, apsw.URIFilename) else name
-        return _RecordedFile(self, name, filename, flags)
+        with self.lock:
+            existed = filename is None or os.path.exists(filename)
+            opened = _RecordedFile(self, name, filename, flags)
+            if not existed and os.path.exists(filename):
+                self.record(Operation("truncate", filename))  # its name is in the folder from now on
+        return opened
 
     def xDelete(self, filename: str, syncdir: bool) -> None:  # noqa: N802
         with self.lock:
