@@ -1,0 +1,66 @@
+"""The enrichment contract: what it takes to look a value up.
+
+An enricher is a class named by an entry point of the group `headwater.enrichers`. It is made once, by the
+driver, which calls `open` so that what is missing is told at the start. It is then pickled to Spark's
+workers, where `lookup` is called with values that are distinct within a batch, in any order; what it
+opened does not travel along.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
+from typing import Any, ClassVar
+
+from headwater.errors import ExtensionError
+from headwater.settings import PipelineSettings
+from headwater.warehouse.types import Kind
+
+__all__ = ["GROUP", "Enricher", "Found", "load_enricher"]
+
+GROUP = "headwater.enrichers"
+
+Found = Mapping[str, Any] | None
+"""What a lookup found: values by name, those that are unknown left out; None if it found nothing."""
+
+
+class Enricher(ABC):
+    """A function from a text node to an object node."""
+
+    fields: ClassVar[Mapping[str, Kind]]
+    """What a result can hold. It is fixed, so that columns do not depend on what a batch happens to hold."""
+
+    def __init__(self, settings: PipelineSettings) -> None:  # noqa: B027
+        """Opens nothing: that is for `open`."""
+
+    def open(self) -> None:  # noqa: B027 - many rules have nothing to open
+        """Open what `lookup` needs, once; raises ExtensionError or SettingsError where it cannot be had."""
+
+    @abstractmethod
+    def lookup(self, values: Sequence[str]) -> list[Found]:
+        """A result per value, in order. Never raises: a value that cannot be read has none (G6)."""
+
+
+def load_enricher(name: str, settings: PipelineSettings) -> Enricher:
+    """The enricher that a rule names, opened."""
+    found = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in found:
+        raise ExtensionError(
+            f"there is no enrichment rule `{name}`.",
+            hint=f"Installed are {', '.join(sorted(found))}; others come as entry points of {GROUP}.",
+        )
+    try:
+        loaded = found[name].load()
+    except Exception as error:
+        raise ExtensionError(
+            f"the enrichment rule `{name}` ({found[name].value}) cannot be imported: {error}.",
+            hint="Install what it needs (for ours: pip install 'headwater[pipeline]').",
+        ) from error
+    if not (isinstance(loaded, type) and issubclass(loaded, Enricher)):
+        raise ExtensionError(
+            f"the enrichment rule `{name}` ({found[name].value}) is no subclass of {__name__}.Enricher."
+        )
+    enricher = loaded(settings)
+    enricher.open()
+    return enricher
