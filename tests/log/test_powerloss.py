@@ -62,6 +62,7 @@ class Recording:
             producer.join()
         log.collect()
         log.close()
+        self.disk.close()
 
     def _produce(self, log: Log, number: int, rounds: int) -> None:
         chance = random.Random(number)
