@@ -115,3 +115,23 @@ def test_connect_fails_retryably_when_the_folder_cannot_be_made(tmp_path: Path) 
     with pytest.raises(OutletUnavailable, match="cannot be opened"):
         asyncio.run(outlet.connect())
     asyncio.run(outlet.close())
+
+
+def test_a_write_is_ended_before_the_next_when_its_request_is_given_up(tmp_path: Path) -> None:
+    path = tmp_path / "events.ndjson"
+    outlet = outlet_at(path)
+
+    async def work() -> None:
+        await outlet.connect()
+        long = [f"long {i}" for i in range(400)]
+        given_up = asyncio.create_task(outlet.send(batch_of(outlet, long)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        given_up.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await given_up
+        await outlet.send(batch_of(outlet, ["next"]))
+        await outlet.close()
+
+    asyncio.run(work())
+    assert names(path) == [*(f"long {i}" for i in range(400)), "next"]

@@ -235,3 +235,26 @@ def test_events_go_on_when_the_disk_refuses_the_rejects_for_a_while(rig: Rig, tm
     assert eventually(lambda: rig.balance() == {"delivered": 0, "rejected": 1, "dropped": 0, "lag": 0})
     assert eventually(lambda: drain.trouble() is None)
     assert len(rig.rejects.list()) == 1
+
+
+def test_events_are_sent_again_when_the_rejects_cannot_be_stored_at_the_end(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    rig.rejects._connection.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'no'); END"
+    )
+    rig.append(1, 2)
+    outlet = Memory(settings_of(name="one"), lambda batch: [DELIVERED, Refused("bad")])
+    drain = drain_to(rig, outlet)
+    assert eventually(lambda: drain.trouble() is not None)
+    rig.rejects._connection.execute("DROP TRIGGER full")
+    rig.rejects._connection.execute(
+        "CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'still no'); END"
+    )
+    drain.close(1.0)
+    assert "will be sent again" in caplog.text
+    assert rig.balance()["lag"] == 2
+    rig.rejects._connection.execute("DROP TRIGGER full")
+    drain_to(rig, Memory(settings_of(name="one")))
+    assert eventually(rig.settled)
+    assert rig.balance()["delivered"] == 2

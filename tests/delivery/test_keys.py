@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.delivery.keys import Keys, parse_pointer
+from headwater.delivery.keys import KNOWN_KEYS, Keys, parse_pointer
 from headwater.errors import SettingsError
 
 JSON = st.recursive(
@@ -84,3 +84,12 @@ def test_a_pointer_is_refused_when_it_is_none(pointer: str) -> None:
 @pytest.mark.parametrize("path", ["/list/9", "/list/x", "/list/-1", "/text/0", "/list/٣"])
 def test_a_field_is_absent_when_the_path_leads_nowhere(path: str) -> None:
     assert Keys((path,)).of(b'{"list": [1], "text": "abc"}').info == {}
+
+
+def test_a_key_stays_the_same_when_more_were_seen_than_are_remembered() -> None:
+    keys = Keys(("/a",))
+    first = keys.of(b'{"a": 0}')
+    assert keys.of(b'{"a": 0, "b": 1}') is first
+    ids = {keys.of(b'{"a": %d}' % i).id for i in range(KNOWN_KEYS + 1)}
+    assert len(ids) == KNOWN_KEYS + 1
+    assert keys.of(b'{"a": 0}') == first

@@ -15,7 +15,8 @@ import asyncio
 import logging
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
@@ -24,6 +25,7 @@ from headwater.delivery.keys import Keys
 from headwater.delivery.loops import new_loop
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
+from headwater.errors import HeadwaterError
 from headwater.events import Event
 from headwater.faults import crash_point
 from headwater.log.rejects import NewReject, Rejects
@@ -35,6 +37,7 @@ __all__ = ["Drain"]
 
 log = logging.getLogger(__name__)
 
+GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing
 PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
 
 
@@ -66,7 +69,7 @@ class Drain:
         self._outlet = outlet or load_outlet(settings)
         self._reader = log.reader(settings.name, settings.start)
         self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
-        self._problem: str | None = None  # what is wrong on our side of the outlet
+        self._problems: dict[str, str] = {}  # what is wrong on our side of the outlet, by work
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -89,11 +92,15 @@ class Drain:
         if self._loop is not None and self._thread.is_alive():
             self._timeout = timeout_seconds
             self._call(self._stop.set)
-            self._thread.join()
+            self._thread.join(timeout_seconds + GRACE_SECONDS)
+            if self._thread.is_alive():
+                log.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
 
     def trouble(self) -> str | None:
         """Why events do not move, while they do not; None when all is well."""
-        return self._problem or (self._engine.trouble() if self._engine is not None else None)
+        for problem in list(self._problems.values()):
+            return problem
+        return self._engine.trouble() if self._engine is not None else None
 
     def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
@@ -133,16 +140,17 @@ class Drain:
         await asyncio.wait(works)
         self._last_commit()
 
-    async def _repeat(self, work: Callable[[], asyncio.Future[None]] | Callable[[], object]) -> None:
+    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one of the endless works; an error of the disk is reported, waited out, tried again (G9)."""
+        name = work.__name__
         while True:
             try:
-                await work()  # type: ignore[misc]
-                self._problem = None
+                await work()
+                self._problems.pop(name, None)
             except Exception as error:
-                if self._problem is None:
+                if name not in self._problems:
                     log.warning("Outlet %s waits: %s", self.name, error, exc_info=not _is_ours(error))
-                self._problem = str(error) or type(error).__name__
+                self._problems[name] = str(error) or type(error).__name__
                 await asyncio.sleep(PAUSE_SECONDS)
 
     # --- reading
@@ -150,7 +158,9 @@ class Drain:
     async def _read(self) -> None:
         """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
-        if await self._feed.step(self._log.end):
+        moved = await self._feed.step(self._log.end)
+        self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
+        if moved:
             await asyncio.sleep(0)  # a long read is many steps; requests are served between them
         else:
             await self._wake.wait()
@@ -269,6 +279,4 @@ class Drain:
 
 
 def _is_ours(error: Exception) -> bool:
-    from headwater.errors import HeadwaterError
-
     return isinstance(error, HeadwaterError)
