@@ -43,7 +43,7 @@ bench-restart: setup ## a million events, half of the keys failing, kill -9: mem
 	@$(RUN) -m bench.restart
 
 crash: setup ## 200 cycles of kill -9 and count (long)
-	@HEADWATER_CRASH_CYCLES=$${HEADWATER_CRASH_CYCLES:-200} $(RUN) -m pytest -qs --timeout=7200 tests/crash
+	@$(RUN) scripts/crash.py --cycles $${HEADWATER_CRASH_CYCLES:-200}
 
 fuzz: setup ## 100,000 hostile bodies against the gateway (long)
 	@HEADWATER_FUZZ_EXAMPLES=$${HEADWATER_FUZZ_EXAMPLES:-100000} $(RUN) -m pytest -q --timeout=7200 tests/gateway/test_fuzz.py

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["CRASH_POINTS", "crash_point"]
+__all__ = ["CRASH_POINTS", "crash_point", "is_armed"]
 
 CRASH_POINTS = (
     "writer.before_insert",
@@ -39,6 +39,10 @@ CRASH_POINTS = (
     "failed.after_write",
     "failed.after_rename",
     "failed.after_unwrap",
+    "pipeline.before_load",
+    "pipeline.after_load",
+    "pipeline.after_status",
+    "pipeline.after_archive",
 )
 
 _armed, _, _count = os.environ.get("HEADWATER_CRASH_POINT", "").partition(":")
@@ -46,6 +50,11 @@ _remaining = int(_count or 1)
 
 if _armed and _armed not in CRASH_POINTS:
     raise ValueError(f"HEADWATER_CRASH_POINT={_armed} is not one of {', '.join(CRASH_POINTS)}")
+
+
+def is_armed(name: str) -> bool:
+    """Whether a test asked for this place."""
+    return name == _armed
 
 
 def crash_point(name: str) -> None:

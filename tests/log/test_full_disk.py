@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,6 +71,23 @@ def test_nothing_is_lost_and_it_heals_when_the_file_system_runs_full(mounted: Pa
     log = Log.open(mounted / "log", small())
     assert [event.body for event in read_all(log.reader("r"))] == (before + acknowledged + after)[50:]
     adds_up(log)
+    log.close()
+
+
+def test_it_says_that_it_is_well_when_space_returns_and_no_event_comes(mounted: Path) -> None:
+    log = Log.open(mounted / "log", small(retention_bytes=1 << 30, collect_seconds=0.05))
+    ballast = mounted / "ballast"
+    with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    fill_up(log)
+    assert not log.healthy
+    ballast.unlink()
+    deadline = time.monotonic() + 30
+    while not log.healthy and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert log.healthy
+    assert not (mounted / "log" / "probe").exists()
     log.close()
 
 

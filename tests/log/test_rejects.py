@@ -89,6 +89,23 @@ def test_the_oldest_are_dropped_and_counted_when_there_are_too_many_bytes(tmp_pa
     rejects.close()
 
 
+def test_the_file_stays_near_the_limit_when_rejects_are_small_and_their_reasons_long(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    rejects = Rejects(path, max_bytes=500_000)
+    for _ in range(40):
+        rejects.add("gateway", [NewReject("why " * 100, b"0") for _ in range(100)])
+    rejects.close()
+    assert 0 < rejects_kept(path) < 4000
+    assert path.stat().st_size < 1_000_000
+
+
+def rejects_kept(path: Path) -> int:
+    again = Rejects(path, max_bytes=500_000)
+    counts = again.counts()
+    again.close()
+    return counts["gateway"]
+
+
 def test_space_is_given_back_when_rejects_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
     rejects = Rejects(path, max_bytes=BIG)

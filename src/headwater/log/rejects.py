@@ -67,6 +67,9 @@ def _create(connection: apsw.Connection) -> None:
 MIGRATIONS = (_create,)
 COLUMNS = "id, at, stage, position, received_at, reason, details, body, replay_requested, tries"
 
+ROW_BYTES = 200  # of a row beside its texts: numbers, index entries, the stage
+SIZE = f"length(body) + length(CAST(reason AS BLOB)) + length(details) + {ROW_BYTES}"
+
 
 def _reject(row: Sequence[Any]) -> Reject:
     values = dict(zip(COLUMNS.split(", "), row, strict=True))
@@ -106,7 +109,8 @@ class Rejects:
                     raise
                 move_aside(path, error)
                 self._connection = self._open()
-            self._count()
+        # asked for when somebody looks: counting passes over all rows
+        self._metrics.gauge("rejects_open").set(lambda: sum(self.counts().values()))
 
     def _open(self) -> apsw.Connection:
         connection = connect(self._path, vfs=self._vfs, create=True)
@@ -134,7 +138,8 @@ class Rejects:
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (now, stage, item.position, item.received_at, item.reason, details, item.body),
                 )
-                self._bytes += len(item.body) * connection.changes()
+                size = len(item.body) + len(item.reason.encode()) + len(details) + ROW_BYTES
+                self._bytes += size * connection.changes()
             return self._make_room(connection)
 
         dropped = self._change(insert)
@@ -219,7 +224,7 @@ class Rejects:
     def _change(self, change: Callable[[apsw.Connection], T]) -> T:
         with self._disk():
             try:
-                done = self._transact(change)
+                return self._transact(change)
             except apsw.Error as error:
                 if not is_damage(error):
                     raise
@@ -227,9 +232,7 @@ class Rejects:
                 self._connection.close()
                 move_aside(self._path, error)
                 self._connection = self._open()
-                done = self._transact(change)
-            self._count()
-            return done
+                return self._transact(change)
 
     def _transact(self, change: Callable[[apsw.Connection], T]) -> T:
         connection = self._fresh()
@@ -264,19 +267,14 @@ class Rejects:
         if self._bytes > self._max_bytes:  # another process may have dropped some meanwhile
             self._bytes = _sum_bytes(connection)
         while self._bytes > self._max_bytes:
-            for id, length in select(
-                connection, "SELECT id, length(body) FROM rejects ORDER BY id LIMIT 100"
-            ):
+            for id, size in select(connection, f"SELECT id, {SIZE} FROM rejects ORDER BY id LIMIT 100"):  # noqa: S608
                 connection.execute("DELETE FROM rejects WHERE id = ?", (id,))
-                self._bytes -= length
+                self._bytes -= size
                 dropped += 1
                 if self._bytes <= self._max_bytes:
                     break
         return dropped
 
-    def _count(self) -> None:
-        self._metrics.gauge("rejects_open").set(sum(self.counts().values()))
-
 
 def _sum_bytes(connection: apsw.Connection) -> int:
-    return int(connection.execute("SELECT coalesce(sum(length(body)), 0) FROM rejects").get)
+    return int(connection.execute(f"SELECT coalesce(sum({SIZE}), 0) FROM rejects").get)  # noqa: S608

@@ -10,11 +10,15 @@ import apsw
 from headwater.clock import Clock
 from headwater.faults import crash_point
 from headwater.log import partitions, recovery, sqlite
-from headwater.log.partitions import Extent, PartitionWriter, disk_bytes, is_whole, partition_path
+from headwater.log.partitions import PAGE_BYTES, Extent, PartitionWriter, disk_bytes, is_whole, partition_path
 from headwater.log.retention import HOUR
 from headwater.settings import LogSettings
 
 __all__ = ["Shelf"]
+
+SPARE_BYTES = (
+    3 * PAGE_BYTES
+)  # of a commit beside its content: the root, a part of the last page, frame headers
 
 
 class Shelf:
@@ -40,6 +44,7 @@ class Shelf:
         self._vfs = vfs
         self._current: PartitionWriter | None = None
         self._opened_at = 0.0
+        self._unseen_bytes = 0
         # Never written again: what came after an I/O error is not known to be on disk, and a later success
         # would not put it there. A WAL that is left over may tell of such an error in the process before.
         self._sealed = {extent.path for extent in extents if not is_whole(extent.path)}
@@ -75,6 +80,9 @@ class Shelf:
         """Durable when it returns (G1)."""
         current = self._current or self._begin(first, len(packed))
         current.insert(first, count, received_at, packed)
+        # What a commit adds at most: its pages in the WAL, and the same again when they are folded into the
+        # file. While even that fits into the partition, the disk is not asked for the size.
+        self._unseen_bytes += 2 * (len(packed) + SPARE_BYTES)
         crash_point("writer.after_commit")
         extent = self.extents[-1]
         extent.first_at = extent.first_at or received_at
@@ -139,6 +147,7 @@ class Shelf:
         self._current = PartitionWriter(path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes)
         self._sealed.discard(path)
         self._opened_at = self._clock.monotonic()
+        self._unseen_bytes = SPARE_BYTES
         kept = tuple(each for each in self.extents if each.path != path)
         self.extents = (*kept, Extent(path, first, first, 0.0, 0.0, 0))
         crash_point("rotation.after_create")
@@ -154,6 +163,7 @@ class Shelf:
             self.repair(extent, error)
             return None
         self._current = current
+        self._unseen_bytes = 0
         self._opened_at = self._clock.monotonic() - self._age(extent)
         return current
 
@@ -167,7 +177,9 @@ class Shelf:
     def _is_full(self, extent: Extent, coming_bytes: int) -> bool:
         if extent.end == extent.first:
             return False
-        extent.bytes = disk_bytes(extent.path)
+        if extent.bytes + self._unseen_bytes + coming_bytes > self._settings.partition_bytes:
+            extent.bytes = disk_bytes(extent.path)
+            self._unseen_bytes = 0
         if extent.bytes + coming_bytes > self._settings.partition_bytes:
             return True
         if self._current is not None:

@@ -187,9 +187,24 @@ class Log:
     # --- collection ----------------------------------------------------------------------------------
 
     def _maintain(self) -> None:
-        """Now and then: close a partition that is old enough, and collect what may go."""
+        """Now and then: close an old partition, collect what may go, see whether the disk is well again."""
+        if not self.healthy:
+            self._probe()
         self._shelf.close_if_old()
         self._guarded_collect()
+
+    def _probe(self) -> None:
+        """Ask whether the disk takes writes again: while not ready, no event may come that would tell."""
+        path = self.folder / "probe"
+        try:
+            with path.open("wb", buffering=0) as file:
+                written = file.write(bytes(sqlite.LOW_SPACE_BYTES))
+                os.fsync(file.fileno())
+            self.healthy = written == sqlite.LOW_SPACE_BYTES
+        except OSError as error:
+            self.trouble("The disk does not take writes yet", error)
+        finally:
+            path.unlink(missing_ok=True)
 
     def _guarded_collect(self) -> None:
         try:
