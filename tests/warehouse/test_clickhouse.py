@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headwater.testing.destinations import DestinationConformance, Subject
+from headwater.testing.destinations import DestinationConformance, Subject, staged_load
 from headwater.warehouse.base import Destination
 from headwater.warehouse.clickhouse import ClickHouseDestination, ClickHouseSettings
 from headwater.warehouse.clickhouse_sql import bare, quoted
+from headwater.warehouse.tables import Column, table_of
+from headwater.warehouse.types import Kind
 from tests.parts.clickhouse import ClickHouseEngine
 
 
@@ -61,3 +65,50 @@ class TestClickHouse(DestinationConformance):
 
     def bare_type(self, sql_type: str) -> str:
         return bare(sql_type)  # columns are made to take NULL
+
+
+@pytest.fixture
+def subject(clickhouse: ClickHouseEngine) -> Iterator[ClickHouseSubject]:
+    subject = ClickHouseSubject(clickhouse)
+    subject.destination.connect()
+    yield subject
+    subject.close()
+
+
+@pytest.mark.parametrize("engine", ["Log", "MergeTree PARTITION BY v % 3 ORDER BY v", "Memory"])
+def test_rows_are_stored_once_when_the_engine_is_the_users_choice(
+    subject: ClickHouseSubject, tmp_path: Path, engine: str
+) -> None:
+    subject.run(f"CREATE TABLE own (v Int64, w Int64 MATERIALIZED v * 2) ENGINE = {engine}")
+    made = subject.destination.patch(table_of("own", [Column("v", Kind.INT64)], ["v"]))
+    assert made.key == ()
+    load = staged_load(tmp_path, made, [{"v": i} for i in range(10)], id="once")
+    assert [subject.destination.load(load).already for _ in range(2)] == [False, True]
+    assert sorted(row["v"] for row in subject.rows("own")) == list(range(10))
+
+
+def test_explicit_types_are_made_as_written_when_they_wrap_others(
+    subject: ClickHouseSubject, tmp_path: Path
+) -> None:
+    types = {"a": "LowCardinality(String)", "b": "LowCardinality(Nullable(String))", "c": "DateTime('UTC')"}
+    made = subject.destination.patch(
+        table_of("t", [Column(name, Kind.STRING, type) for name, type in types.items()])
+    )
+    assert {name: column.sql_type for name, column in made.columns.items()} == types
+    rows = [{"a": "x", "b": "y", "c": "2026-11-16T10:00:00.123Z"}, {"c": "never"}]
+    kinds = dict.fromkeys(types, Kind.STRING)
+    result = subject.destination.load(staged_load(tmp_path, made, rows, kinds=kinds))
+    assert result.unmapped == 1
+    assert [(row["a"], row["b"]) for row in subject.rows("t")] == [("x", "y"), ("", None)]
+    times = [row["c"].replace(tzinfo=dt.UTC) for row in subject.rows("t")]
+    assert times == [dt.datetime(2026, 11, 16, 10, tzinfo=dt.UTC), dt.datetime(1970, 1, 1, tzinfo=dt.UTC)]
+
+
+def test_nothing_is_left_beside_the_tables_when_loads_are_done(
+    subject: ClickHouseSubject, tmp_path: Path
+) -> None:
+    made = subject.destination.patch(table_of("t", [Column("k", Kind.STRING)], ["k"]))
+    subject.destination.load(staged_load(tmp_path, made, [{"k": "a"}]))
+    subject.destination.patch(table_of("t", [Column("k", Kind.STRING)]))
+    found = subject.engine.query(f"SELECT name FROM system.tables WHERE database = '{subject.database}'")
+    assert sorted(row["name"] for row in found) == ["_headwater_loads", "t"]

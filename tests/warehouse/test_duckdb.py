@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
-from headwater.testing.destinations import DestinationConformance, Subject
+from headwater.errors import DestinationUnavailable, TableRefused
+from headwater.testing.destinations import DestinationConformance, Subject, staged_load
 from headwater.warehouse.base import Destination
 from headwater.warehouse.duckdb import DuckDBDestination, DuckDBSettings
+from headwater.warehouse.tables import Column, table_of
+from headwater.warehouse.types import Kind
 
 
 class DuckDBSubject(Subject):
@@ -42,3 +48,66 @@ class TestDuckDB(DestinationConformance):
 
     def make(self, tmp_path: Path) -> Subject:
         return DuckDBSubject(tmp_path)
+
+
+def test_a_retry_is_advised_when_another_process_has_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "test.duckdb"
+    code = "import duckdb, sys; c = duckdb.connect(sys.argv[1]); print('open', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    destination = DuckDBDestination("duck", DuckDBSettings(path=str(path)))
+    assert other.stdout is not None
+    assert other.stdin is not None
+    try:
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(DestinationUnavailable, match="close that") as caught:
+            destination.connect()
+        assert caught.value.retryable
+    finally:
+        other.kill()
+        other.wait()
+        other.stdout.close()
+        other.stdin.close()
+    destination.connect()
+    assert destination.table("t") is None
+    destination.close()
+
+
+def test_a_key_is_refused_with_a_hint_when_rows_repeat_it(tmp_path: Path) -> None:
+    subject = DuckDBSubject(tmp_path)
+    subject.destination.connect()
+    columns = [Column("k", Kind.STRING)]
+    made = subject.destination.patch(table_of("t", columns))
+    subject.destination.load(staged_load(tmp_path, made, [{"k": "a"}, {"k": "a"}]))
+    wanted = table_of("t", [*columns, Column("new", Kind.BOOL)], ["k"])
+    with pytest.raises(TableRefused, match="repetitions"):
+        subject.destination.patch(wanted)
+    assert subject.destination.table("t") == made
+    subject.close()
+
+
+def test_columns_are_found_when_a_batch_spells_them_in_another_case(tmp_path: Path) -> None:
+    subject = DuckDBSubject(tmp_path)
+    subject.destination.connect()
+    subject.run('CREATE TABLE t ("Key" VARCHAR PRIMARY KEY, "Value" BIGINT)')
+    made = subject.destination.patch(table_of("t", [Column("key", Kind.STRING), Column("value", Kind.INT64)]))
+    assert list(made.columns) == ["Key", "Value"]
+    kinds = {"key": Kind.STRING, "value": Kind.INT64}
+    for value in (1, 2):
+        rows: list[dict[str, Any]] = [{"key": "a", "value": value - 1}, {"key": "a", "value": value}]
+        subject.destination.load(staged_load(tmp_path, made, rows, kinds=kinds))
+    assert subject.rows("t") == [{"Key": "a", "Value": 2}]
+    subject.close()
+
+
+def test_values_are_cast_twice_when_a_column_is_made_with_another_type(tmp_path: Path) -> None:
+    subject = DuckDBSubject(tmp_path)
+    subject.destination.connect()
+    wanted = table_of("t", [Column("v", Kind.STRING, "VARCHAR", "DATE")])
+    subject.destination.patch(wanted)
+    rows = [{"v": "2026-11-16 10:00:00"}, {"v": "never"}]
+    result = subject.destination.load(staged_load(tmp_path, wanted, rows))
+    assert result.unmapped == 1
+    assert [row["v"] for row in subject.rows("t")] == ["2026-11-16", None]
+    subject.close()

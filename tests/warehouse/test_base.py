@@ -1,0 +1,44 @@
+"""Destinations are found by their entry points and made from settings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.errors import ExtensionError, SettingsError
+from headwater.settings import DestinationSettings
+from headwater.warehouse.base import destination_class, load_destination
+from headwater.warehouse.types import Kind
+
+# The seed's table of implicit casts; it has none for DuckDB.
+SEED = {
+    "postgres": {"STRING": "text", "FLOAT64": "numeric(38,18)", "INT64": "bigint", "BOOL": "boolean"},
+    "clickhouse": {"STRING": "String", "FLOAT64": "Float64", "INT64": "Int64", "BOOL": "UInt8"},
+}
+
+
+@pytest.mark.parametrize("name", ["duckdb", "postgres", "clickhouse"])
+def test_a_type_is_known_by_every_kind_when_it_is_built_in(name: str) -> None:
+    types = destination_class(name).capabilities.types
+    assert set(types) == set(Kind)
+    for kind, sql_type in SEED.get(name, {}).items():
+        assert types[Kind(kind)] == sql_type
+
+
+def test_a_destination_is_made_from_its_own_options_when_they_are_right(tmp_path: Path) -> None:
+    settings = DestinationSettings(
+        id="dwh", type="duckdb", options={"path": str(tmp_path / "x"), "threads": "2"}
+    )
+    destination = load_destination(settings)
+    assert (destination.id, destination.options.threads) == ("dwh", 2)
+
+
+def test_the_wrong_option_is_named_when_there_is_one() -> None:
+    with pytest.raises(SettingsError, match=r"destination dwh(.|\n)*did you mean `path`"):
+        load_destination(DestinationSettings(id="dwh", type="duckdb", options={"pth": "x"}))
+
+
+def test_the_installed_types_are_named_when_one_is_unknown() -> None:
+    with pytest.raises(ExtensionError, match=r"`oracle`.*clickhouse, duckdb, postgres"):
+        destination_class("oracle")
