@@ -104,9 +104,9 @@ class Engine:
         for session in list(self.sessions.values()):
             self._look(session)
 
-    def forget(self, session: Session, keep_bytes: int) -> list[Event]:
+    def forget(self, session: Session, keep_bytes: int, keep_events: int) -> list[Event]:
         """Drop a waiting session's events but the first few; for an owner who can get them again."""
-        dropped = session.drop_after(keep_bytes)
+        dropped = session.drop_after(keep_bytes, keep_events)
         self.held_bytes -= sum(len(event.body) for event in dropped)
         self.held_events -= len(dropped)
         return dropped

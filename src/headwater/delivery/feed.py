@@ -73,8 +73,10 @@ class Feed:
             return []
         key = session.key.id
         self._hungry.discard(key)
-        crowded = self._engine.failing * KEPT_BYTES > self._budget // 4
-        dropped = self._engine.forget(session, 0 if crowded else KEPT_BYTES)
+        # `step` stops at half of the budget, or of the count: all that fail together stay well below either
+        fair = self._budget // 4 // max(1, self._engine.failing)
+        count = MAX_HELD_EVENTS // 4 // max(1, self._engine.failing)
+        dropped = self._engine.forget(session, min(KEPT_BYTES, fair), count)
         # a replayed reject (a negative position) is not in the log
         if fresh := [event.position for event in dropped if event.position > 0]:
             self.parked[key] = fresh[0]
@@ -174,4 +176,5 @@ class Feed:
         if key not in self.parked or key in self._scanning or session.is_failing:
             return
         if session.bytes * 2 <= self._share():
-            self._hungry.add(key)
+            # the scan under way serves it as well, unless it has passed the place already
+            (self._scanning if self._scanning and self.parked[key] >= self._scan else self._hungry).add(key)

@@ -159,14 +159,14 @@ class Session:
         if events:
             self.parts.appendleft(list(events))
 
-    def drop_after(self, keep_bytes: int) -> list[Event]:
-        """Forget all but the first events of at most `keep_bytes`, at least one; returns the forgotten.
+    def drop_after(self, keep_bytes: int, keep_events: int) -> list[Event]:
+        """Forget all but the first events, within both limits but at least one; returns the forgotten.
 
         For a session whose events can be had again from the log. Not while a request is under way.
         """
         held = list(self.events())
         kept, size = 1, len(held[0].body) if held else 0
-        while kept < len(held) and size + len(held[kept].body) <= keep_bytes:
+        while kept < min(len(held), keep_events) and size + len(held[kept].body) <= keep_bytes:
             size += len(held[kept].body)
             kept += 1
         if kept >= len(held):
