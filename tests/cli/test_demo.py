@@ -10,7 +10,7 @@ from headwater.cli.demo_parts import Producer
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "headwater", "demo", "--events", "30", *arguments],
+        [sys.executable, "-m", "headwater", "demo", "--events", "30", "--part", "sidecar", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -21,7 +21,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_nothing_is_lost_when_everything_is_killed_in_the_demo(tmp_path: Path) -> None:
     done = run(tmp_path, "--json")
     assert done.returncode == 0, done.stderr
-    journey = json.loads(done.stdout)
+    journey = json.loads(done.stdout)["sidecar"]
     assert journey["sent"] == 150
     assert journey["kills"] == 3
     assert (journey["lost"], journey["out_of_order"]) == (0, 0)

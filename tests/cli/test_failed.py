@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.log.incoming import EventError, Incoming, Status, archive, unprocessed, write_failed
+from headwater.log.last_cycle import LastCycle
 from headwater.log.rejects import NewReject, Rejects
 
 from .conftest import Headwater
@@ -26,9 +27,8 @@ def events(tmp_path: Path) -> Path:
                 for i, line in enumerate(lines)
             ],
         )
-    (tmp_path / "headwater.yml").write_text(
-        "destinations: [{id: dwh, type: duckdb}, {id: new, type: duckdb}]"
-    )
+    destinations = [{"id": id, "type": "duckdb"} for id in ("dwh", "new", "old")]
+    (tmp_path / "headwater.yml").write_text(json.dumps({"destinations": destinations}))
     return folder
 
 
@@ -79,6 +79,17 @@ def test_the_pipeline_is_asked_when_they_are_replayed(headwater: Headwater, even
     assert len(unprocessed(events)) == 2
 
 
+@pytest.mark.usefixtures("events")
+def test_rejects_are_kept_when_their_destination_is_not_configured_any_more(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    (tmp_path / "headwater.yml").write_text("destinations: [{id: new, type: duckdb}]")
+    result = headwater("rejects", "replay", "--stage", "destination:dwh")
+    assert (result.exit_code, "rejects drop --stage destination:dwh" in result.output) == (1, True)
+    assert json.loads(headwater("rejects", "replay", "--all", "--json").stdout) == {"requested": 0}
+    assert "dwh:2" in headwater("rejects", "list").output
+
+
 @pytest.mark.usefixtures("stored")
 def test_server_and_pipeline_are_both_asked_when_all_are_replayed(headwater: Headwater) -> None:
     assert headwater("rejects", "replay", "--all").output == (
@@ -116,7 +127,9 @@ def test_what_became_of_events_is_told_when_the_status_is_asked_for(
     assert found["tokens"][0]["waiting_files"] == 1
     assert found["open"][0]["error"] == "the server is away"
     assert found["archived_files"] == 1
+    LastCycle(at=AT, seconds=3.0, files=2, done=1, errors=["dwh: away"]).save(events)
     output = headwater("status").output
+    assert "last cycle: 2027-01-15 08:00:00Z, 3.0 s, 1 of 2 file(s) done" in output
     assert "events: 1 file(s) wait for the pipeline" in output
     assert "into dwh/events: the server is away" in output
     assert "events = rows + skipped + rejected" in output

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from headwater.cli.findings import Finding
 from headwater.errors import HeadwaterError
-from headwater.settings import DestinationSettings, Settings
+from headwater.settings import DestinationSettings, PipelineSettings, Settings
 
 __all__ = ["pipeline_findings"]
 
@@ -31,10 +31,10 @@ def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         return
     yield _java()
     for destination in settings.destinations:
-        problems = list(_problems(destination, connect))
+        problems = list(_problems(destination, settings.pipeline, connect))
         about = f"destination {destination.id}"
         for problem in problems:
-            yield Finding(about, "problem", problem)
+            yield Finding(about, "problem", problem.removeprefix(f"{about}: "))
         if not problems:
             reached = ", reached" if connect else ""
             yield Finding(about, "ok", f"type {destination.type}{reached}")
@@ -68,12 +68,23 @@ def _java() -> Finding:
         return Finding("pipeline", "problem", str(error))
 
 
-def _problems(settings: DestinationSettings, connect: bool) -> Iterator[str]:
+def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:
     from headwater.pipeline import mapping
+    from headwater.pipeline.enrich.base import load_enricher
+    from headwater.pipeline.route import Template
     from headwater.warehouse.base import load_destination
 
+    try:
+        Template(settings.table_name_template)
+    except HeadwaterError as error:
+        yield str(error)
     for problem in mapping.problems(settings.mappings):
         yield f"`mappings`: {problem}"
+    for rule in settings.enrichment:
+        try:
+            load_enricher(rule.name, pipeline)
+        except HeadwaterError as error:
+            yield str(error)
     try:
         destination = load_destination(settings)
         if connect:

@@ -1,4 +1,4 @@
-"""`headwater demo`: a sidecar, a backend, a producer with the real openlineage-python client, and kill -9."""
+"""`headwater demo`: events through a sidecar that is killed, and events that become tables."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.demo_parts import Backend, Journey, Producer, Sidecar
+from headwater.cli.demo_pipeline import Tally, is_possible, print_tally, run_pipeline
 from headwater.cli.tables import format_table, json_text
 from headwater.errors import HeadwaterError
 
@@ -20,37 +21,64 @@ DRAIN_SECONDS = 45.0
 
 @click.command("demo")
 @click.option("--events", default=200, show_default=True, type=click.IntRange(min=1), help="Events per step.")
-@click.option("--keep", is_flag=True, help="Keep the folder with the log and the journal.")
+@click.option(
+    "--part",
+    type=click.Choice(["sidecar", "pipeline", "both"]),
+    default="both",
+    show_default=True,
+    help="The sidecar with its outages, or events that become tables.",
+)
+@click.option("--keep", is_flag=True, help="Keep the folder with all that was made.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
 @click.pass_context
-def command(ctx: click.Context, events: int, keep: bool, as_json: bool) -> None:
-    """Send events through outages and kill -9, and count them.
+def command(ctx: click.Context, events: int, part: str, keep: bool, as_json: bool) -> None:
+    """Send events through outages, make tables of others, count all.
 
     Everything happens in a temporary folder and on this machine. Exit code 1 if an acknowledged event was
-    lost or out of order.
+    lost or out of order, or if the numbers do not add up.
     """
-    started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
-    backend = Backend(folder)
-    sidecar = Sidecar(folder, backend.url)
+    journey: Journey | None = None
+    tally: Tally | None = None
+    step = _Steps()
     try:
-        journey = _run(backend, sidecar, events)
-        journey.seconds = time.monotonic() - started
+        if part != "pipeline":
+            journey = _sidecar(folder, events, step)
+        if part != "sidecar":
+            if is_possible():
+                tally = run_pipeline(folder, events, step)
+            else:
+                step("events become tables only with Spark: pip install 'headwater[pipeline,java]'")
     finally:
-        sidecar.stop()
-        backend.stop()
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     if as_json:
-        click.echo(json_text(journey))
+        click.echo(json_text({"sidecar": journey, "pipeline": tally}))
     else:
-        _print(journey, folder if keep else None)
-    if journey.lost or journey.out_of_order:
+        if journey is not None:
+            _print(journey, folder if keep else None)
+        if tally is not None:
+            print_tally(tally, folder if keep else None)
+        if not keep:
+            click.echo("The folder was removed; `headwater demo --keep` leaves it for you to look at.")
+    if (journey and (journey.lost or journey.out_of_order)) or (tally and not tally.adds_up):
         ctx.exit(1)
 
 
-def _run(backend: Backend, sidecar: Sidecar, events: int) -> Journey:
-    step = _Steps()
+def _sidecar(folder: Path, events: int, step: _Steps) -> Journey:
+    started = time.monotonic()
+    backend = Backend(folder)
+    sidecar = Sidecar(folder, backend.url)
+    try:
+        journey = _run(backend, sidecar, events, step)
+    finally:
+        sidecar.stop()
+        backend.stop()
+    journey.seconds = time.monotonic() - started
+    return journey
+
+
+def _run(backend: Backend, sidecar: Sidecar, events: int, step: _Steps) -> Journey:
     step("starting a small OpenLineage backend, and the sidecar in front of it")
     backend.start()
     sidecar.start()
@@ -123,9 +151,7 @@ def _print(journey: Journey, folder: Path | None) -> None:
     click.echo(format_table(("events", "", ""), rows))
     click.echo()
     click.echo(f"{journey.seconds:.0f} seconds, {journey.kills} kills.")
-    if folder is None:
-        click.echo("The folder was removed; `headwater demo --keep` leaves it for you to look at.")
-    else:
+    if folder is not None:
         click.echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
         click.echo(f"log, rejects   {folder / 'data'}")
         click.echo(f"backend        {folder / 'received.ndjson'}   (what it received, in order)")

@@ -21,7 +21,7 @@ import msgspec
 from headwater.errors import HeadwaterError
 from headwater.log import inspect
 
-__all__ = ["Backend", "Journey", "Producer", "Sidecar"]
+__all__ = ["Backend", "Journey", "Producer", "Server", "Sidecar", "free_port"]
 
 START_SECONDS = 20.0
 
@@ -47,7 +47,7 @@ def free_port() -> int:
         return port
 
 
-class _Process:
+class Server:
     """A server of its own process, which prints into a file."""
 
     kills = 0
@@ -105,7 +105,7 @@ class _Process:
             process.wait()
 
 
-class Backend(_Process):
+class Backend(Server):
     """A small OpenLineage backend that writes what it takes into a journal."""
 
     def __init__(self, folder: Path) -> None:
@@ -123,7 +123,7 @@ class Backend(_Process):
         return [msgspec.json.decode(line) for line in lines]
 
 
-class Sidecar(_Process):
+class Sidecar(Server):
     """`headwater serve` in front of the backend."""
 
     def __init__(self, folder: Path, backend_url: str) -> None:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from headwater.cli.tables import format_bytes, format_seconds, format_table
+from headwater.cli.tables import format_bytes, format_seconds, format_table, format_time
 from headwater.log.event_stat import EventsStat
 
 __all__ = ["print_events"]
 
-MAX_OPEN = 20  # pairs that are listed; the others are counted
+MAX_OPEN = 20  # reasons that are listed; the others are counted
 
 
 def print_events(found: EventsStat) -> None:
@@ -43,7 +43,15 @@ def print_events(found: EventsStat) -> None:
         head = ("destination", "files", "events", "rows", "skipped", "rejected", "open rejects")
         click.echo(format_table(head, results))
         click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
-    for pair in found.open[:MAX_OPEN]:
-        click.echo(f"not loaded: {pair.file} into {pair.destination}/{pair.table}: {pair.error}")
-    if len(found.open) > MAX_OPEN:
-        click.echo(f"and {len(found.open) - MAX_OPEN:,} more")
+    if (cycle := found.last_cycle) is not None:
+        click.echo(
+            f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "
+            f"{cycle.done:,} of {cycle.files:,} file(s) done"
+        )
+    reasons = [f"{pair.file} into {pair.destination}/{pair.table}: {pair.error}" for pair in found.open] or (
+        cycle.errors if cycle is not None else []
+    )
+    for reason in reasons[:MAX_OPEN]:
+        click.echo(f"not loaded: {reason}")
+    if len(reasons) > MAX_OPEN:
+        click.echo(f"and {len(reasons) - MAX_OPEN:,} more")

@@ -43,6 +43,8 @@ class FailedEvents:
         known = sorted(EventFolder(self._folder).error_files())
         self.ids = [id for id in known if stage in (None, PREFIX + id)]
         configured = {destination.id for destination in settings.destinations}
+        self.gone = [id for id in self.ids if id not in configured]
+        self._stage = stage
         if stage is not None and stage.removeprefix(PREFIX) not in {*known, *configured}:
             raise HeadwaterError(
                 f"There is no destination `{stage.removeprefix(PREFIX)}`, and no rejects of it.",
@@ -69,8 +71,17 @@ class FailedEvents:
         return {PREFIX + id: found[id] for id in self.ids if found.get(id)}
 
     def replay(self) -> int:
-        """Have all of them tried again by the next cycle of the pipeline; returns how many."""
-        return sum(request_replay(self._folder, id, time.time()) for id in self.ids)
+        """Have them tried again by the next cycle of the pipeline; returns how many.
+
+        Those of a destination that the settings do not have any more stay: nobody would take them.
+        """
+        if self.gone and self._stage is not None:
+            raise HeadwaterError(
+                f"The settings have no destination {self.gone[0]} any more.",
+                hint=f"Add it again, or remove its rejects: headwater rejects drop --stage {self._stage}",
+            )
+        wanted = [id for id in self.ids if id not in self.gone]
+        return sum(request_replay(self._folder, id, time.time()) for id in wanted)
 
     def drop(self) -> int:
         """Remove all of them for good; returns how many."""

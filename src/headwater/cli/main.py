@@ -25,10 +25,11 @@ COMMANDS = {
     "init": Place("headwater.cli.init", "Write a commented headwater.yml to begin with."),
     "check": Place("headwater.cli.check", "Say what is wrong with the configuration."),
     "serve": Place("headwater.cli.serve", "Run the sidecar: take events in, keep them, send them on."),
+    "pipeline": Place("headwater.cli.pipeline", "Turn events into rows of tables."),
     "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
     "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
-    "demo": Place("headwater.cli.demo", "Send events through outages and kill -9, and count them."),
+    "demo": Place("headwater.cli.demo", "Send events through outages, make tables of others, count all."),
 }
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from headwater.log.event_files import EventFolder
 from headwater.log.failed import count_failed
+from headwater.log.last_cycle import LastCycle
 from headwater.log.lock import is_locked
 from headwater.log.status import Status
 
@@ -59,6 +60,7 @@ class EventsStat(msgspec.Struct):
     open: list[OpenPair]
     archived_files: int
     archived_bytes: int
+    last_cycle: LastCycle | None
 
 
 def stat_events(events_dir: Path, now: float) -> EventsStat:
@@ -66,7 +68,7 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
     folder = EventFolder(events_dir)
     tokens: dict[str, TokenStat] = {}
     destinations: dict[str, DestinationStat] = {}
-    found = EventsStat(is_locked(folder.incoming), [], 0, 0.0, [], [], 0, 0)
+    found = EventsStat(is_locked(folder.incoming), [], 0, 0.0, [], [], 0, 0, LastCycle.load(events_dir))
     for id, path in folder.active_files().items():
         tokens.setdefault(id, TokenStat(id)).active_bytes += _size(path)
     for file in folder.rotated_files():
