@@ -74,6 +74,7 @@ class App:
         self._access = Access(settings.api_keys)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._gathered: list[tuple[Sequence[bytes], _Waiting]] = []
         self.validator = Validator(strict=settings.strict)
         self.failed = FailedQueue(handler, self._handled, metrics, clock)
         self._requests = metrics.counter("gateway_requests")
@@ -254,10 +255,18 @@ class App:
     # --- the way to the disk and back ----------------------------------------------------------------
 
     def _append(self, bodies: Sequence[bytes], waiting: _Waiting) -> None:
+        # Handed over together, when the loop has been through all sockets that were ready. Woken by the first
+        # of them, the writer's thread would fight this one for the interpreter's lock all the while.
+        if not self._gathered:
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._gathered.append((bodies, waiting))
+
+    def _hand_over(self) -> None:
+        gathered, self._gathered = self._gathered, []
         try:
-            self._log.append(bodies, self._committed, waiting)
+            self._log.append_all(gathered, self._committed)
         except HeadwaterError as error:
-            self._give_back([waiting], error)
+            self._give_back([waiting for _, waiting in gathered], error)
 
     def _committed(self, waiting: list[_Waiting], error: HeadwaterError | None) -> None:
         """Called by the log's thread: one step over to the loop for the whole group."""

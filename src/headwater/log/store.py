@@ -123,6 +123,10 @@ class Log:
         """
         self._writer.append(bodies, answer, token)
 
+    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
+        """`append` for several (bodies, token) at once, in order, with one wake-up of the writer."""
+        self._writer.append_all(items, answer)
+
     def append_wait(self, bodies: Sequence[bytes]) -> int:
         """Append and wait until it is on disk; the position of the first event."""
         receipt = Receipt()

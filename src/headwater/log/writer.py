@@ -60,12 +60,16 @@ class Writer:
 
     def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
         """Never blocks; the thread calls `answer([token, …], error)`. Raises LogClosed once it is closed."""
-        entry = Entry(bodies, sum(map(len, bodies)), answer, token)
+        self.append_all([(bodies, token)], answer)
+
+    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
+        """`append` for several at once, in order: one wake-up instead of many."""
+        entries = [Entry(bodies, sum(map(len, bodies)), answer, token) for bodies, token in items]
         with self._wake:
             if self._closing:
                 raise LogClosed("The log is being closed.", hint="Send the event again to the next process.")
-            self._pending.append(entry)
-            self.pending_bytes += entry.bytes
+            self._pending.extend(entries)
+            self.pending_bytes += sum(entry.bytes for entry in entries)
             self._wake.notify()
 
     def call(self, function: Callable[[], T]) -> T:
