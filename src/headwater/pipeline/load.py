@@ -1,0 +1,181 @@
+"""One pair: the lines of one file, for one table of one destination, become rows there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.faults import crash_point
+from headwater.log.incoming import EventError, IncomingFile
+from headwater.pipeline import mapping
+from headwater.pipeline.header import Scanned, columns_of
+from headwater.pipeline.lookup import look_up, rules_of
+from headwater.pipeline.names import column_name, parse_pointer
+from headwater.pipeline.project import Fit, fit, project
+from headwater.pipeline.source import REASON, bad_lines, events_of, rejects_of, scan_lines
+from headwater.pipeline.stage import Staging, write_rows
+from headwater.settings import DestinationSettings, PipelineSettings
+from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow
+from headwater.warehouse.locks import Locks
+from headwater.warehouse.tables import ROW, UNMAPPED, Column, Table, table_of
+from headwater.warehouse.types import Kind
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["Loader", "Outcome", "load_id"]
+
+EMPTY = "no field of the event becomes a column"
+MAX_REFITS = 3
+"""Patching is repeated while another pipeline changes the table at the same time."""
+
+
+@dataclass
+class Outcome:
+    """What became of a pair's lines. `rejects` are read once, and only then is Spark asked for them."""
+
+    events: int
+    rows: int
+    rejected: int
+    unmapped: int
+    rejects: list[Iterable[EventError]]
+
+
+def load_id(file: IncomingFile, destination_id: str, table: str) -> str:
+    """The same for the same events, destination and table, whoever tries again and wherever (G5)."""
+    text = "\0".join((file.identity(), destination_id, table))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+class Loader:
+    """All that the pairs of one destination have in common."""
+
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        pipeline: PipelineSettings,
+        destination: Destination,
+        locks: Locks,
+        staging: Staging,
+        *,
+        browser_key: str = "",
+    ) -> None:
+        self.settings = settings
+        self.destination = destination
+        self._pipeline = pipeline
+        self._locks = locks
+        self._staging = staging
+        self._browser_key = browser_key
+
+    def load(self, lines: DataFrame, table: str, file: IncomingFile, now: float) -> Outcome:
+        """Load the lines into the table, unless the ledger knows that they are there."""
+        id = load_id(file, self.settings.id, table)
+        scanned = scan_lines(lines, self._browser_key)
+        with self._staging.folder() as folder:
+            # After a crash between load and status: the answer of then, and nothing is staged again.
+            if self.destination.loaded([id]):
+                empty = Load(id=id, table=Table(table, {}), files=[], rows=0)
+                loaded, unmapped = self.destination.load(empty), 0
+            elif self.wanted(table, scanned, None)[0].columns:
+                loaded, unmapped = self._stage_and_load(id, lines, table, scanned, folder)
+            else:
+                return self._empty(lines, scanned, file, now)
+        rejects = []
+        if scanned.bad:
+            rejects.append(self._rejects(bad_lines(lines), file, now))
+        if loaded.refused:
+            rejects.append(self._rejects(_refused_lines(lines, loaded.refused), file, now))
+        return Outcome(
+            events=scanned.events + scanned.bad,
+            rows=loaded.rows,
+            rejected=scanned.bad + len(loaded.refused),
+            unmapped=unmapped + loaded.unmapped,
+            rejects=rejects,
+        )
+
+    def _stage_and_load(
+        self, id: str, lines: DataFrame, table: str, scanned: Scanned, folder: Path
+    ) -> tuple[Loaded, int]:
+        events = events_of(lines, scanned)
+        key = self._browser_key if scanned.browser else ""
+        rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=key)
+        joined = look_up(events, scanned.root, rules, folder)
+        fitted, patched = self.patch(table, scanned)
+        rows = project(events, fitted, joined)
+        files = write_rows(rows, folder)
+        unmapped = _count_unmapped(rows, files) if fitted.needs_unmapped else 0
+        crash_point("pipeline.before_load")
+        loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
+        crash_point("pipeline.after_load")
+        return loaded, unmapped
+
+    def patch(self, name: str, scanned: Scanned) -> tuple[Fit, Table]:
+        """Make the table fit the batch, and the batch the table (seed 003: table patching)."""
+        _, wanted = self.wanted(name, scanned, self.destination.table(name))
+        for _ in range(MAX_REFITS):
+            with self._locks.hold(self.settings.id, name):
+                table = self.destination.patch(wanted)
+            fitted, wanted = self.wanted(name, scanned, table)
+            if not fitted.new and (UNMAPPED in table.columns or not fitted.needs_unmapped):
+                break
+        columns = {
+            column: Column(column, found.kind, found.sql_type, wanted.columns[column].cast_type)
+            if column in wanted.columns
+            else found
+            for column, found in table.columns.items()
+        }
+        return fitted, Table(name, columns, table.primary_key, table.users_key)
+
+    def wanted(self, name: str, scanned: Scanned, existing: Table | None) -> tuple[Fit, Table]:
+        """The batch as it would be stored, and the table that this takes."""
+        capabilities = self.destination.capabilities
+        limit = capabilities.max_identifier_length
+        key = tuple(column_name(parse_pointer(column), limit) for column in self.settings.primary_key)
+        keep = [parse_pointer(column) for column in self.settings.primary_key if column.startswith("/")]
+        leaves = mapping.apply(scanned.root, self.settings.mappings, keep=keep)
+        columns = columns_of(leaves, limit)
+        fitted = fit(
+            scanned.root,
+            columns,
+            existing,
+            capabilities=capabilities,
+            max_columns=self.settings.max_columns,
+            mapping=self.settings.mappings,
+            first=key,
+        )
+        structure = [column.column for column in fitted.columns.values()]
+        if fitted.needs_unmapped:
+            structure.append(Column(UNMAPPED, Kind.JSON))
+        # A new table cannot have a key of which its first batch has no value; a later batch brings it.
+        is_possible = existing is not None or all(column in fitted.columns for column in key)
+        return fitted, table_of(name, structure, key if is_possible else ())
+
+    def _empty(self, lines: DataFrame, scanned: Scanned, file: IncomingFile, now: float) -> Outcome:
+        """No event of the lines has a field that would be a column: there is nothing to store."""
+        rejects = [self._rejects(bad_lines(lines), file, now)] if scanned.bad else []
+        if scanned.events:
+            reasoned = events_of(lines, scanned).selectExpr("*", f"'{EMPTY}' AS {REASON}")
+            rejects.append(self._rejects(reasoned, file, now))
+        count = scanned.events + scanned.bad
+        return Outcome(events=count, rows=0, rejected=count, unmapped=0, rejects=rejects)
+
+    def _rejects(self, lines: DataFrame, file: IncomingFile, now: float) -> Iterable[EventError]:
+        return rejects_of(lines, destination_id=self.settings.id, file=file.name, now=now)
+
+
+def _refused_lines(lines: DataFrame, refused: Sequence[RefusedRow]) -> DataFrame:
+    reasons = lines.sparkSession.createDataFrame(
+        [(each.row, each.reason) for each in refused], f"{ROW} bigint, {REASON} string"
+    )
+    return lines.join(reasons, ROW)
+
+
+def _count_unmapped(rows: DataFrame, files: Sequence[str]) -> int:
+    stored = rows.sparkSession.read.schema(rows.schema).parquet(*files)
+    counted = stored.where(f"{UNMAPPED} IS NOT NULL").selectExpr(
+        f"coalesce(sum(size(json_object_keys({UNMAPPED}))), 0)"
+    )
+    return int(counted.collect()[0][0])

@@ -1,0 +1,122 @@
+"""Lines sorted by their table, where a template gives more than one.
+
+One pass reads only the fields that the template looks at and writes the lines to staging, in a few buckets;
+each table is then read from its bucket alone, however many tables there are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.pipeline import jvm
+from headwater.pipeline.convert import literal
+from headwater.pipeline.reading import Reading
+from headwater.pipeline.route import Template
+from headwater.pipeline.source import LINE, REASON
+from headwater.warehouse.tables import ROW
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+__all__ = ["Split", "split_lines", "table_sql"]
+
+BUCKETS = 32
+MAX_TABLES = 1_000
+"""Tables that one file may have; a template that gives more is a mistake, and its events are rejects."""
+
+_TABLE = "_headwater_table"
+_BUCKET = "_headwater_bucket"
+_VERDICT = "_headwater_verdict"
+
+
+@dataclass
+class Split:
+    """Lines by table. `rejected` have none because of an error, `skipped` want none."""
+
+    lines: DataFrame
+    tables: dict[str, int]
+    skipped: int
+    rejected: int
+
+    def table(self, name: str) -> DataFrame:
+        """The lines of a table with their numbers."""
+        bucket = f"{_BUCKET} = pmod(hash({literal(name)}), {BUCKETS})"
+        return self.lines.where(f"{bucket} AND {_TABLE} = {literal(name)}").select(LINE, ROW)
+
+    def rejects(self) -> DataFrame:
+        """The lines that have no table because of an error, with the reason."""
+        known = ", ".join(literal(name) for name in self.tables) or "''"
+        too_many = literal(f"the template gives more than {MAX_TABLES} tables in one file")
+        surplus = f"{_TABLE} != '' AND {_TABLE} NOT IN ({known})"
+        return self.lines.where(f"{REASON} IS NOT NULL OR ({surplus})").selectExpr(
+            LINE, ROW, f"coalesce({REASON}, {too_many}) AS {REASON}"
+        )
+
+
+def table_sql(name: str, max_bytes: int) -> str:
+    """SQL of `names.sanitise`, for names that are only known event by event."""
+    plain = f"regexp_replace(lower({name}), '[^a-z0-9_]', '_')"
+    digest = f"substring(md5({name}), 1, 8)"
+    cut = f"concat(left({plain}, {max_bytes - 9}), '_', {digest})"
+    return f"if({name} RLIKE '^[\\\\x00-\\\\x7f]*$' AND length({plain}) <= {max_bytes}, {plain}, {cut})"
+
+
+def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_identifier_length: int) -> Split:
+    """Write the lines by their tables and count them."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import IntegerType
+
+    spark = lines.sparkSession
+    reading = Reading(LINE)
+    for path in template.paths:
+        reading.want(path, "string")
+    reading.plan()
+    name, failure = template.sql(lambda path: reading.path(path).sql)
+    named = reading.apply(lines).selectExpr(LINE, ROW, f"{name} AS {_TABLE}", f"{failure} AS {REASON}")
+    # Most lines have a table and are not judged here; that a line is malformed is then seen by the scan.
+    judge = jvm.verdict(spark, named[LINE])
+    judged = named.withColumn(
+        _VERDICT, functions.when((named[_TABLE] == "") | named[REASON].isNotNull(), judge)
+    )
+    table = table_sql(_TABLE, max_identifier_length)
+    placed = judged.where(f"coalesce({_VERDICT}, 'x') != ''").selectExpr(
+        LINE,
+        ROW,
+        f"coalesce({_VERDICT}, {REASON}) AS {REASON}",
+        f"CASE WHEN {_VERDICT} IS NOT NULL OR {REASON} IS NOT NULL THEN '' "
+        f"WHEN {_TABLE} = '' THEN '' ELSE {table} END AS {_TABLE}",
+    )
+    (
+        placed.withColumn(_BUCKET, functions.expr(f"pmod(hash({_TABLE}), {BUCKETS})"))
+        .write.partitionBy(_BUCKET)
+        .option("parquet.enable.dictionary", "false")
+        .option(f"parquet.enable.dictionary#{_TABLE}", "true")
+        .option("compression", "lz4_raw")
+        .parquet(str(folder))
+    )
+    schema = placed.schema.add(_BUCKET, IntegerType())
+    stored = spark.read.schema(schema).parquet(str(folder))
+    return _counted(stored)
+
+
+def _counted(stored: DataFrame) -> Split:
+    counts = (
+        stored.groupBy(_TABLE)
+        .agg({"*": "count", REASON: "count"})
+        .withColumnsRenamed({"count(1)": "lines", f"count({REASON})": "reasons"})
+    )
+    ordered = counts.orderBy(counts["lines"].desc(), _TABLE)
+    tables: dict[str, int] = {}
+    skipped = rejected = 0
+    for row in ordered.toLocalIterator():
+        if not row[_TABLE]:
+            rejected += row["reasons"]
+            skipped += row["lines"] - row["reasons"]
+        elif len(tables) < MAX_TABLES:
+            tables[row[_TABLE]] = row["lines"]
+        else:
+            rejected += row["lines"]
+    return Split(stored, tables, skipped, rejected)
