@@ -95,3 +95,14 @@ class KeyTests(Suite):
         subject.run(self.keyed_table.format("mine"))
         made = subject.destination.patch(table_of("mine", [Column("id", Kind.INT64)], ["id"]))
         assert (made.primary_key, made.users_key, made.key) == ((), ("id",), ("id",))
+
+    def test_no_row_is_missed_or_doubled_when_loads_are_large(self, subject: Subject, staging: Path) -> None:
+        made = subject.destination.patch(keyed("t"))
+        first = [{"k": f"key {i}", "v": i} for i in range(130_000)]
+        second = [{"k": f"key {i}", "v": -i} for i in range(65_000, 260_000)] + [{"v": 1}]
+        for rows in (first, second, second):
+            assert load(subject, staging, made, rows).rows == len(rows)
+        found = {row["k"]: row["v"] for row in subject.rows("t") if row["k"] is not None}
+        assert len(found) == 260_000
+        assert all(found[f"key {i}"] == (i if i < 65_000 else -i) for i in range(260_000))
+        assert len(subject.rows("t")) == 260_002
