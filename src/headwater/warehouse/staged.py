@@ -42,7 +42,7 @@ class Staged:
         """Names of the columns that are to be stored."""
         return [name for name in self.types if name != ROW]
 
-    def batches(self, rows: int = 65_536) -> Iterator[pa.RecordBatch]:
+    def batches(self, rows: int = 8_192) -> Iterator[pa.RecordBatch]:
         """All rows in order, some at a time."""
         for file in self.files:
             with self._open(file) as parquet:
