@@ -3,12 +3,12 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart crash fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart crash crash-pipeline fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: ## send events through outages and kill -9, and count them
+demo: ## events through outages and kill -9; events that become tables; all of them counted
 	@PYTHON='$(PYTHON)' scripts/setup demo
 	@$(RUN) -m headwater demo
 
@@ -44,6 +44,9 @@ bench-restart: setup ## a million events, half of the keys failing, kill -9: mem
 
 crash: setup ## 200 cycles of kill -9 and count (long)
 	@$(RUN) scripts/crash.py --cycles $${HEADWATER_CRASH_CYCLES:-200}
+
+crash-pipeline: setup ## 50 cycles of kill -9 of the pipeline while events come in (long)
+	@$(RUN) -m scripts.crash_pipeline --cycles $${HEADWATER_CRASH_CYCLES:-50}
 
 fuzz: setup ## 100,000 hostile bodies against the gateway (long)
 	@HEADWATER_FUZZ_EXAMPLES=$${HEADWATER_FUZZ_EXAMPLES:-100000} $(RUN) -m pytest -q --timeout=7200 tests/gateway/test_fuzz.py

@@ -91,3 +91,13 @@ def test_only_old_drafts_are_removed_when_the_folder_is_settled(tmp_path: Path) 
     os.utime(old, (long_ago, long_ago))
     settle(tmp_path)
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_the_original_stays_when_the_copy_cannot_be_put_in_its_place(tmp_path: Path) -> None:
+    a_file(tmp_path)
+    (file,) = unprocessed(tmp_path)
+    (file.archive_path / "in the way").mkdir(parents=True)
+    with pytest.raises(OSError, match="irectory"):
+        archive(file)
+    assert file.path.exists()
+    assert [path.name for path in file.archive_path.parent.iterdir()] == [file.archive_path.name]

@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
+from headwater.log.disk import replace
 from headwater.log.incoming import Incoming, IncomingFile, Status, unprocessed
+from tests.log.event_parts import FullDisk
 
 
 def a_file(folder: Path) -> IncomingFile:
@@ -54,3 +56,12 @@ def test_it_begins_anew_when_the_file_is_damaged(tmp_path: Path, content: bytes)
     status.save()
     assert Status.load(file).is_done("dwh", "events")
     assert [path.name for path in file.path.parent.glob(".*")] == []
+
+
+def test_the_old_content_stays_when_the_disk_is_full(tmp_path: Path) -> None:
+    path = tmp_path / "status"
+    replace(path, b"old")
+    with pytest.raises(OSError, match="no space"):
+        replace(path, b"new and longer", FullDisk(room=3))
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["status"]

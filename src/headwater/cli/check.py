@@ -9,6 +9,7 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 from urllib.parse import urlsplit
 
 import click
@@ -28,16 +29,31 @@ __all__ = ["command"]
 
 
 @click.command("check")
-@click.option("--connect", is_flag=True, help="Also try to reach each outlet; no event is sent.")
+@click.option(
+    "--connect", is_flag=True, help="Also try to reach each outlet and destination; no event is sent."
+)
+@click.option(
+    "--event",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Print what the event in FILE (or -) would become at each destination, instead.",
+)
 @as_json
 @with_settings
 @click.pass_context
-def command(ctx: click.Context, settings: Settings, connect: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context, settings: Settings, connect: bool, event: IO[bytes] | None, as_json: bool
+) -> None:
     """Say what is wrong with the configuration.
 
-    Looks at every setting, the data folder, the port, TLS files, outlets and handlers; exit code 1 if there
-    is a problem.
+    Looks at every setting, the data folder, the port, TLS files, outlets, handlers, tokens and destinations;
+    exit code 1 if there is a problem. With an event: its table, columns, types and values at each
+    destination; nothing is stored.
     """
+    if event is not None:
+        from headwater.cli.check_event import show_event
+
+        ctx.exit(0 if show_event(settings, event.read(), as_json) else 1)
     findings = list(_findings(settings, connect))
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:

@@ -7,7 +7,8 @@ import importlib.util
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +20,17 @@ from headwater.cli.demo_events import AGENTS, first_day, second_day
 from headwater.cli.demo_parts import Server, free_port
 from headwater.cli.tables import format_table
 from headwater.errors import HeadwaterError
+from headwater.log.event_files import EventFolder
 from headwater.log.event_stat import stat_events
 from headwater.log.failed import read_failed
-from headwater.settings import load
+from headwater.settings import Settings, load
 from headwater.warehouse.base import load_destination
 
 __all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline"]
 
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 TEMPLATE = "{% if event_type %}{{ event_type | lower }}_{{ _timestamp | date('%Y') }}{% endif %}"
-PIPELINE_SECONDS = 150.0
+PIPELINE_SECONDS = 300.0
 
 
 class TableTally(msgspec.Struct):
@@ -66,6 +68,7 @@ class Shop(Server):
             "data_dir": str(folder / "pipeline-data"),
             "gateway": {"port": self.port},
             "tokens": [TOKEN],
+            "events": {"rotation_minutes": 0.02},  # impatient, so that the demo is short
             "destinations": [
                 {
                     "id": "warehouse",
@@ -115,33 +118,54 @@ def run_pipeline(folder: Path, events: int, step: Callable[[str], None]) -> Tall
     shop = Shop(folder)
     acknowledged = 0
     try:
-        for day, made in enumerate((first_day(events), second_day(events)), 1):
-            shop.start()
-            step(f"day {day}: posting {len(made)} events of a shop: one by one, as an array, in bulk")
-            acknowledged += shop.send(made)
-            shop.stop()  # completes the files, as their age would
-            step(f"day {day}: loading them into DuckDB with Spark: `headwater pipeline run`")
-            _load(shop.config)
+        shop.start()
+        step("starting the pipeline on Spark: `headwater pipeline run --every 1s`")
+        with _pipeline(shop.config, folder / "pipeline.txt") as pipeline:
+            for day, made in enumerate((first_day(events), second_day(events)), 1):
+                step(f"day {day}: posting {len(made)} events of a shop: one by one, as an array, in bulk")
+                acknowledged += shop.send(made)
+                step(f"day {day}: waiting until they are rows in DuckDB")
+                _wait(load(shop.config), pipeline, folder / "pipeline.txt")
     finally:
         shop.stop()
     tally = _count(shop.config, acknowledged)
+    tally.unmapped = _unmapped((folder / "pipeline.json").read_bytes())
     tally.seconds = time.monotonic() - began
     return tally
 
 
-def _load(config: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "headwater", "pipeline", "run", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PIPELINE_SECONDS,
-    )
-    if done.returncode:
-        raise HeadwaterError(
-            "The pipeline of the demo failed.",
-            hint=f"It printed: {done.stderr[-2000:] or done.stdout[-2000:]}",
+@contextmanager
+def _pipeline(config: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
+    command = ["pipeline", "run", "--every", "1s", "--json", "-c", str(config)]
+    with output.open("wb") as lines, output.with_suffix(".json").open("wb") as reports:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headwater", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=reports,
+            stderr=lines,
         )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait(settings: Settings, pipeline: subprocess.Popen[bytes], output: Path) -> None:
+    """Until no file is being written or waits."""
+    folder = EventFolder(settings.events_dir)
+    deadline = time.monotonic() + PIPELINE_SECONDS
+    while folder.active_files() or folder.rotated_files():
+        if pipeline.poll() is not None or time.monotonic() > deadline:
+            printed = output.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise HeadwaterError(
+                "The pipeline of the demo did not load the events.", hint=f"It printed: {printed}"
+            )
+        time.sleep(0.1)
 
 
 def _count(config: Path, acknowledged: int) -> Tally:
@@ -160,9 +184,16 @@ def _count(config: Path, acknowledged: int) -> Tally:
     finally:
         warehouse.close()
     skipped = sum(each.skipped for each in stat.destinations)
-    unmapped = sum(total.unmapped for total in totals.values())
     rows = sum(table.rows for table in tables)
-    return Tally(acknowledged, rows, skipped, len(reasons), unmapped, tables, sorted(set(reasons)))
+    return Tally(acknowledged, rows, skipped, len(reasons), 0, tables, sorted(set(reasons)))
+
+
+def _unmapped(reports: bytes) -> int:
+    """Values that went to `_unmapped_data`, as the pipeline has told, a line a cycle."""
+    cycles = [msgspec.json.decode(line) for line in reports.splitlines()]
+    files = [file for cycle in cycles for file in cycle["files"]]
+    pairs = [pair for file in files for each in file["destinations"] for pair in each["pairs"]]
+    return sum(pair["unmapped"] for pair in pairs)
 
 
 def print_tally(tally: Tally, folder: Path | None) -> None:
@@ -189,3 +220,4 @@ def print_tally(tally: Tally, folder: Path | None) -> None:
     if folder is not None:
         click.echo(f"configuration  {folder / 'pipeline.yml'}   (try: headwater -c … status)")
         click.echo(f"warehouse      {folder / 'warehouse.duckdb'}")
+        click.echo(f"lines printed  {folder / 'gateway.txt'}, {folder / 'pipeline.txt'}")

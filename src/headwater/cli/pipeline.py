@@ -123,12 +123,14 @@ class _Cycles:
             last.save(settings.events_dir)
 
     def _tell(self, report: Report | None) -> None:
+        if report is None and self._cycles > 1:
+            return
         if self._as_json:
-            # one line a cycle where there are many, so that a program can read them as they come
+            # one line a cycle, so that a program can read them as they come
             click.echo(msgspec.json.encode(report or {"files": []}).decode())
         elif report is not None:
             print_report(report)
-        elif self._cycles == 1:
+        else:
             click.echo("no complete files are waiting")
 
     def forever(self, every_seconds: float) -> None:

