@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,9 +119,13 @@ class OpenLineageServer(ScriptedServer):
 
 
 async def _serve(server: OpenLineageServer) -> None:
+    stop = asyncio.Event()
+    # by hand: a process that was started in the background of a shell has SIGINT ignored
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server.start()
     try:
-        await asyncio.Event().wait()
+        await stop.wait()
     finally:
         server.stop()
 
@@ -136,10 +141,7 @@ def main() -> None:
     server = OpenLineageServer(
         host=args.host, port=args.port, has_batch=not args.no_batch, journal=args.journal
     )
-    try:
-        asyncio.run(_serve(server))
-    except KeyboardInterrupt:
-        pass
+    asyncio.run(_serve(server))
 
 
 if __name__ == "__main__":
