@@ -40,6 +40,10 @@ OUTLETS_INTRO = _paragraph("""
     They stand beside the keys of `outlets[]`. Other packages can bring further types (entry point group
     `headwater.outlets`).
 """)
+DESTINATIONS_INTRO = _paragraph("""
+    They stand beside the keys of `destinations[]`. Other packages can bring further types (entry point group
+    `headwater.destinations`). [destinations.md](destinations.md) tells how they behave.
+""")
 SPOOL_INTRO = _paragraph("""
     These keys stand in the `transport` section of openlineage-python's configuration, with
     `type: headwater.spool.SpoolTransport`, beside the options of the outlet type `openlineage`.
@@ -62,6 +66,16 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 # --- settings
 
 
+def types_of(group: dict[str, str]) -> Iterator[str]:
+    """A section for each type that an entry point group of ours names."""
+    for name, place in group.items():
+        module, _, attribute = place.partition(":")
+        kind = getattr(importlib.import_module(module), attribute)
+        yield f"### `type: {name}`"
+        yield (inspect.getdoc(kind) or "").partition("\n\n")[0]
+        yield from list(options(kind.Settings)) or ["No options of its own."]
+
+
 def settings_page() -> str:
     parts = [
         "# Settings",
@@ -72,11 +86,9 @@ def settings_page() -> str:
         OUTLETS_INTRO,
     ]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    for name, place in project["entry-points"]["headwater.outlets"].items():
-        module, _, attribute = place.partition(":")
-        outlet = getattr(importlib.import_module(module), attribute)
-        parts += [f"### `type: {name}`", (inspect.getdoc(outlet) or "").partition("\n\n")[0]]
-        parts += list(options(outlet.Settings)) or ["No options of its own."]
+    parts += types_of(project["entry-points"]["headwater.outlets"])
+    parts += ["## Options of the destination types", DESTINATIONS_INTRO]
+    parts += types_of(project["entry-points"]["headwater.destinations"])
     parts += [
         "## The spool transport",
         SPOOL_INTRO,

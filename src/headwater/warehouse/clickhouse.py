@@ -84,7 +84,9 @@ class ClickHouseDestination(Destination):
         if self._open is not None:
             return
         server = ClickHouseServer(self.id, self.options.url, self.options.database)
-        server.command(f"CREATE DATABASE IF NOT EXISTS {quoted(server.database)}")
+        # asked for first: making one needs a right, even where it is there
+        if not server.query(f"SELECT 1 FROM system.databases WHERE name = {literal(server.database)}"):
+            server.command(f"CREATE DATABASE IF NOT EXISTS {quoted(server.database)}")
         server.command(
             f"CREATE TABLE IF NOT EXISTS {server.relation(ledger.LEDGER)} (load_id String, "
             "table_name String, row_count Int64, unmapped_count Int64, refused_count Int64, "

@@ -26,9 +26,7 @@ def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Itera
 
 def _writable(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz:
-        return column.cast(
-            pa.timestamp(column.type.unit)
-        )  # with a zone it takes ten times as long
+        return column.cast(pa.timestamp(column.type.unit))  # with a zone it takes ten times as long
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
         text = column.buffers()[2]
         if text is not None and b"\0" in text.to_pybytes():
