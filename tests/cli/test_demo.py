@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from headwater.cli.demo_parts import Producer
 
@@ -47,3 +50,26 @@ def test_losses_duplicates_and_disorder_are_counted_when_there_are_any() -> None
     journal = [{"outputs": [{"name": str(number)}]} for number in (1, 3, 2, 2, 3, 5)]
     journey = producer.compare(journal)
     assert (journey.delivered, journey.duplicates, journey.lost, journey.out_of_order) == (4, 2, 2, 1)
+
+
+@pytest.mark.timeout(1200)
+def test_tables_types_and_numbers_are_right_when_the_demo_makes_tables(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="Spark is missing: pip install 'headwater[pipeline,java]'")
+    done = subprocess.run(
+        [sys.executable, "-m", "headwater", "demo", "--part", "pipeline", "--events", "60", "--json"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    tally = json.loads(done.stdout)["pipeline"]
+    assert tally["acknowledged"] == 120 == tally["rows"] + tally["skipped"] + tally["rejected"]
+    assert min(tally["skipped"], tally["rejected"], tally["unmapped"]) > 0
+    orders, views = tally["tables"]
+    assert orders["columns"].items() >= {"amount": "DOUBLE", "customer_id": "VARCHAR"}.items()
+    assert orders["columns"]["coupon_percent"] == "BIGINT"
+    assert views["columns"]["eventn_ctx_utc_time"] == "TIMESTAMP"
+    assert views["columns"]["eventn_ctx_user_is_new"] == "BOOLEAN"
+    assert tally["reasons"] == ['the filter `date` got "yesterday", which is no time']
+    assert list(tmp_path.glob("headwater-demo-*")) == []
