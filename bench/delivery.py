@@ -224,6 +224,12 @@ def median(rounds: list[dict[str, Any]], name: str) -> float:
     return float(statistics.median(done[name] for done in rounds))
 
 
+def ratio(rounds: dict[str, list[dict[str, Any]]], one: str, other: str, name: str) -> float:
+    """Median of the rounds' own ratios: two runs that follow each other share the machine's mood."""
+    pairs = zip(rounds[one], rounds[other], strict=True)
+    return float(statistics.median(first[name] / second[name] for first, second in pairs))
+
+
 def row(table: Table, name: str, rounds: list[dict[str, Any]]) -> None:
     rate, cpu = median(rounds, "events_per_second"), median(rounds, "cpu_seconds")
     requests = statistics.median(done["taken"]["requests"] for done in rounds)
@@ -265,12 +271,10 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
         for one in done:
             if one["taken"]["events"] < one["events"] or one.get("dropped"):
                 raise SystemExit(f"{name} lost events: {one}")
-    ours, theirs = rounds["headwater"], rounds["dataset-go"]
     ratios = {
-        "rate": median(ours, "events_per_second") / median(theirs, "events_per_second"),
-        "memory": median(ours, "peak_rss_bytes") / median(theirs, "peak_rss_bytes"),
-        "one_session_dead": median(rounds["one session dead"], "events_per_second")
-        / median(rounds["behind the log"], "events_per_second"),
+        "rate": ratio(rounds, "headwater", "dataset-go", "events_per_second"),
+        "memory": ratio(rounds, "headwater", "dataset-go", "peak_rss_bytes"),
+        "one_session_dead": ratio(rounds, "one session dead", "behind the log", "events_per_second"),
     }
     print(f"events/s of headwater to dataset-go:       {ratios['rate']:.2f} x (aim 2)")
     print(f"peak memory of headwater to dataset-go:    {ratios['memory']:.2f} x")
