@@ -202,7 +202,7 @@ public class Scan implements FlatMapFunction {
         if (Double.isInfinite(value)) {
             return BIG;
         }
-        return value >= 1e19 ? FLOAT64 | HUGE : FLOAT64;
+        return value >= 9.9e19 ? FLOAT64 | HUGE : FLOAT64;
     }
 
     /* TIMESTAMP for yyyy-MM-ddTHH:mm:ss[.f…][Z|±HH:mm|±HHmm] that is a moment of the calendar. */

@@ -13,7 +13,7 @@ from headwater.warehouse.types import Kind
 
 __all__ = ["Read", "can_fail", "choose_read", "identifier", "json_sql", "literal", "value_sql"]
 
-Read = Literal["boolean", "bigint", "double", "string", "variant"]
+Read = Literal["boolean", "bigint", "double", "decimal", "string", "variant"]
 
 NUMBER = "^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
 INTEGER = "^-?[0-9]+$"
@@ -23,6 +23,12 @@ EXACT = 2**53  # integers up to here are exact in a double
 DECIMAL = "decimal(38,18)"
 
 _NUMBERS = Seen.BOOL | Seen.INT64 | Seen.FLOAT64
+_NATURAL: dict[str, Kind] = {
+    "boolean": Kind.BOOL,
+    "bigint": Kind.INT64,
+    "double": Kind.FLOAT64,
+    "decimal": Kind.FLOAT64,
+}
 
 
 def identifier(name: str) -> str:
@@ -33,7 +39,8 @@ def identifier(name: str) -> str:
 def literal(text: str) -> str:
     """A text as Spark SQL has to see it."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\0", "\\u0000")
-    return f"'{escaped}'"
+    # Spark would put a setting or an environment variable in the place of `${...}`, even in a literal (G12)
+    return "'" + escaped.replace("$", "\\u0024") + "'"
 
 
 def choose_read(seen: Seen, kind: Kind, *, as_decimal: bool = False) -> Read:
@@ -52,8 +59,11 @@ def choose_read(seen: Seen, kind: Kind, *, as_decimal: bool = False) -> Read:
         return "boolean"
     if kind is Kind.INT64 and values == Seen.INT64:
         return "bigint"
-    if kind is Kind.FLOAT64 and not as_decimal and not values & ~(Seen.INT64 | Seen.FLOAT64):
-        return "double"
+    if kind is Kind.FLOAT64 and not values & ~(Seen.INT64 | Seen.FLOAT64):
+        if not as_decimal:
+            return "double"
+        # the parser takes a decimal's digits as they are, but fails the whole event on one that is too large
+        return "string" if Seen.HUGE in seen else "decimal"
     return "string"
 
 
@@ -74,11 +84,9 @@ def can_fail(seen: Seen, kind: Kind, *, as_decimal: bool = False) -> bool:
 def value_sql(sql: str, read: Read, seen: Seen, kind: Kind, *, as_decimal: bool = False) -> str:
     """The value as the column's type, NULL where it is none or does not convert."""
     values = seen & (TEXT | PLAIN)
-    if read in ("boolean", "bigint", "double"):
-        if read == "bigint" and kind is Kind.FLOAT64:
-            return f"cast({sql} AS {DECIMAL if as_decimal else 'double'})"
-        if (read, kind) in (("boolean", Kind.BOOL), ("bigint", Kind.INT64), ("double", Kind.FLOAT64)):
-            return f"cast({sql} AS {DECIMAL})" if read == "double" and as_decimal else sql
+    if read not in ("string", "variant"):
+        if _NATURAL[read] is kind:
+            return sql
         sql = f"cast({sql} AS string)"
     elif read == "variant":
         if kind is Kind.JSON:

@@ -15,6 +15,7 @@ import msgspec
 from headwater.pipeline.convert import Read, can_fail, choose_read, identifier, json_sql, literal, value_sql
 from headwater.pipeline.header import PLAIN, TEXT, HeaderColumn, Json, Leaf, Lookup, Node, Seen
 from headwater.pipeline.lookup import Joined, want_key
+from headwater.pipeline.names import pointer
 from headwater.pipeline.overflow import Overflow, overflow_of
 from headwater.pipeline.reading import Reading
 from headwater.pipeline.source import LINE
@@ -194,7 +195,9 @@ class _Rows:
                 overlaid = "".join(f" AND NOT ({other})" for other in own)
                 if lost:
                     condition = f"{part.is_present}{overlaid} AND ({' OR '.join(lost)})"
-                    entries.append(_entry(column.name, part.json, condition))
+                    # several may lose to one: each is told by its own path
+                    name = pointer(leaf.path) if taken else column.name
+                    entries.append(_entry(name, part.json, condition))
                 own.append(part.is_present)
             taken.extend(own)
         return entries

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from headwater.pipeline.convert import Read, identifier, is_object, literal
+from headwater.pipeline.convert import DECIMAL, Read, is_object, literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,6 +22,7 @@ _TYPES: dict[Read, str] = {
     "boolean": "boolean",
     "bigint": "long",
     "double": "double",
+    "decimal": DECIMAL,
     "string": "string",
     "variant": "variant",
 }
@@ -111,7 +112,8 @@ class Reading:
         from pyspark.sql.types import StructField, StructType, VariantType, _parse_datatype_json_value
 
         for name, child in path.children.items():
-            child.sql = f"{prefix}.{identifier(name)}"
+            # not as an identifier: Spark does not take every name as one, however quoted
+            child.sql = f"{prefix}[{literal(name)}]"
             if not child.children and not child.wants_rest:
                 kind = (
                     VariantType()

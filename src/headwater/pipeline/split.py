@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["Split", "split_lines", "table_sql"]
+__all__ = ["TABLE", "Split", "name_tables", "split_lines", "table_sql"]
 
 BUCKETS = 32
 MAX_TABLES = 1_000
 """Tables that one file may have; a template that gives more is a mistake, and its events are rejects."""
 
-_TABLE = "_headwater_table"
+TABLE = "_headwater_table"
 _BUCKET = "_headwater_bucket"
 _VERDICT = "_headwater_verdict"
 
@@ -44,13 +44,13 @@ class Split:
     def table(self, name: str) -> DataFrame:
         """The lines of a table with their numbers."""
         bucket = f"{_BUCKET} = pmod(hash({literal(name)}), {BUCKETS})"
-        return self.lines.where(f"{bucket} AND {_TABLE} = {literal(name)}").select(LINE, ROW)
+        return self.lines.where(f"{bucket} AND {TABLE} = {literal(name)}").select(LINE, ROW)
 
     def rejects(self) -> DataFrame:
         """The lines that have no table because of an error, with the reason."""
         known = ", ".join(literal(name) for name in self.tables) or "''"
         too_many = literal(f"the template gives more than {MAX_TABLES} tables in one file")
-        surplus = f"{_TABLE} != '' AND {_TABLE} NOT IN ({known})"
+        surplus = f"{TABLE} != '' AND {TABLE} NOT IN ({known})"
         return self.lines.where(f"{REASON} IS NOT NULL OR ({surplus})").selectExpr(
             LINE, ROW, f"coalesce({REASON}, {too_many}) AS {REASON}"
         )
@@ -64,59 +64,64 @@ def table_sql(name: str, max_bytes: int) -> str:
     return f"if({name} RLIKE '^[\\\\x00-\\\\x7f]*$' AND length({plain}) <= {max_bytes}, {plain}, {cut})"
 
 
-def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_identifier_length: int) -> Split:
-    """Write the lines by their tables and count them."""
+def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: int) -> DataFrame:
+    """The lines, but for blank ones, with the name of their table (empty: none) and why it has none."""
     from pyspark.sql import functions
-    from pyspark.sql.types import IntegerType
 
-    spark = lines.sparkSession
     reading = Reading(LINE)
     for path in template.paths:
         reading.want(path, "string")
     reading.plan()
     name, failure = template.sql(lambda path: reading.path(path).sql)
-    named = reading.apply(lines).selectExpr(LINE, ROW, f"{name} AS {_TABLE}", f"{failure} AS {REASON}")
+    named = reading.apply(lines).selectExpr(LINE, ROW, f"{name} AS {TABLE}", f"{failure} AS {REASON}")
     # Most lines have a table and are not judged here; that a line is malformed is then seen by the scan.
-    judge = jvm.verdict(spark, named[LINE])
+    judge = jvm.verdict(lines.sparkSession, named[LINE])
     judged = named.withColumn(
-        _VERDICT, functions.when((named[_TABLE] == "") | named[REASON].isNotNull(), judge)
+        _VERDICT, functions.when((named[TABLE] == "") | named[REASON].isNotNull(), judge)
     )
-    table = table_sql(_TABLE, max_identifier_length)
-    placed = judged.where(f"coalesce({_VERDICT}, 'x') != ''").selectExpr(
+    table = table_sql(TABLE, max_identifier_length)
+    return judged.where(f"coalesce({_VERDICT}, 'x') != ''").selectExpr(
         LINE,
         ROW,
         f"coalesce({_VERDICT}, {REASON}) AS {REASON}",
-        f"CASE WHEN {_VERDICT} IS NOT NULL OR {REASON} IS NOT NULL THEN '' "
-        f"WHEN {_TABLE} = '' THEN '' ELSE {table} END AS {_TABLE}",
+        f"CASE WHEN {_VERDICT} IS NOT NULL OR {REASON} IS NOT NULL OR {TABLE} = '' THEN '' "
+        f"ELSE {table} END AS {TABLE}",
     )
+
+
+def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_identifier_length: int) -> Split:
+    """Write the lines by their tables and count them."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import IntegerType
+
+    placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
     (
-        placed.withColumn(_BUCKET, functions.expr(f"pmod(hash({_TABLE}), {BUCKETS})"))
+        placed.withColumn(_BUCKET, functions.expr(f"pmod(hash({TABLE}), {BUCKETS})"))
         .write.partitionBy(_BUCKET)
         .option("parquet.enable.dictionary", "false")
-        .option(f"parquet.enable.dictionary#{_TABLE}", "true")
+        .option(f"parquet.enable.dictionary#{TABLE}", "true")
         .option("compression", "lz4_raw")
         .parquet(str(folder))
     )
     schema = placed.schema.add(_BUCKET, IntegerType())
-    stored = spark.read.schema(schema).parquet(str(folder))
-    return _counted(stored)
+    return _counted(lines.sparkSession.read.schema(schema).parquet(str(folder)))
 
 
 def _counted(stored: DataFrame) -> Split:
     counts = (
-        stored.groupBy(_TABLE)
+        stored.groupBy(TABLE)
         .agg({"*": "count", REASON: "count"})
         .withColumnsRenamed({"count(1)": "lines", f"count({REASON})": "reasons"})
     )
-    ordered = counts.orderBy(counts["lines"].desc(), _TABLE)
+    ordered = counts.orderBy(counts["lines"].desc(), TABLE)
     tables: dict[str, int] = {}
     skipped = rejected = 0
     for row in ordered.toLocalIterator():
-        if not row[_TABLE]:
+        if not row[TABLE]:
             rejected += row["reasons"]
             skipped += row["lines"] - row["reasons"]
         elif len(tables) < MAX_TABLES:
-            tables[row[_TABLE]] = row["lines"]
+            tables[row[TABLE]] = row["lines"]
         else:
             rejected += row["lines"]
     return Split(stored, tables, skipped, rejected)

@@ -1,0 +1,170 @@
+"""A pipeline in a folder, for tests."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import msgspec
+
+from headwater.log.incoming import EventError, Status, read_failed, unprocessed
+from headwater.pipeline.batch import Report, run_cycle
+from headwater.pipeline.header import HeaderColumn, Scanned, columns_of
+from headwater.pipeline.mapping import apply
+from headwater.pipeline.project import Fit, fit, project
+from headwater.pipeline.source import events_of, read_lines, scan_lines
+from headwater.settings import MappingSettings, Settings
+from headwater.warehouse.base import Capabilities
+from headwater.warehouse.duckdb import DuckDBDestination
+from headwater.warehouse.tables import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+START = datetime(2026, 11, 16, 10, tzinfo=UTC)
+BROWSER_KEY = "js.key"
+
+
+class Rig:
+    """Files in, cycles over them, and a look at what is in the tables then."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder
+        self.incoming = folder / "events" / "incoming"
+        self.incoming.mkdir(parents=True)
+        self._files = 0
+
+    def __enter__(self) -> Rig:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.spark.catalog.clearCache()
+
+    def settings(self, *destinations: Mapping[str, Any], **more: Any) -> Settings:
+        """One DuckDB destination `dwh`, changed by what each mapping says; other settings by name."""
+        given = [{"id": "dwh", "type": "duckdb"} | dict(each) for each in destinations or ({},)]
+        for each in given:
+            options = each.setdefault("options", {})
+            if each["type"] == "duckdb":
+                options.setdefault("path", str(self.database(each["id"])))
+        raw = {
+            "data_dir": str(self.folder),
+            "tokens": [{"id": "web", "client_secret": BROWSER_KEY, "server_secret": "s"}],
+            "destinations": given,
+        } | more
+        return msgspec.convert(raw, Settings)
+
+    def database(self, id: str = "dwh") -> Path:
+        return self.folder / f"{id}.duckdb"
+
+    def file(self, events: Iterable[Any], *, token: str = "web") -> Path:
+        """A complete file. Events are JSON values, or bytes to be written as they are."""
+        at = (START + timedelta(minutes=5 * self._files)).strftime("%Y-%m-%dT%H-%M-%S.000")
+        self._files += 1
+        path = self.incoming / f"incoming.tok={token}-{at}.log"
+        path.write_bytes(b"\n".join(e if isinstance(e, bytes) else json.dumps(e).encode() for e in events))
+        return path
+
+    def cycle(self, settings: Settings | None = None) -> Report:
+        return run_cycle(settings or self.settings(), self.spark)
+
+    def load(self, *events: Any, **destination: Any) -> Report:
+        """A file with these events, and a cycle."""
+        self.file(events)
+        return self.cycle(self.settings(destination))
+
+    def sql(self, query: str, id: str = "dwh") -> list[tuple[Any, ...]]:
+        with duckdb.connect(str(self.database(id))) as connection:
+            return connection.execute(query).fetchall()
+
+    def rows(self, table: str = "events", id: str = "dwh") -> list[dict[str, Any]]:
+        """All rows in the order in which they were stored, without what is NULL."""
+        with duckdb.connect(str(self.database(id))) as connection:
+            found = connection.execute(f'SELECT * FROM "{table}" ORDER BY rowid')
+            names = [column[0] for column in found.description or []]
+            return [
+                {name: value for name, value in zip(names, row, strict=True) if value is not None}
+                for row in found.fetchall()
+            ]
+
+    def types(self, table: str = "events", id: str = "dwh") -> dict[str, str]:
+        return {row[0]: row[1] for row in self.sql(f'DESCRIBE "{table}"', id)}
+
+    def tables(self, id: str = "dwh") -> set[str]:
+        return {row[0] for row in self.sql("SELECT table_name FROM duckdb_tables()", id)} - {
+            "_headwater_loads"
+        }
+
+    def rejects(self, id: str = "dwh") -> list[EventError]:
+        return list(read_failed(self.folder / "events", id))
+
+    def waiting(self) -> list[str]:
+        return [file.name for file in unprocessed(self.folder / "events")]
+
+    def archived(self) -> dict[str, bytes]:
+        found = sorted((self.folder / "events" / "archive").glob("*/*.log.gz"))
+        return {path.name: gzip.decompress(path.read_bytes()) for path in found}
+
+    def status(self, path: Path) -> Status:
+        return Status.read(path.with_name(f"{path.name}.status"))
+
+    def lines(self, *events: Any) -> DataFrame:
+        return read_lines(self.spark, self.file(events))
+
+    def project(
+        self,
+        *events: Any,
+        existing: Table | None = None,
+        mapping: MappingSettings | None = None,
+        max_columns: int = 1000,
+        capabilities: Capabilities = DuckDBDestination.capabilities,
+    ) -> Projected:
+        """What the events become, without a destination."""
+        lines = self.lines(*events)
+        scanned = scan_lines(lines)
+        used = mapping or MappingSettings()
+        columns = columns_of(apply(scanned.root, used), capabilities.max_identifier_length)
+        fitted = fit(
+            scanned.root,
+            columns,
+            existing,
+            capabilities=capabilities,
+            max_columns=max_columns,
+            mapping=used,
+        )
+        return Projected(scanned, columns, fitted, project(events_of(lines, scanned), fitted))
+
+
+class Projected:
+    """A projection and what led to it."""
+
+    def __init__(
+        self, scanned: Scanned, columns: dict[str, HeaderColumn], fitted: Fit, frame: DataFrame
+    ) -> None:
+        self.scanned = scanned
+        self.columns = columns
+        self.fitted = fitted
+        self.frame = frame
+
+    @property
+    def kinds(self) -> dict[str, str]:
+        return {name: str(column.kind) for name, column in self.columns.items()}
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """In order, without what is NULL and without the row's number."""
+        found = sorted(self.frame.collect(), key=lambda row: int(row["_headwater_row"]))
+        return [
+            {
+                name: value
+                for name, value in row.asDict().items()
+                if value is not None and name != "_headwater_row"
+            }
+            for row in found
+        ]
