@@ -1,8 +1,8 @@
 """Generated analytics events of about 1 KB: nested, drifting, with fields whose type is not the same twice.
 
 Half-way through a new field appears and at three quarters another; `value` is an integer, a float or text,
-`flag` a boolean or an integer, `when` a time or text; there are arrays of scalars and of objects, and one event
-in a hundred repeats an id. The same seed gives the same bytes.
+`flag` a boolean or an integer, `when` a time or text; there are arrays of scalars and of objects, and one
+event in a hundred repeats an id. The same seed gives the same bytes.
 """
 
 from __future__ import annotations
@@ -10,14 +10,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import orjson
 
 __all__ = ["events", "write"]
 
 AGENTS = tuple(
-    f"Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/{90 + i}.0.{i}.{7 * i}"
-    f" Safari/537.36"
+    "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 (KHTML, like Gecko)"
+    f" Chrome/{90 + i}.0.{i}.{7 * i} Safari/537.36"
     for i in range(40)
 )
 PAGES = tuple(f"/catalogue/section-{i % 17}/article-{i}" for i in range(300))
@@ -31,7 +32,8 @@ def _time(seconds: float) -> str:
     day, rest = divmod(whole - BASE, 86_400)
     hour, rest = divmod(rest, 3_600)
     minute, second = divmod(rest, 60)
-    return f"2026-11-{1 + day % 28:02d}T{hour:02d}:{minute:02d}:{second:02d}.{int(seconds * 1e6) % 1_000_000:06d}Z"
+    micros = int(seconds * 1e6) % 1_000_000
+    return f"2026-11-{1 + day % 28:02d}T{hour:02d}:{minute:02d}:{second:02d}.{micros:06d}Z"
 
 
 def events(count: int, *, seed: int = 7, addresses: int = 1_000) -> Iterator[bytes]:
@@ -47,12 +49,13 @@ def events(count: int, *, seed: int = 7, addresses: int = 1_000) -> Iterator[byt
         page = pick(PAGES)
         address = number(addresses)
         value = (number(1000), round(fraction() * 100, 2), "N/A")[i % 3] if i % 7 == 0 else number(1000)
-        event = {
+        network = f"{5 + (address >> 16) % 200}.{address >> 8 & 255}.{address & 255}"
+        event: dict[str, Any] = {
             "api_key": "js.0a1b2c3d4e5f",
             "src": "eventn",
             "event_type": kind,
             "_timestamp": _time(at),
-            "source_ip": f"{5 + (address >> 16) % 200}.{address >> 8 & 255}.{address & 255}.{1 + address % 250}",
+            "source_ip": f"{network}.{1 + address % 250}",
             "eventn_ctx": {
                 "event_id": event_id,
                 "user": {"anonymous_id": f"v{number(200_000):08x}", "id": number(50_000)},
@@ -81,9 +84,16 @@ def events(count: int, *, seed: int = 7, addresses: int = 1_000) -> Iterator[byt
             },
         }
         if kind == "product_viewed":
-            event["items"] = [{"sku": f"S{number(9999)}", "n": number(5)}, {"sku": f"S{number(9999)}", "n": 1}]
+            event["items"] = [
+                {"sku": f"S{number(9999)}", "n": number(5)},
+                {"sku": f"S{number(9999)}", "n": 1},
+            ]
         if kind == "user_identify":
-            event["traits"] = {"email": f"u{number(10**6)}@mail.example", "plan": pick(("free", "pro")), "age": number(90)}
+            event["traits"] = {
+                "email": f"u{number(10**6)}@mail.example",
+                "plan": pick(("free", "pro")),
+                "age": number(90),
+            }
         if i > count // 2:
             event["experiment"] = {"name": f"exp-{number(20)}", "variant": number(3)}
         if i > count // 4 * 3:
