@@ -43,6 +43,8 @@ POINTS = [
     point for point in CRASH_POINTS if point.startswith(("pipeline.", "archive.", "failed.after_write"))
 ]
 SERVER_POINTS = [point for point in CRASH_POINTS if point.startswith("incoming.")]
+# Only the quick compiler of the JVM: each of these processes dies before the other one pays.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 TEMPLATE = "{{ event_type }}{% if poison is defined %}{{ poison | date('%Y') }}{% endif %}"
 TABLES = ("clicks", "views")
 TOKENS = ("web",)
@@ -224,7 +226,7 @@ def configuration(folder: Path, port: int, postgres: str) -> str:
         "gateway": {"port": port},
         "tokens": tokens,
         "events": {"rotation_minutes": ROTATION_SECONDS / 60},
-        "pipeline": {"master": "local[2]", "memory": "1g"},
+        "pipeline": {"master": "local[2]", "memory": "1g", "spark": QUICK},
         "destinations": [
             common | {"id": "duck", "type": "duckdb", "path": str(folder / "warehouse.duckdb")},
             common | {"id": "pg", "type": "postgres", "url": postgres},
@@ -335,6 +337,8 @@ def main() -> int:
     parser.add_argument("--points", default=",".join(["", *POINTS]), help="crash points, by commas")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
+    # by an exception, so that whoever stops it leaves neither processes nor folders behind
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     cycles = list(points(options.cycles, random.Random(options.seed), options.points.split(",")))
     with tempfile.TemporaryDirectory(prefix="headwater-crash-") as folder, PostgresServer() as postgres:
         good = run(Path(folder), cycles, options.seed, postgres.url)
