@@ -11,7 +11,9 @@ on 300,000 events of 1 KB, warm, CPU seconds per million: this scan 5-7 (of whic
 
 from __future__ import annotations
 
+import atexit
 import hashlib
+import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -68,6 +70,7 @@ def _compile(spark: SparkSession) -> Any:
     jvm: Any = spark._jvm
     texts = [(Path(__file__).parent / f"{name}.java").read_text(encoding="utf-8") for name in SOURCES]
     folder = Path(tempfile.mkdtemp(prefix="headwater-classes-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Spark may ask for the jar to its end
     # The name tells the content: an executor keeps jars by name.
     digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
     jar = folder / f"headwater-{digest}.jar"
