@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from headwater.delivery import Client
 from headwater.delivery.outlets.base import DELIVERED, Batch, Refused, Retry
 from headwater.errors import BatchRejected, EventRefused, OutletUnavailable
-from headwater.events import Event
+from headwater.events import EVENT_COST, Event
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings, RetrySettings
 from headwater.testing import OpenLineageServer
@@ -120,7 +121,7 @@ def test_a_batch_is_refused_whole_when_one_of_its_sessions_is_in_error() -> None
 
 
 def test_a_session_takes_events_again_when_its_error_mode_has_run_out() -> None:
-    settings = settings_of(retry=SLOW, recovery_seconds=0.05, session_budget_bytes=100)
+    settings = settings_of(retry=SLOW, recovery_seconds=0.05, session_budget_bytes=700)
     outlet = Memory(settings, lambda batch: OutletUnavailable("away"))
     client = Client(settings, outlet)
     client.add_events(events(1))
@@ -134,7 +135,7 @@ def test_a_session_takes_events_again_when_its_error_mode_has_run_out() -> None:
 
     assert eventually(lambda: client.statistics().sessions_failing == 1)
     assert eventually(accepted)
-    with pytest.raises(BatchRejected, match="would hold more than 100 bytes"):
+    with pytest.raises(BatchRejected, match="would hold more than 700 bytes"):
         client.add_events(events(*range(50)))
     assert [event.body for event in client.close(0.05)] == events(1, 2)
 
@@ -142,19 +143,19 @@ def test_a_session_takes_events_again_when_its_error_mode_has_run_out() -> None:
 def test_a_batch_is_refused_when_a_budget_is_used_up() -> None:
     settings = settings_of(
         group_by=("/k",),
-        session_budget_bytes=100,
-        budget_bytes=150,
+        session_budget_bytes=EVENT_COST + 100,
+        budget_bytes=2 * EVENT_COST + 150,
         batch_age_seconds=60,
         max_batch_bytes=10_000,
     )
     outlet = Memory(settings)
     client = Client(settings, outlet)
     client.add_events(events(1, k="a", text="x" * 50))
-    with pytest.raises(BatchRejected, match="session of outlet memory would hold more than 100") as refused:
+    with pytest.raises(BatchRejected, match="session of outlet memory would hold more than 356") as refused:
         client.add_events(events(2, k="a", text="x" * 50))
     assert refused.value.retryable
     client.add_events(events(3, k="b", text="x" * 40))
-    with pytest.raises(BatchRejected, match="client of outlet memory would hold more than 150") as refused:
+    with pytest.raises(BatchRejected, match="client of outlet memory would hold more than 662") as refused:
         client.add_events(events(4, k="c"))
     assert refused.value.retryable
     with pytest.raises(BatchRejected, match="can never fit") as refused:
@@ -168,6 +169,26 @@ def test_a_batch_is_refused_when_a_budget_is_used_up() -> None:
     client.add_events(events(4, k="c"))
     assert client.close(30) == []
     assert sorted(outlet.numbers()) == [1, 3, 4]
+
+
+@pytest.mark.parametrize("text", ["", "x" * 1_000])
+def test_memory_is_what_is_counted_when_events_wait(text: str) -> None:
+    """The budgets are about memory: what goes around an event, and what encoders leave, counts too (G8)."""
+    settings = settings_of(group_by=("/k",), batch_age_seconds=60, max_batch_events=10_000)
+    client = Client(settings, Memory(settings))
+    client.add_events(events(0, k=0))
+    tracemalloc.start()
+    try:
+        for start in range(0, 4_000, 20):
+            client.add_events([{"i": i, "k": i % 100, "text": text} for i in range(start, start + 20)])
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    said = client.statistics()
+    assert said.waiting == 4_001
+    assert held < said.waiting_bytes + (500 << 10)  # 100 sessions and keys
+    assert said.fullest_session_bytes < said.waiting_bytes / 50
+    assert client.close(30) == []
 
 
 def test_exactly_what_is_left_is_handed_back_when_closed_in_time() -> None:

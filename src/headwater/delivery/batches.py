@@ -10,7 +10,7 @@ import orjson
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import Batch, Outlet
 from headwater.errors import EventRefused
-from headwater.events import Event
+from headwater.events import Event, fitted
 
 __all__ = ["TRIMMED_FIELD", "Buffer", "trim_json"]
 
@@ -95,7 +95,7 @@ def trim_json(piece: bytes, limit_bytes: int, *, under: str = "") -> bytes:
         )
     compact = len(orjson.dumps(root))
     if compact <= limit_bytes:  # white space alone was too much
-        return orjson.dumps(root)
+        return fitted(orjson.dumps(root))
     places = sorted(_strings(home, ""), key=lambda place: place[0], reverse=True)
     cuts: list[str] = []
     excess = compact - limit_bytes
@@ -118,7 +118,7 @@ def trim_json(piece: bytes, limit_bytes: int, *, under: str = "") -> bytes:
         raise EventRefused(
             f"{len(piece)} bytes, {len(result)} with all text cut; the receiver's limit leaves {limit_bytes}"
         )
-    return result
+    return fitted(result)
 
 
 def _note(pointer: str, length: int) -> str:

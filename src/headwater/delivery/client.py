@@ -31,7 +31,7 @@ from headwater.delivery.loops import new_loop
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
 from headwater.errors import BatchRejected
-from headwater.events import Event
+from headwater.events import EVENT_COST, Event, fitted
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
@@ -45,13 +45,18 @@ Rejected = Sequence[tuple[Event, str]]
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a client has done so far. accepted = delivered + rejected + waiting, at every moment."""
+    """What a client has done so far. accepted = delivered + rejected + waiting, at every moment.
+
+    `waiting_bytes` is what counts towards `budget_bytes`, and `fullest_session_bytes` towards
+    `session_budget_bytes`: the events' bodies and EVENT_COST each.
+    """
 
     accepted: int
     delivered: int
     rejected: int
     waiting: int
     waiting_bytes: int
+    fullest_session_bytes: int
     batches_refused: int
     bytes_delivered: int
     sessions: int
@@ -90,7 +95,7 @@ class Client:
         # The lock guards what follows: it is what callers of all threads and the loop have in common.
         self._lock = threading.Lock()
         self._inbox: deque[tuple[Key, Event]] = deque()
-        self._held: dict[str, int] = {}  # bytes per key, from acceptance until settled
+        self._held: dict[str, int] = {}  # cost per key, from acceptance until settled
         self._held_bytes = 0
         self._accepted = 0
         self._delivered = 0
@@ -109,8 +114,9 @@ class Client:
         Returns at once; an accepted event is delivered, rejected by the receiver, or handed back by `close`.
         """
         now = self._clock.now()
-        bodies = [event if isinstance(event, bytes) else orjson.dumps(event) for event in events]
-        total = sum(map(len, bodies))
+        # also those that came as bytes: the room that their encoder left behind them is ours from now on
+        bodies = [fitted(event if isinstance(event, bytes) else orjson.dumps(event)) for event in events]
+        total = sum(map(_cost, bodies))
         if total <= self._settings.session_budget_bytes:
             with self._lock:
                 # Before the keys are looked for, which takes far longer: who is refused soon comes again.
@@ -119,7 +125,7 @@ class Client:
         keys = [self._keys.of(body) for body in bodies]
         coming: dict[str, int] = {}
         for key, body in zip(keys, bodies, strict=True):
-            coming[key.id] = coming.get(key.id, 0) + len(body)
+            coming[key.id] = coming.get(key.id, 0) + _cost(body)
         loop = self._running_loop()
         with self._lock:
             self._admit(total, coming, loop.time())
@@ -182,7 +188,7 @@ class Client:
 
     def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         done = [*delivered, *(event for event, _ in refused)]
-        size = sum(len(event.body) for event in done)
+        size = sum(_cost(event.body) for event in done)
         sent = sum(len(event.body) for event in delivered)
         id = session.key.id
         with self._lock:
@@ -235,6 +241,7 @@ class Client:
                 rejected=self._rejected,
                 waiting=self._accepted - self._delivered - self._rejected,
                 waiting_bytes=self._held_bytes,
+                fullest_session_bytes=max(self._held.values(), default=0),
                 batches_refused=self._batches_refused,
                 bytes_delivered=self._bytes_delivered,
                 sessions=len(self._held),
@@ -359,6 +366,11 @@ class Client:
             self._loop.call_soon_threadsafe(self._loop.stop)
             thread.join()
             self._loop.close()
+
+
+def _cost(body: bytes) -> int:
+    """What an event takes of the budgets: of memory, not of the receiver's limits (G8)."""
+    return len(body) + EVENT_COST
 
 
 def _advice(never: bool, setting: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import orjson
 
 from headwater.errors import SettingsError
+from headwater.events import fitted
 
 __all__ = ["ABSENT", "Key", "Keys", "find", "parse_pointer"]
 
@@ -83,7 +84,7 @@ class Keys:
         if key is None:
             if len(self._known) >= KNOWN_KEYS:
                 self._known.clear()
-            key = self._known[canonical] = self._make(canonical, values)
+            key = self._known[tuple(map(fitted, canonical))] = self._make(canonical, values)
         return key
 
     def _make(self, canonical: tuple[bytes, ...], values: list[Any]) -> Key:

@@ -39,7 +39,7 @@ from headwater.delivery.outlets.http_client import (
     check_url,
 )
 from headwater.errors import EventRefused, OutletUnavailable
-from headwater.events import Event
+from headwater.events import Event, fitted
 from headwater.settings import OutletSettings
 
 __all__ = ["RETRYABLE_ANSWERS", "DataSetOptions", "DataSetOutlet"]
@@ -186,7 +186,7 @@ class DataSetOutlet(Outlet):
         _flatten(attrs, self._taken.strip(body) if self._taken.is_grouped else body)
         made["attrs"] = attrs
         self._last = (b"", {})  # `strip` has changed it
-        return orjson.dumps(made)
+        return fitted(orjson.dumps(made))
 
     def shared(self, event: Event, key: Key) -> Mapping[str, bytes]:
         shared: dict[str, bytes] = {}
@@ -194,12 +194,12 @@ class DataSetOutlet(Outlet):
             return shared
         if (thread := self._thread_name(self._parse(event.body))) is not None:
             id = _short(thread)
-            shared[f"thread:{id}"] = orjson.dumps({"id": id, "name": thread})
+            shared[f"thread:{id}"] = fitted(orjson.dumps({"id": id, "name": thread}))
         if self._log_keys.is_grouped:
             log = self._log_keys.of(event.body)
             attrs: dict[str, Any] = {}
             _flatten(attrs, {name.replace("/", "."): value for name, value in log.info.items()})
-            shared[f"log:{log.id}"] = orjson.dumps({"id": log.id, "attrs": attrs})
+            shared[f"log:{log.id}"] = fitted(orjson.dumps({"id": log.id, "attrs": attrs}))
         return shared
 
     def trim(self, piece: bytes, limit_bytes: int) -> bytes:
