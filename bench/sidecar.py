@@ -156,31 +156,50 @@ def round_of_commits(seconds: float) -> dict[str, Any]:
     return {"events_per_second": rate}
 
 
-def drain_rate(seconds: float) -> tuple[float, float]:
-    """Events per second taken in with no receiver, then sent to a receiver that was away."""
+def drain_figures(seconds: float) -> dict[str, float]:
+    """Events per second taken in while the receiver is away, then sent to it; then both at the same time.
+
+    The receiver only cuts batches into events and keeps them: the sidecar is what is measured.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder, port, backend = Path(name), free_port(), free_port()
         outlets = [{"name": "backend", "type": "openlineage", "url": f"http://127.0.0.1:{backend}"}]
-        with process("-m", "headwater", "--config", configuration(folder, port, outlets), "serve"):
+        with process("-m", "headwater", "--config", configuration(folder, port, outlets), "serve") as server:
             wait_for(port)
-            intake = load(port, seconds)["events_per_second"]
+            taken = load(port, seconds)
+            figures = {"intake": taken["events_per_second"]}
             with process("-m", "headwater.testing.openlineage_server", "--port", str(backend)):
                 wait_for(backend)
-                waiting = lag(port)
-                while (first := lag(port)) == waiting:  # until the outlet has noticed
-                    time.sleep(0.05)
-                began = time.perf_counter()
-                while (left := lag(port)) > 0.1 * first:
+                while (first := delivered(port)) == 0:  # until the outlet has noticed
                     time.sleep(0.02)
-                return intake, (first - left) / (time.perf_counter() - began)
+                began, cpu = time.perf_counter(), cpu_seconds(server.pid)
+                while (last := delivered(port)) < 0.9 * taken["total"]:
+                    time.sleep(0.02)
+                figures["drained"] = (last - first) / (time.perf_counter() - began)
+                figures["drain_cpu_us"] = (cpu_seconds(server.pid) - cpu) / (last - first) * 1e6
+                while (last := delivered(port)) < taken["total"]:
+                    time.sleep(0.02)
+                at_once = load(port, seconds)
+                figures["intake_while_draining"] = at_once["events_per_second"]
+                figures["left_at_once"] = at_once["total"] - (delivered(port) - last)
+        return figures
+
+
+def metric(port: int, name: str) -> float:
+    text = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
+    for line in text.splitlines():
+        if line.startswith(f"headwater_{name}{{"):
+            return float(line.rpartition(" ")[2])
+    return 0.0
+
+
+def delivered(port: int) -> float:
+    # not the lag, which is brought up to date only once a second
+    return metric(port, "delivery_events_delivered_total")
 
 
 def lag(port: int) -> float:
-    text = httpx2.get(f"http://127.0.0.1:{port}/metrics").text
-    for line in text.splitlines():
-        if line.startswith("headwater_delivery_lag_events{"):
-            return float(line.rpartition(" ")[2])
-    return 0.0
+    return metric(port, "delivery_lag_events")
 
 
 def memory_figures(seconds: float) -> dict[str, float]:
@@ -266,8 +285,15 @@ def main() -> None:
         ratio = rates["headwater"] / rate
         print(f"  {name:20} {rate:9,.0f} events/s   headwater is {ratio:5.2f} x{extra}")
     print("drain …", flush=True)
-    intake, drained = drain_rate(arguments.seconds)
-    print(f"  intake {intake:,.0f} events/s, drain {drained:,.0f} events/s: {drained / intake:.2f} x")
+    drain = drain_figures(arguments.seconds)
+    print(
+        f"  intake {drain['intake']:,.0f} events/s, drain {drain['drained']:,.0f} events/s"
+        f" ({drain['drain_cpu_us']:.0f} µs CPU/event): {drain['drained'] / drain['intake']:.2f} x"
+    )
+    print(
+        f"  both at once: intake {drain['intake_while_draining']:,.0f} events/s,"
+        f" {drain['left_at_once']:,.0f} events not yet delivered at its end"
+    )
     print("memory …", flush=True)
     figures = memory_figures(arguments.seconds)
     print(
@@ -278,7 +304,7 @@ def main() -> None:
     print(f"  first 200 after {statistics.median(starts):.2f} s (median of {len(starts)}, aim 1 s)")
     results = Path(__file__).parent / "results"
     results.mkdir(exist_ok=True)
-    report = {"rates": rates, "intake": intake, "drained": drained, "first_200": starts} | figures
+    report = {"rates": rates, "first_200": starts} | drain | figures
     report["machine"] = {"cores": os.cpu_count()}
     (results / "sidecar.json").write_bytes(orjson.dumps(report, option=orjson.OPT_INDENT_2))
 
