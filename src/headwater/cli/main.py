@@ -25,6 +25,7 @@ COMMANDS = {
     "init": Place("headwater.cli.init", "Write a commented headwater.yml to begin with."),
     "check": Place("headwater.cli.check", "Say what is wrong with the configuration."),
     "serve": Place("headwater.cli.serve", "Run the sidecar: take events in, keep them, send them on."),
+    "up": Place("headwater.cli.up", "Run everything as one: sidecar and pipeline, restarted when they die."),
     "pipeline": Place("headwater.cli.pipeline", "Turn events into rows of tables."),
     "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),

@@ -1,0 +1,210 @@
+"""`headwater up`: parts are restarted, stop in order, and say what is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import pytest
+
+from headwater import settings
+from headwater.cli.supervisor import FAILED, MISCONFIGURED, Part, Supervisor
+from headwater.cli.up import parts
+
+from .servers import EVENT
+
+DEADLINE_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+def until(look: Callable[[], T]) -> T:
+    """What `look` returns, once it is true."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while time.monotonic() < deadline:
+        if found := look():
+            return found
+        time.sleep(0.02)
+    raise AssertionError("it did not come about in time")
+
+
+class Up:
+    """A real `headwater up` in a folder of its own."""
+
+    def __init__(self, folder: Path, **more: Any) -> None:
+        (folder / "headwater.yml").write_text(json.dumps({"gateway": {"port": 0}} | more), encoding="utf-8")
+        self._lines = folder / "lines.txt"
+        with self._lines.open("wb") as lines:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "headwater", "up"],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stderr=lines,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._lines.read_text(encoding="utf-8")
+
+    def urls(self) -> list[str]:
+        return re.findall(r"headwater listens on (http[^, ]+),", self.output)
+
+    def pid_of(self, command: str) -> int:
+        """The process of a part, found among the children."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for child in children:
+            if command.encode() in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0"):
+                return int(child)
+        raise AssertionError(f"no {command} among {children}")
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    running = Up(tmp_path)
+    yield running
+    if running.process.poll() is None:
+        running.process.terminate()
+        running.process.wait(DEADLINE_SECONDS)
+
+
+def post(url: str) -> int:
+    return httpx2.post(f"{url}/api/v1/lineage", json=EVENT).status_code
+
+
+def test_the_gateway_is_started_again_when_it_is_killed(up: Up) -> None:
+    first = until(up.urls)[0]
+    assert post(first) == 200
+    os.kill(up.pid_of("serve"), signal.SIGKILL)
+    second = until(lambda: up.urls()[1:])[0]
+    assert post(second) == 200
+    assert "gateway ended (by SIGKILL); it is started again in 1 s" in up.output
+    up.process.terminate()
+    assert up.process.wait(DEADLINE_SECONDS) == 0
+    assert "stopping everything in order" in up.output
+    assert re.search(r"^gateway \| .* Stopped\.$", up.output, re.MULTILINE)
+
+
+def test_the_folder_is_free_again_when_the_supervisor_itself_is_killed(up: Up, tmp_path: Path) -> None:
+    until(up.urls)
+    gateway = up.pid_of("serve")
+    up.process.kill()
+    up.process.wait(DEADLINE_SECONDS)
+    until(lambda: not Path(f"/proc/{gateway}").exists())
+    again = Up(tmp_path)
+    assert post(until(again.urls)[0]) == 200
+    again.process.terminate()
+    assert again.process.wait(DEADLINE_SECONDS) == 0
+
+
+def test_lines_stay_json_when_the_configuration_asks_for_it(tmp_path: Path) -> None:
+    up = Up(tmp_path, log_format="json")
+    until(up.urls)
+    up.process.terminate()
+    assert up.process.wait(DEADLINE_SECONDS) == 0
+    lines = [json.loads(line) for line in up.output.splitlines() if not line.startswith("stopping")]
+    assert {line["part"] for line in lines if "part" in line} == {"gateway"}
+    assert any(line.get("text") == "Stopped." for line in lines)
+
+
+def python(name: str, code: str, stop_seconds: float = 30.0) -> Part:
+    return Part(name, (sys.executable, "-c", code), stop_seconds)
+
+
+def run(
+    *wanted: Part, stop_when: Callable[[list[tuple[str, str]]], bool]
+) -> tuple[int, list[tuple[str, str]]]:
+    """The exit code and the lines of a supervisor that is told to stop when the lines fulfil `stop_when`."""
+    lines: list[tuple[str, str]] = []
+
+    async def main() -> int:
+        def tell(name: str, line: str) -> None:
+            lines.append((name, line))
+            if stop_when(lines):
+                supervisor.stop()
+
+        supervisor = Supervisor(wanted, tell)
+        return await asyncio.wait_for(supervisor.run(), DEADLINE_SECONDS)
+
+    return asyncio.run(main()), lines
+
+
+WAITS = """
+import signal, sys, time
+def stop(number, frame):
+    print("stopped", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, stop)
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+def test_parts_stop_in_their_order_when_it_is_asked_to(tmp_path: Path) -> None:
+    code, lines = run(
+        python("first", WAITS),
+        python("second", WAITS),
+        stop_when=lambda lines: {("first", "ready"), ("second", "ready")} <= set(lines),
+    )
+    assert code == 0
+    assert [name for name, line in lines if line == "stopped"] == ["first", "second"]
+
+
+def test_all_stop_with_code_2_when_a_part_is_misconfigured() -> None:
+    code, lines = run(
+        python("good", WAITS),
+        python("bad", "print('unknown key'); raise SystemExit(2)"),
+        stop_when=lambda lines: False,
+    )
+    assert code == MISCONFIGURED
+    assert ("bad", "unknown key") in lines
+
+
+def test_a_part_is_killed_and_the_code_is_1_when_it_does_not_stop() -> None:
+    stubborn = (
+        "import signal, time; signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+    )
+    code, _ = run(python("stubborn", stubborn, 0.2), stop_when=lambda lines: ("stubborn", "ready") in lines)
+    assert code == FAILED
+
+
+def test_a_part_is_tried_again_when_it_cannot_be_started(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> int:
+        supervisor = Supervisor([Part("nowhere", ("/nowhere/at/all",))], lambda name, line: None)
+        asyncio.get_running_loop().call_later(0.1, supervisor.stop)
+        return await supervisor.run()
+
+    assert asyncio.run(main()) == 0
+    assert "nowhere cannot be started" in caplog.text
+    assert "it is started again in 1 s" in caplog.text
+
+
+def test_long_and_broken_lines_are_passed_on_when_a_part_prints_them() -> None:
+    code = r"""
+import sys, time
+sys.stdout.buffer.write(b"x" * (3 << 20) + b"\n\xff\nend\n")
+sys.stdout.flush()
+time.sleep(600)
+"""
+    _, lines = run(python("loud", code), stop_when=lambda lines: ("loud", "end") in lines)
+    texts = [line for _, line in lines]
+    assert texts[-2:] == ["\ufffd", "end"]
+    assert any("too long" in text for text in texts)
+
+
+def test_the_pipeline_is_a_part_when_there_are_destinations(tmp_path: Path) -> None:
+    config = tmp_path / "headwater.yml"
+    config.write_text(json.dumps({"destinations": [{"id": "dwh", "type": "duckdb", "path": "x.duckdb"}]}))
+    found = {part.name: part.arguments for part in parts(settings.load(str(config)), str(config))}
+    assert list(found) == ["gateway", "pipeline"]
+    assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--every", "300s")
+    assert [part.name for part in parts(settings.Settings())] == ["gateway"]
