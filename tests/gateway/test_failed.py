@@ -52,7 +52,7 @@ def extension(tmp_path: Path) -> Iterator[None]:
                     self.may_go.wait(20)
                     super().handle(events)
 
-            class Unmakeable:
+            class Unmakeable(Keeping):
                 def __init__(self, rejects): raise ValueError("no licence")
 
             class Incomplete:
@@ -128,7 +128,7 @@ def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest
     ("name", "told"),
     [
         pytest.param("unmakeable", "no licence", id="raises"),
-        pytest.param("incomplete", "lacks `handle` or `close`", id="incomplete"),
+        pytest.param("incomplete", "does not hold the contract of headwater.gateway.failed.FailedEventHandler", id="incomplete"),
         pytest.param("absent", "Absent", id="absent"),
         pytest.param("unheard-of", "both, .*log, .*rejects", id="unknown"),
     ],

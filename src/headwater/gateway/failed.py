@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from importlib.metadata import entry_points
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from headwater.errors import ExtensionError
+from headwater.extensions import load
 from headwater.gateway.openlineage import Violation
 from headwater.log.rejects import NewReject, Rejects
 
@@ -107,26 +107,14 @@ class BothHandler:
 
 def load_handler(name: str, rejects: Rejects) -> FailedEventHandler:
     """The handler of this name, constructed. Raises ExtensionError with the names that there are."""
-    found = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in found:
-        raise ExtensionError(
-            f"No failed-event handler is called `{name}`.",
-            hint=f"Set `gateway.failed_events` to one of {', '.join(sorted(found))}.",
-        )
+    kind = load(GROUP, name, FailedEventHandler, what="failed-event handler")  # type: ignore[type-abstract]
     try:
-        handler = found[name].load()(rejects)
+        return kind(rejects)  # type: ignore[call-arg]
     except Exception as error:
         raise ExtensionError(
-            f"The failed-event handler `{name}` ({found[name].value}) cannot be made: "
-            f"{type(error).__name__}: {error}.",
-            hint="Look at the package that brings it.",
+            f"the failed-event handler `{name}` cannot be made: {type(error).__name__}: {error}.",
+            hint="Look at the package that brings it, or set `gateway.failed_events` to another.",
         ) from error
-    if not isinstance(handler, FailedEventHandler):
-        raise ExtensionError(
-            f"The failed-event handler `{name}` ({found[name].value}) lacks `handle` or `close`.",
-            hint="See headwater.gateway.failed.FailedEventHandler.",
-        )
-    return handler
 
 
 def _reject(event: FailedEvent) -> NewReject:

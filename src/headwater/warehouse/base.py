@@ -21,12 +21,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import StrEnum
-from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 import msgspec
 
-from headwater.errors import ExtensionError
+from headwater.extensions import load
 from headwater.settings import DestinationSettings, convert
 from headwater.warehouse.tables import Table
 from headwater.warehouse.types import Kind
@@ -177,25 +176,8 @@ class Destination(ABC):
 
 def destination_class(name: str) -> type[Destination]:
     """The class behind a `type` of the settings."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        raise ExtensionError(
-            f"there is no destination of the type `{name}`.",
-            hint=f"Installed are {', '.join(sorted(found))}; others come as entry points of {GROUP}.",
-        )
-    try:
-        loaded = found[name].load()
-    except Exception as error:
-        raise ExtensionError(
-            f"the destination type `{name}` ({found[name].value}) cannot be imported: {error}.",
-            hint=f"Install what it needs (for ours: pip install 'headwater[pipeline,{name}]'), "
-            "or remove the package that brings it.",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Destination)):
-        raise ExtensionError(
-            f"the destination type `{name}` ({found[name].value}) is no subclass of {__name__}.Destination."
-        )
-    return loaded
+    what, install = "destination of the type", f"pip install 'headwater[pipeline,{name}]'"
+    return load(GROUP, name, Destination, what=what, install=install)  # type: ignore[type-abstract]
 
 
 def load_destination(settings: DestinationSettings) -> Destination:

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
 import msgspec
 
 from headwater.delivery.keys import Key
-from headwater.errors import ExtensionError, OutletUnavailable
+from headwater.errors import OutletUnavailable
 from headwater.events import Event
+from headwater.extensions import load
 from headwater.settings import OutletSettings, convert
 
 __all__ = [
@@ -161,24 +161,7 @@ class Outlet(ABC):
 
 def outlet_class(name: str) -> type[Outlet]:
     """The class behind a `type` of the settings."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        raise ExtensionError(
-            f"there is no outlet of the type `{name}`.",
-            hint=f"Installed are {', '.join(sorted(found))}; others come as entry points of {GROUP}.",
-        )
-    try:
-        loaded = found[name].load()
-    except Exception as error:
-        raise ExtensionError(
-            f"the outlet type `{name}` ({found[name].value}) cannot be imported: {error}.",
-            hint="Install what it needs, or remove the package that brings it.",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Outlet)):
-        raise ExtensionError(
-            f"the outlet type `{name}` ({found[name].value}) is not a subclass of {__name__}.Outlet."
-        )
-    return loaded
+    return load(GROUP, name, Outlet, what="outlet of the type")  # type: ignore[type-abstract]
 
 
 def load_outlet(settings: OutletSettings) -> Outlet:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from importlib.metadata import entry_points
 from typing import Any, ClassVar
 
-from headwater.errors import ExtensionError
+from headwater.extensions import load
 from headwater.settings import PipelineSettings
 from headwater.warehouse.types import Kind
 
@@ -44,23 +43,8 @@ class Enricher(ABC):
 
 def load_enricher(name: str, settings: PipelineSettings) -> Enricher:
     """The enricher that a rule names, opened."""
-    found = {entry.name: entry for entry in entry_points(group=GROUP)}
-    if name not in found:
-        raise ExtensionError(
-            f"there is no enrichment rule `{name}`.",
-            hint=f"Installed are {', '.join(sorted(found))}; others come as entry points of {GROUP}.",
-        )
-    try:
-        loaded = found[name].load()
-    except Exception as error:
-        raise ExtensionError(
-            f"the enrichment rule `{name}` ({found[name].value}) cannot be imported: {error}.",
-            hint="Install what it needs (for ours: pip install 'headwater[pipeline]').",
-        ) from error
-    if not (isinstance(loaded, type) and issubclass(loaded, Enricher)):
-        raise ExtensionError(
-            f"the enrichment rule `{name}` ({found[name].value}) is no subclass of {__name__}.Enricher."
-        )
-    enricher = loaded(settings)
+    install = "pip install 'headwater[pipeline]'"
+    kind = load(GROUP, name, Enricher, what="enrichment rule", install=install)  # type: ignore[type-abstract]
+    enricher = kind(settings)
     enricher.open()
     return enricher

@@ -1,0 +1,139 @@
+"""Extensions of other packages: found by their entry points, refused with a reason where they are broken."""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import pytest
+
+from headwater.delivery.outlets.base import Outlet, load_outlet, outlet_class
+from headwater.errors import ExtensionError
+from headwater.extensions import load, load_all
+from headwater.pipeline.enrich.base import load_enricher
+from headwater.settings import OutletSettings, PipelineSettings
+from headwater.warehouse.base import destination_class
+
+MODULE = """
+from headwater.delivery.outlets.base import DELIVERED, Outlet
+
+class Good(Outlet):
+    async def send(self, batch):
+        return [DELIVERED] * len(batch.events)
+
+class NotOne:
+    pass
+"""
+ENTRIES = """
+[headwater.outlets]
+good = elsewhere_outlets:Good
+stranger = elsewhere_outlets:NotOne
+broken = elsewhere_missing:Anything
+http = elsewhere_outlets:Good
+console = headwater.delivery.outlets.console:ConsoleOutlet
+
+[headwater.destinations]
+broken = elsewhere_missing:Anything
+
+[headwater.enrichers]
+broken = elsewhere_missing:Anything
+stranger = elsewhere_outlets:NotOne
+
+[elsewhere.all]
+second = elsewhere_outlets:Good
+broken = elsewhere_missing:Anything
+absent = elsewhere_outlets:Nowhere
+first = elsewhere_outlets:NotOne
+"""
+
+
+@pytest.fixture(autouse=True)
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A package as pip leaves it."""
+    (tmp_path / "elsewhere_outlets.py").write_text(MODULE)
+    about = tmp_path / "elsewhere-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: elsewhere\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(ENTRIES)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield
+    sys.modules.pop("elsewhere_outlets", None)
+
+
+def test_an_outlet_is_made_when_another_package_brings_its_type() -> None:
+    outlet = load_outlet(OutletSettings(name="mine", type="good"))
+    assert type(outlet).__name__ == "Good"
+    assert outlet.settings.name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("type", "problem"),
+    [
+        (
+            "stranger",
+            r"`stranger` \(elsewhere_outlets:NotOne\) does not hold the contract of .*Outlet",
+        ),
+        ("broken", r"cannot be imported: ModuleNotFoundError: No module named 'elsewhere_missing'"),
+        ("broken", r"Install what it needs, or remove the package elsewhere, which brings it"),
+        ("absent", r"no outlet of the type `absent`.*broken, console, dataset, file, good, http, kafka"),
+        ("datasett", r"Did you mean `dataset`\?"),
+        ("http", r"the package elsewhere \(elsewhere_outlets:Good\) and the package headwater .*Remove one"),
+    ],
+)
+def test_the_reason_is_told_when_an_outlet_cannot_be_had(type: str, problem: str) -> None:
+    with pytest.raises(ExtensionError, match=problem):
+        outlet_class(type)
+
+
+def test_a_class_is_had_when_it_is_installed_twice() -> None:
+    assert issubclass(outlet_class("console"), Outlet)
+
+
+def test_the_extra_is_named_when_a_destination_cannot_be_imported() -> None:
+    with pytest.raises(ExtensionError, match=r"pip install 'headwater\[pipeline,broken\]'"):
+        destination_class("broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("broken", r"rule `broken` .*elsewhere_missing.*pip install 'headwater\[pipeline\]'"),
+        ("stranger", r"rule `stranger` .*does not hold the contract of .*Enricher"),
+    ],
+)
+def test_the_reason_is_told_when_a_rule_cannot_be_had(name: str, problem: str) -> None:
+    with pytest.raises(ExtensionError, match=problem):
+        load_enricher(name, PipelineSettings())
+
+
+@runtime_checkable
+class Sends(Protocol):
+    def send(self, batch: object) -> object: ...
+
+
+class Other(ABC):
+    @abstractmethod
+    def other(self) -> None: ...
+
+
+def test_methods_are_enough_when_the_contract_is_a_protocol() -> None:
+    found = load("elsewhere.all", "second", Sends, what="sender")  # type: ignore[type-abstract]
+    assert found.__name__ == "Good"
+    with pytest.raises(ExtensionError, match="the sender `first`"):
+        load("elsewhere.all", "first", Sends, what="sender")  # type: ignore[type-abstract]
+    with pytest.raises(ExtensionError, match="the other `second`"):
+        load("elsewhere.all", "second", Other, what="other")  # type: ignore[type-abstract]
+
+
+def test_the_others_are_loaded_by_name_when_some_of_a_group_are_broken() -> None:
+    loaded, failures = load_all("elsewhere.all")
+    assert [(name, found.__name__) for name, found in loaded.items()] == [
+        ("first", "NotOne"),
+        ("second", "Good"),
+    ]
+    assert ["`absent`" in failures[0].text, "`broken`" in failures[1].text] == [True, True]
+    assert all("remove the package elsewhere" in failure.hint for failure in failures)
+    assert load_all("elsewhere.none") == ({}, [])
