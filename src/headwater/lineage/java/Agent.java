@@ -1,0 +1,686 @@
+package headwater.lineage;
+
+import java.lang.ref.SoftReference;
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.Enumeration;
+import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.spark.SparkContext;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.SparkListenerEvent;
+import org.apache.spark.scheduler.SparkListenerJobEnd;
+import org.apache.spark.scheduler.SparkListenerJobStart;
+import org.apache.spark.scheduler.SparkListenerStageCompleted;
+import org.apache.spark.scheduler.StageInfo;
+import org.apache.spark.sql.execution.QueryExecution;
+import org.apache.spark.sql.execution.SQLExecution;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
+import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
+
+/*
+ * Listens on a queue of its own and keeps what it hears as short JSON texts until Python asks for them: pull,
+ * never push, so that nothing here ever waits for Python. Events of tasks are not even looked at.
+ *
+ * Everything beyond the basics of Spark is asked for by reflection, and the other units are looked up by name:
+ * what a Spark release has changed costs one piece of information, not all (G10). Nothing is thrown to Spark.
+ */
+public class Agent extends SparkListener {
+    private static final int MAX_MESSAGES = 100000;
+    private static final long MAX_QUEUED = 64L << 20;   // chars of all that waits
+    private static final int MAX_PLAN = 16 << 20;       // chars of one plan
+    private static final int MAX_KEPT = 1000;           // live executions and jobs
+    private static final int LONG_TEXT = 4000;
+    private static final int STACK_TEXT = 10000;
+
+    private final SparkContext context;
+    private final LinkedBlockingQueue queue = new LinkedBlockingQueue();
+    private final AtomicLong queued = new AtomicLong();
+    private final AtomicLong dropped = new AtomicLong();
+    private final AtomicLong offered = new AtomicLong();
+    private volatile boolean closed = false;
+    private volatile boolean rddsOfSql = false;
+    private final Map executions = Collections.synchronizedMap(new Kept());
+    private final Map jobs = Collections.synchronizedMap(new Kept());
+    private final Map told = Collections.synchronizedMap(new Kept());   // executions whose plan was told
+
+    private final Method walk = unit("Walk", "plan", 2);
+    private final Method nodes = unit("Walk", "nodes", 1);
+    private final Method executed = unit("Numbers", "executed", 2);
+    private final Method chain = unit("Rdds", "chain", 2);
+    private final Method flat = unit("Rdds", "flat", 1);
+    private final Method outputs = unit("Rdds", "outputs", 2);
+
+    public static final class Kept extends LinkedHashMap {
+        protected boolean removeEldestEntry(Map.Entry eldest) {
+            return size() > MAX_KEPT;
+        }
+    }
+
+    public Agent(SparkContext context) {
+        this.context = context;
+    }
+
+    /* ------------------------------------------------------------------ what Python calls */
+
+    public void attach() {
+        context.listenerBus().addToQueue(this, "headwater");
+    }
+
+    public void detach() {
+        closed = true;
+        try {
+            context.listenerBus().removeListener(this);
+        } catch (Throwable ignored) {
+            // the bus has stopped
+        }
+        queue.offer("");
+        executions.clear();
+        jobs.clear();
+    }
+
+    /* Whether everything that happened so far has been heard. */
+    public boolean settle(long millis) {
+        try {
+            context.listenerBus().waitUntilEmpty(millis);
+            return true;
+        } catch (Throwable error) {
+            return false;
+        }
+    }
+
+    /* How many messages there have been, those that were polled included. */
+    public long offered() {
+        return offered.get();
+    }
+
+    /* A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. */
+    public String poll(int millis, int max) throws InterruptedException {
+        StringBuilder all = new StringBuilder("[");
+        String next = (String) queue.poll((long) millis, TimeUnit.MILLISECONDS);
+        for (int count = 0; next != null; count++) {
+            queued.addAndGet((long) -next.length());
+            if (next.length() > 0) {
+                all.append(all.length() > 1 ? "," : "").append(next);
+            }
+            if (count + 1 >= max || all.length() > MAX_PLAN) {
+                break;
+            }
+            next = (String) queue.poll();
+        }
+        long lost = dropped.getAndSet(0L);
+        if (lost > 0) {
+            all.append(all.length() > 1 ? "," : "");
+            all.append("{\"type\":\"dropped\",\"count\":").append(lost).append("}");
+        }
+        return all.append("]").toString();
+    }
+
+    /* Ends a poll that waits. */
+    public void wake() {
+        queue.offer("");
+    }
+
+    public void tellRddsOfSql(boolean wanted) {
+        rddsOfSql = wanted;
+    }
+
+    /* The QueryExecution; null when it is no longer kept. */
+    public Object query(long execution) {
+        return kept(executions, Long.valueOf(execution));
+    }
+
+    /* A node of the analyzed plan by its number in the plan's document. */
+    public Object node(long execution, int node) {
+        try {
+            QueryExecution found = (QueryExecution) query(execution);
+            if (found == null || nodes == null) {
+                return null;
+            }
+            Object all = nodes.invoke(null, new Object[] {found.analyzed()});
+            return ((java.util.List) all).get(node);
+        } catch (Throwable error) {
+            return null;
+        }
+    }
+
+    /* The ActiveJob; null when it is no longer kept, or had ended before it was seen. */
+    public Object job(int job) {
+        return kept(jobs, Integer.valueOf(job));
+    }
+
+    /* An RDD of a job by its id. */
+    public Object rdd(int job, int rdd) {
+        try {
+            Object found = job(job);
+            if (found == null || flat == null) {
+                return null;
+            }
+            Object last = call(call(found, "finalStage"), "rdd");
+            Iterator all = ((java.util.List) flat.invoke(null, new Object[] {last})).iterator();
+            while (all.hasNext()) {
+                Object one = all.next();
+                if (((Integer) call(one, "id")).intValue() == rdd) {
+                    return one;
+                }
+            }
+        } catch (Throwable error) {
+            // not to be had
+        }
+        return null;
+    }
+
+    public void release(long execution) {
+        executions.remove(Long.valueOf(execution));
+        told.remove(Long.valueOf(execution));
+    }
+
+    public void releaseJob(int job) {
+        jobs.remove(Integer.valueOf(job));
+    }
+
+    /*
+     * py4j leaves Nagle's algorithm on, so that texts over 8 kB wait 44 ms for an acknowledgement that is
+     * delayed; every connection, hence every Python thread, needs this once.
+     */
+    public int noDelay(Object server) {
+        int done = 0;
+        try {
+            Iterator all = ((Iterable) field(server, "connections")).iterator();
+            while (all.hasNext()) {
+                try {
+                    ((java.net.Socket) field(all.next(), "socket")).setTcpNoDelay(true);
+                    done++;
+                } catch (Throwable ignored) {
+                    // closed, or of another kind
+                }
+            }
+        } catch (Throwable ignored) {
+            // slower, that is all
+        }
+        return done;
+    }
+
+    /* ------------------------------------------------------------------ what Spark calls */
+
+    public void onApplicationEnd(SparkListenerApplicationEnd event) {
+        Json out = begin("app_end", event.time());
+        try {
+            Object code = option(call(event, "exitCode"));
+            if (code instanceof Integer && ((Integer) code).intValue() != 0) {
+                out.field("error", "exit code " + code);
+            }
+        } catch (Throwable ignored) {
+            // older than 3.5
+        }
+        end(out);
+    }
+
+    public void onOtherEvent(SparkListenerEvent event) {
+        try {
+            if (event instanceof SparkListenerSQLExecutionStart) {
+                started((SparkListenerSQLExecutionStart) event);
+            } else if (event instanceof SparkListenerSQLExecutionEnd) {
+                ended((SparkListenerSQLExecutionEnd) event);
+            } else if (event.getClass().getName().indexOf("StreamingQueryListener$") >= 0) {
+                streamed(event);
+            }
+        } catch (Throwable error) {
+            dropped.incrementAndGet();
+        }
+    }
+
+    private void started(SparkListenerSQLExecutionStart event) {
+        Json out = begin("sql_start", event.time());
+        out.field("id", event.executionId());
+        try {
+            Object root = option(call(event, "rootExecutionId"));
+            if (root instanceof Long) {
+                out.field("root", ((Long) root).longValue());
+            }
+        } catch (Throwable ignored) {
+            // older than 3.5
+        }
+        out.key("description").string(event.description(), LONG_TEXT);
+        out.key("details").string(event.details(), LONG_TEXT);
+        try {
+            Object id = option(call(event, "queryId"));
+            if (id != null) {
+                out.field("query_id", id.toString());
+            }
+        } catch (Throwable ignored) {
+            // older than 4.2
+        }
+        try {
+            out.key("properties").raw('{');
+            scala.collection.Iterator all = event.modifiedConfigs().iterator();
+            while (all.hasNext()) {
+                scala.Tuple2 pair = (scala.Tuple2) all.next();
+                out.key((String) pair._1()).string((String) pair._2(), LONG_TEXT);
+            }
+            out.raw('}');
+        } catch (Throwable error) {
+            dropped.incrementAndGet();
+            return;
+        }
+        try {
+            String name = event.sparkPlanInfo().nodeName();
+            if (name.startsWith("WholeStageCodegen") && event.sparkPlanInfo().children().nonEmpty()) {
+                name = ((org.apache.spark.sql.execution.SparkPlanInfo)
+                        event.sparkPlanInfo().children().apply(0)).nodeName();
+            }
+            out.field("physical", name);
+        } catch (Throwable ignored) {
+            // the end will tell
+        }
+        QueryExecution query = null;
+        try {
+            query = SQLExecution.getQueryExecution(event.executionId());
+        } catch (Throwable ignored) {
+            // the end has it
+        }
+        if (query != null) {
+            keep(executions, Long.valueOf(event.executionId()), query);
+            stream(out, query);
+            plan(out, query, event.executionId());
+        }
+        end(out);
+    }
+
+    private void ended(SparkListenerSQLExecutionEnd event) {
+        Long id = Long.valueOf(event.executionId());
+        Json out = begin("sql_end", event.time());
+        out.field("id", event.executionId());
+        Object failure = null;
+        try {
+            Object name = option(call(event, "executionName"));
+            if (name != null) {
+                out.field("name", (String) name);
+            }
+        } catch (Throwable ignored) {
+            // not told
+        }
+        try {
+            failure = option(call(event, "executionFailure"));
+        } catch (Throwable ignored) {
+            // not told
+        }
+        if (failure instanceof Throwable) {
+            failed(out, (Throwable) failure);
+        } else {
+            try {
+                Object text = option(call(event, "errorMessage"));
+                if (text != null && ((String) text).length() > 0) {
+                    failure = text;
+                    out.key("error").string((String) text, LONG_TEXT);
+                }
+            } catch (Throwable ignored) {
+                // older than 3.4
+            }
+        }
+        try {
+            scala.collection.Iterator all = ((scala.collection.Iterable) call(event, "jobIds")).iterator();
+            out.key("jobs").raw('[');
+            while (all.hasNext()) {
+                out.comma().number(((Number) all.next()).longValue());
+            }
+            out.raw(']');
+        } catch (Throwable ignored) {
+            // older than 4.0
+        }
+        QueryExecution query = null;
+        try {
+            query = (QueryExecution) call(event, "qe");
+        } catch (Throwable ignored) {
+            // no plan then
+        }
+        if (query == null) {
+            query = (QueryExecution) query(event.executionId());
+        }
+        if (query != null) {
+            keep(executions, id, query);
+            if (!told.containsKey(id)) {
+                plan(out, query, event.executionId());
+            }
+            if (failure == null && executed != null) {   // a failed one may not even be planned
+                int mark = out.mark();
+                try {
+                    out.key("executed").raw('[');
+                    executed.invoke(null, new Object[] {query, out});
+                    out.raw(']');
+                } catch (Throwable error) {
+                    out.back(mark);
+                }
+            }
+        }
+        end(out);
+    }
+
+    /* The run of the streaming query and the number of the micro-batch, if the execution is one. */
+    private void stream(Json out, QueryExecution query) {
+        if (query.getClass().getName().endsWith("IncrementalExecution")) {
+            int mark = out.mark();
+            try {
+                out.field("stream_run", call(query, "runId").toString());
+                out.field("batch", ((Long) call(query, "currentBatchId")).longValue());
+            } catch (Throwable error) {
+                out.back(mark);
+            }
+        }
+    }
+
+    private void plan(Json out, QueryExecution query, long execution) {
+        int mark = out.mark();
+        String problem = null;
+        try {
+            String sql = sql(query);
+            if (sql != null) {
+                out.key("sql").string(sql, 100000);
+            }
+            mark = out.mark();
+            if (walk == null) {
+                problem = "Walk is missing";
+            } else {
+                out.key("plan");
+                walk.invoke(null, new Object[] {query.analyzed(), out});
+                if (queued.get() + out.length() > MAX_QUEUED) {
+                    problem = "too much waits to be told";
+                }
+            }
+        } catch (java.lang.reflect.InvocationTargetException error) {
+            problem = text(error.getCause());
+        } catch (Throwable error) {
+            problem = text(error);
+        }
+        if (problem != null) {
+            out.back(mark);
+            out.key("plan_error").string(problem, LONG_TEXT);
+        }
+        keep(told, Long.valueOf(execution), Boolean.TRUE);
+    }
+
+    /* The text that was given to `spark.sql`, which the parser leaves in the nodes that it makes. */
+    private static String sql(QueryExecution query) {
+        try {
+            ArrayList todo = new ArrayList();
+            todo.add(query.logical());
+            for (int at = 0; at < todo.size() && at < 200; at++) {
+                Object node = todo.get(at);
+                Object text = option(call(call(node, "origin"), "sqlText"));
+                if (text != null) {
+                    return (String) text;
+                }
+                scala.collection.Iterator kids =
+                        ((scala.collection.Iterable) call(node, "children")).iterator();
+                while (kids.hasNext()) {
+                    todo.add(kids.next());
+                }
+            }
+        } catch (Throwable ignored) {
+            // older than 3.4
+        }
+        return null;
+    }
+
+    public void onJobStart(SparkListenerJobStart event) {
+        try {
+            Json out = begin("job_start", event.time());
+            out.field("id", (long) event.jobId());
+            Properties properties = event.properties();
+            String execution = properties == null ? null : properties.getProperty("spark.sql.execution.id");
+            String root = properties == null ? null : properties.getProperty("spark.sql.execution.root.id");
+            if (execution != null) {
+                out.field("execution", Long.parseLong(execution));
+                out.field("root", Long.parseLong(root == null ? execution : root));
+            }
+            out.key("stages").raw('[');
+            scala.collection.Iterator all = event.stageInfos().iterator();
+            while (all.hasNext()) {
+                StageInfo stage = (StageInfo) all.next();
+                out.comma().raw('{').field("id", (long) stage.stageId());
+                out.key("name").string(stage.name(), 300);
+                out.field("tasks", (long) stage.numTasks()).raw('}');
+            }
+            out.raw(']');
+            out.key("properties").raw('{');
+            if (properties != null) {
+                Enumeration names = properties.propertyNames();
+                while (names.hasMoreElements()) {
+                    String name = String.valueOf(names.nextElement());
+                    if (isWanted(name)) {
+                        out.key(name).string(properties.getProperty(name), LONG_TEXT);
+                    }
+                }
+            }
+            out.raw('}');
+            rdds(out, event.jobId(), execution != null);
+            end(out);
+        } catch (Throwable error) {
+            dropped.incrementAndGet();
+        }
+    }
+
+    /* Local properties of the thread that are about the job; all the others are settings, told elsewhere. */
+    private static boolean isWanted(String name) {
+        return name.startsWith("spark.job") || name.startsWith("callSite")
+                || name.startsWith("sql.streaming") || name.startsWith("streaming.sql")
+                || name.startsWith("spark.openlineage") || name.equals("spark.rdd.scope")
+                || name.startsWith("headwater.");
+    }
+
+    private void rdds(Json out, int job, boolean isSql) {
+        int mark = out.mark();
+        try {
+            scala.Option found = ((scala.collection.Map) call(call(context, "dagScheduler"), "jobIdToActiveJob"))
+                    .get(Integer.valueOf(job));
+            if (found.isEmpty()) {
+                if (!isSql) {
+                    out.field("rdd_error", "the job had ended before it was looked at");
+                }
+                return;
+            }
+            Object active = found.get();
+            keep(jobs, Integer.valueOf(job), active);
+            if (isSql && !rddsOfSql || chain == null) {
+                return;
+            }
+            Object stage = call(active, "finalStage");
+            out.key("rdds");
+            chain.invoke(null, new Object[] {call(stage, "rdd"), out});
+            if (!isSql && outputs != null) {
+                mark = out.mark();
+                out.key("outputs");
+                outputs.invoke(null, new Object[] {active, out});
+            }
+        } catch (java.lang.reflect.InvocationTargetException error) {
+            out.back(mark);
+            out.key("rdd_error").string(text(error.getCause()), LONG_TEXT);
+        } catch (Throwable error) {
+            out.back(mark);
+            out.key("rdd_error").string(text(error), LONG_TEXT);
+        }
+    }
+
+    public void onJobEnd(SparkListenerJobEnd event) {
+        try {
+            Json out = begin("job_end", event.time());
+            out.field("id", (long) event.jobId());
+            Object result = event.jobResult();
+            if (result.getClass().getName().endsWith("JobFailed")) {
+                failed(out, (Throwable) call(result, "exception"));
+            }
+            end(out);
+        } catch (Throwable error) {
+            dropped.incrementAndGet();
+        }
+    }
+
+    public void onStageCompleted(SparkListenerStageCompleted event) {
+        try {
+            StageInfo stage = event.stageInfo();
+            Json out = begin("stage_done", 0L);
+            out.field("id", (long) stage.stageId());
+            out.field("attempt", (long) stage.attemptNumber());
+            out.key("name").string(stage.name(), 300);
+            out.field("tasks", (long) stage.numTasks());
+            Object reason = option(stage.failureReason());
+            if (reason != null) {
+                out.key("error").string((String) reason, LONG_TEXT);
+            }
+            Object metrics = stage.taskMetrics();
+            if (metrics != null) {
+                Object input = call(metrics, "inputMetrics");
+                Object output = call(metrics, "outputMetrics");
+                out.key("metrics").raw('{');
+                out.field("records_read", ((Long) call(input, "recordsRead")).longValue());
+                out.field("bytes_read", ((Long) call(input, "bytesRead")).longValue());
+                out.field("records_written", ((Long) call(output, "recordsWritten")).longValue());
+                out.field("bytes_written", ((Long) call(output, "bytesWritten")).longValue());
+                out.field("run_millis", ((Long) call(metrics, "executorRunTime")).longValue());
+                out.field("cpu_nanos", ((Long) call(metrics, "executorCpuTime")).longValue());
+                out.raw('}');
+            }
+            end(out);
+        } catch (Throwable error) {
+            dropped.incrementAndGet();
+        }
+    }
+
+    private void streamed(Object event) throws Exception {
+        String name = event.getClass().getName();
+        long now = System.currentTimeMillis();
+        if (name.endsWith("QueryStartedEvent")) {
+            Json out = begin("stream_start", now);
+            out.field("id", call(event, "id").toString());
+            out.field("run", call(event, "runId").toString());
+            out.field("name", (String) call(event, "name"));
+            end(out);
+        } else if (name.endsWith("QueryProgressEvent")) {
+            Object progress = call(event, "progress");
+            Json out = begin("stream_batch", now);
+            out.field("run", call(progress, "runId").toString());
+            out.field("batch", ((Long) call(progress, "batchId")).longValue());
+            String json = (String) call(progress, "json");
+            out.key("progress").raw(json.length() > 1000000 ? "{}" : json);
+            end(out);
+        } else if (name.endsWith("QueryTerminatedEvent")) {
+            Json out = begin("stream_end", now);
+            out.field("id", call(event, "id").toString());
+            out.field("run", call(event, "runId").toString());
+            Object error = option(call(event, "exception"));
+            if (error != null) {
+                out.key("error").string((String) error, LONG_TEXT);
+            }
+            end(out);
+        }
+    }
+
+    /* ------------------------------------------------------------------ small parts */
+
+    private static Json begin(String type, long time) {
+        Json out = new Json(MAX_PLAN);
+        out.raw('{').field("type", type);
+        if (time > 0) {
+            out.field("time", time);
+        }
+        return out;
+    }
+
+    private void end(Json out) {
+        if (closed) {
+            return;
+        }
+        String text = out.raw('}').toString();
+        if (queue.size() >= MAX_MESSAGES || queued.get() + text.length() > 2 * MAX_QUEUED) {
+            dropped.incrementAndGet();
+            return;
+        }
+        queued.addAndGet((long) text.length());
+        offered.incrementAndGet();
+        queue.offer(text);
+    }
+
+    private static void failed(Json out, Throwable error) {
+        out.key("error").string(text(error), LONG_TEXT);
+        out.field("error_class", error.getClass().getName());
+        int mark = out.mark();
+        try {
+            java.io.StringWriter stack = new java.io.StringWriter();
+            error.printStackTrace(new java.io.PrintWriter(stack));
+            out.key("stack").string(stack.toString(), STACK_TEXT);
+        } catch (Throwable ignored) {
+            out.back(mark);
+        }
+    }
+
+    private static String text(Throwable error) {
+        if (error == null) {
+            return "unknown";
+        }
+        String message = error.getMessage();
+        return message == null || message.length() == 0 ? error.getClass().getName() : message;
+    }
+
+    private static void keep(Map map, Object key, Object value) {
+        map.put(key, new SoftReference(value));
+    }
+
+    private static Object kept(Map map, Object key) {
+        SoftReference found = (SoftReference) map.get(key);
+        return found == null ? null : found.get();
+    }
+
+    static Object option(Object value) {
+        if (value instanceof scala.Option) {
+            return ((scala.Option) value).isEmpty() ? null : ((scala.Option) value).get();
+        }
+        return value;
+    }
+
+    /* A method without arguments, by name; Spark's private ones are public in bytecode. */
+    static Object call(Object target, String name) throws Exception {
+        Method method = target.getClass().getMethod(name, new Class[0]);
+        try {
+            return method.invoke(target, new Object[0]);
+        } catch (IllegalAccessException hidden) {
+            method.setAccessible(true);
+            return method.invoke(target, new Object[0]);
+        }
+    }
+
+    private static Object field(Object target, String name) throws Exception {
+        for (Class found = target.getClass(); found != null; found = found.getSuperclass()) {
+            try {
+                Field field = found.getDeclaredField(name);
+                field.setAccessible(true);
+                return field.get(target);
+            } catch (NoSuchFieldException next) {
+                // in a class above
+            }
+        }
+        throw new NoSuchFieldException(name);
+    }
+
+    private static Method unit(String unit, String method, int arguments) {
+        try {
+            Class found = Class.forName("headwater.lineage." + unit, true, Agent.class.getClassLoader());
+            Method[] all = found.getMethods();
+            for (int at = 0; at < all.length; at++) {
+                if (all[at].getName().equals(method) && all[at].getParameterTypes().length == arguments) {
+                    return all[at];
+                }
+            }
+        } catch (Throwable missing) {
+            // its feature is missing too
+        }
+        return null;
+    }
+}

@@ -1,0 +1,158 @@
+"""The agent's Java, compiled inside the driver's JVM by Janino, which every Spark has for its own code.
+
+No jar, no build, no compiler to install. Units are compiled one by one, each with the former as its parent:
+one that this Spark does not take costs its feature, and is told, never the rest. What was compiled is kept on
+disk by source and Spark release, so that the second later sessions need for it is milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+__all__ = ["UNITS", "Units", "load"]
+
+logger = logging.getLogger(__name__)
+
+PACKAGE = "headwater.lineage"
+# In this order: a unit sees those before it, directly; those after it, or that may be missing, by reflection.
+UNITS = ("Json", "Masks", "Fields", "Rdds", "Walk", "Numbers", "Agent")
+_KEPT_FORM = 1
+
+
+class Units(msgspec.Struct, frozen=True):
+    """The compiled classes of one JVM: their loader, and why the units that are missing are missing."""
+
+    loader: Any
+    missing: dict[str, str]
+
+    def new(self, gateway: Any, unit: str, *arguments: Any) -> Any:
+        """An instance by the only constructor."""
+        constructor = self.loader.loadClass(f"{PACKAGE}.{unit}").getConstructors()[0]
+        array = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
+        for place, argument in enumerate(arguments):
+            array[place] = argument
+        return constructor.newInstance(array)
+
+
+class _Compiled(msgspec.Struct, frozen=True):
+    """What is kept on disk: bytecode by class name."""
+
+    form: int
+    classes: dict[str, bytes]
+    missing: dict[str, str]
+
+
+def load(context: SparkContext) -> Units:
+    """The units in this JVM: those that are there already, else from disk, else compiled now.
+
+    Raises whatever Janino or py4j raise if nothing can be had at all.
+    """
+    jvm: Any = context._jvm
+    sources = _sources()
+    digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in sources.items()).encode())
+    key = f"headwater.lineage.{digest.hexdigest()[:16]}"
+    # py4j remembers methods by the name of their class: load it once in a JVM, not once a session
+    found = jvm.java.lang.System.getProperties().get(key)
+    if found is not None:
+        return Units(found.get("loader"), dict(found.get("missing")))
+    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    kept = _kept(digest.hexdigest(), f"{context.version}-{jvm.scala.util.Properties.versionNumberString()}")
+    units = _read(jvm, parent, kept)
+    if units is None:
+        units, classes = _compile(jvm, parent, sources)
+        _write(kept, _Compiled(_KEPT_FORM, classes, units.missing))
+    for unit, reason in units.missing.items():
+        logger.warning(
+            "Lineage without %s, which this Spark (%s) does not take: %s", unit, context.version, reason
+        )
+    place = jvm.java.util.HashMap()
+    place.put("loader", units.loader)
+    place.put("missing", units.missing)
+    jvm.java.lang.System.getProperties().put(key, place)
+    return units
+
+
+def _sources() -> dict[str, str]:
+    folder = files(__package__) / "java"
+    found = {name: folder / f"{name}.java" for name in UNITS}
+    return {name: path.read_text(encoding="utf-8") for name, path in found.items() if path.is_file()}
+
+
+def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dict[str, bytes]]:
+    classes: dict[str, bytes] = {}
+    missing: dict[str, str] = {}
+    loader = parent
+    for name, text in sources.items():
+        compiler = jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.setParentClassLoader(loader)
+        try:
+            compiler.cook(text)
+        except Exception as error:
+            missing[name] = _reason(error)
+            if name in ("Json", "Agent"):
+                raise
+            continue
+        codes = compiler.getBytecodes()
+        classes |= {str(each): bytes(codes.get(each)) for each in list(codes.keySet())}
+        loader = compiler.getClassLoader()
+    return Units(loader, missing), classes
+
+
+def _reason(error: Exception) -> str:
+    cause = getattr(error, "java_exception", None)
+    text = str(cause.getMessage() if cause is not None else error) or repr(error)
+    return text.splitlines()[0][:500]
+
+
+def _kept(digest: str, version: str) -> Path:
+    root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    name = f"lineage-{digest[:16]}-{version}".replace("/", "_")
+    return Path(root).expanduser() / "headwater" / f"{name}.classes"
+
+
+def _read(jvm: Any, parent: Any, kept: Path) -> Units | None:
+    try:
+        found = msgspec.msgpack.decode(kept.read_bytes(), type=_Compiled)
+        # whoever may write there may change our package as well: only form and owner are checked
+        if found.form != _KEPT_FORM or kept.stat().st_uid != os.getuid():
+            return None
+        codes = jvm.java.util.HashMap()
+        for name, code in found.classes.items():
+            codes.put(name, code)
+        loader = jvm.org.codehaus.commons.compiler.util.reflect.ByteArrayClassLoader(codes, parent)
+        loader.loadClass(f"{PACKAGE}.Agent")
+        return Units(loader, found.missing)
+    except FileNotFoundError:
+        return None
+    except Exception as error:
+        logger.debug("Compiling anew: %s cannot be used: %s", kept, error)
+        return None
+
+
+def _write(kept: Path, compiled: _Compiled) -> None:
+    """Whole or not at all; a home that cannot be written costs the next session a second."""
+    try:
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        handle, name = tempfile.mkstemp(dir=kept.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(msgspec.msgpack.encode(compiled))
+            Path(name).replace(kept)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                Path(name).unlink()
+            raise
+    except (OSError, RuntimeError) as error:
+        logger.debug("Compiled classes are not kept: %s", error)

@@ -1,0 +1,202 @@
+"""What the agent inside the JVM says, one struct per kind; see java/Agent.java for who writes them.
+
+Plans stay raw bytes until somebody wants them: most are looked at once, some never.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+
+__all__ = [
+    "AppEnd",
+    "AppStart",
+    "Dropped",
+    "ExecutedNode",
+    "JobEnd",
+    "JobStart",
+    "Message",
+    "SqlEnd",
+    "SqlStart",
+    "StageDoc",
+    "StageDone",
+    "StreamBatch",
+    "StreamEnd",
+    "StreamStart",
+    "decode",
+]
+
+Millis = Annotated[int, msgspec.Meta(description="milliseconds since the epoch")]
+
+
+class ExecutedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of the executed plan that has numbers to tell: a scan, or one that writes."""
+
+    cls: str
+    name: str
+    ids: list[int] = []
+    """Expression ids of its output; those of a scan are the ones of its leaf in the analyzed plan."""
+    metrics: dict[str, int] = {}
+    f: dict[str, Any] = {}
+
+
+class StageDoc(msgspec.Struct, frozen=True, kw_only=True):
+    """A stage that a job will run."""
+
+    id: int
+    name: str = ""
+    tasks: int = 0
+    rdds: list[int] = []
+
+
+class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):
+    """The application; told once, when the agent is attached."""
+
+    id: str
+    name: str
+    time: Millis
+    user: str = ""
+    attempt: str | None = None
+
+
+class AppEnd(msgspec.Struct, frozen=True, kw_only=True, tag="app_end"):
+    """The application has ended; `error` is known only to newer Sparks, and only at times."""
+
+    time: Millis
+    error: str | None = None
+
+
+class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
+    """A SQL execution begins. `root` is the execution inside which it runs, itself if there is none."""
+
+    id: int
+    time: Millis
+    root: int | None = None
+    description: str = ""
+    details: str = ""
+    query_id: str | None = None
+    sql: str | None = None
+    properties: dict[str, str] = {}
+    physical: str = ""
+    """Name of the root of the physical plan, of its child where that is WholeStageCodegen."""
+    stream_run: str | None = None
+    """Run id of the streaming query whose micro-batch this is."""
+    batch: int | None = None
+    plan: msgspec.Raw | None = None
+    plan_error: str | None = None
+
+
+class SqlEnd(msgspec.Struct, frozen=True, kw_only=True, tag="sql_end"):
+    """A SQL execution has ended. `plan` is there if the start had none."""
+
+    id: int
+    time: Millis
+    name: str | None = None
+    """`collect`, `command`, `save`, `analyze`, …; None for micro-batches and the like."""
+    error: str | None = None
+    error_class: str | None = None
+    stack: str | None = None
+    jobs: list[int] = []
+    sql: str | None = None
+    plan: msgspec.Raw | None = None
+    plan_error: str | None = None
+    physical: str = ""
+    executed: list[ExecutedNode] = []
+
+
+class JobStart(msgspec.Struct, frozen=True, kw_only=True, tag="job_start"):
+    """A Spark job begins, inside SQL execution `execution` or of an RDD program."""
+
+    id: int
+    time: Millis
+    execution: int | None = None
+    root: int | None = None
+    stages: list[StageDoc] = []
+    properties: dict[str, str] = {}
+    rdds: list[dict[str, Any]] | None = None
+    outputs: list[dict[str, Any]] = []
+    rdd_error: str | None = None
+
+
+class JobEnd(msgspec.Struct, frozen=True, kw_only=True, tag="job_end"):
+    """A Spark job has ended."""
+
+    id: int
+    time: Millis
+    error: str | None = None
+    stack: str | None = None
+
+
+class StageDone(msgspec.Struct, frozen=True, kw_only=True, tag="stage_done"):
+    """One attempt of a stage has ended."""
+
+    id: int
+    attempt: int = 0
+    name: str = ""
+    tasks: int = 0
+    error: str | None = None
+    metrics: dict[str, int] = {}
+
+
+class StreamStart(msgspec.Struct, frozen=True, kw_only=True, tag="stream_start"):
+    """A streaming query begins. `id` outlives restarts, `run` does not."""
+
+    id: str
+    run: str
+    name: str | None
+    time: Millis
+
+
+class StreamBatch(msgspec.Struct, frozen=True, kw_only=True, tag="stream_batch"):
+    """The progress of one micro-batch, as Spark's own JSON tells it."""
+
+    run: str
+    batch: int
+    time: Millis
+    progress: msgspec.Raw
+
+
+class StreamEnd(msgspec.Struct, frozen=True, kw_only=True, tag="stream_end"):
+    """A streaming query has ended."""
+
+    id: str
+    run: str
+    time: Millis
+    error: str | None = None
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
+    """The agent's queue was full: so much was not told (G8)."""
+
+    count: int
+    what: str = ""
+
+
+Message = (
+    AppStart
+    | AppEnd
+    | SqlStart
+    | SqlEnd
+    | JobStart
+    | JobEnd
+    | StageDone
+    | StreamStart
+    | StreamBatch
+    | StreamEnd
+    | Dropped
+)
+
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_message = msgspec.json.Decoder(Message)
+
+
+def decode(text: str | bytes) -> list[Message | msgspec.DecodeError]:
+    """The messages of one poll; one that cannot be read is its own error and costs no other."""
+    found: list[Message | msgspec.DecodeError] = []
+    for raw in _array.decode(text):
+        try:
+            found.append(_message.decode(raw))
+        except msgspec.DecodeError as error:  # ValidationError is one too
+            found.append(error)
+    return found
