@@ -30,12 +30,8 @@ import org.apache.spark.sql.types.StructType;
  * node which is new in some Spark needs no change here.
  */
 public class Walk {
-    /* What else is to be told about a leaf, a command or another node that is not in PLAIN: the key "f". */
-    public interface Details {
-        void node(LogicalPlan node, Json out);
-    }
-
-    public static volatile Details details = null;
+    /* Fields.node, for leaves, commands and what else is not in PLAIN; that unit may be missing. */
+    private static final Method DETAILS = details();
 
     /* Nodes whose columns are those of their children, or the aliases in their own expressions. */
     private static final HashSet PLAIN = new HashSet(Arrays.asList(new Object[] {
@@ -99,6 +95,11 @@ public class Walk {
         }
         out.back(start);
         throw new Json.Full();
+    }
+
+    /* The nodes alone, in the same order. */
+    public static ArrayList nodes(LogicalPlan plan) {
+        return plan(plan, new Json(1 << 28));
     }
 
     /* One expression alone, for lineage nodes that name an expression instead of ids. */
@@ -171,7 +172,7 @@ public class Walk {
                 part("in", plan, 4);
                 part("lin", plan, 5);
             }
-            if ((!plain || cls.endsWith(".View")) && details != null) {
+            if ((!plain || cls.endsWith(".View")) && DETAILS != null) {
                 part("f", plan, 6);
             }
         }
@@ -199,7 +200,7 @@ public class Walk {
             } else if (what == 5) {
                 interfaces(plan);
             } else {
-                details.node(plan, out);
+                DETAILS.invoke(null, new Object[] {plan, out});
             }
             if (out.mark() == begun) {
                 out.back(mark);
@@ -208,6 +209,12 @@ public class Walk {
             throw full;
         } catch (StackOverflowError deep) {
             throw deep;
+        } catch (java.lang.reflect.InvocationTargetException error) {
+            if (error.getCause() instanceof Json.Full) {
+                throw (Json.Full) error.getCause();
+            }
+            out.back(mark);
+            out.key("no_" + key).string(String.valueOf(error.getCause()), LONGEST_TEXT);
         } catch (Throwable error) {
             out.back(mark);
             out.key("no_" + key).string(String.valueOf(error), LONGEST_TEXT);
@@ -561,6 +568,15 @@ public class Walk {
             }
         }
         return false;
+    }
+
+    private static Method details() {
+        try {
+            Class cls = Class.forName("headwater.lineage.Fields", true, Walk.class.getClassLoader());
+            return cls.getMethod("node", new Class[] {LogicalPlan.class, Json.class});
+        } catch (Throwable absent) {
+            return null;
+        }
     }
 
     private static Object call(Object target, String method) throws Exception {
