@@ -1,0 +1,256 @@
+package headwater.lineage;
+
+import java.lang.reflect.Field;
+import java.lang.reflect.Modifier;
+import java.util.ArrayDeque;
+import java.util.ArrayList;
+import java.util.IdentityHashMap;
+import java.util.Iterator;
+import java.util.LinkedHashSet;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.spark.Dependency;
+import org.apache.spark.rdd.RDD;
+
+/*
+ * RDDs as JSON: which there are between a result and its sources, and what the sources read; and the folder that
+ * the last stage of a job writes. Nothing is computed and no file system is asked: what is told is what the RDDs
+ * hold already.
+ */
+public class Rdds {
+    private static final int MOST_RDDS = 2000;
+    private static final int MOST_FILES = 20000;
+    private static final int MOST_FOLDERS = 500;
+    private static final int MOST_OBJECTS = 400;
+    private static final String[] INPUT = {"mapreduce.input.fileinputformat.inputdir", "mapred.input.dir"};
+    private static final String[] OUTPUT = {"mapreduce.output.fileoutputformat.outputdir", "mapred.output.dir"};
+
+    /* A list of {id, cls, name, parents, paths?, format?, url?, table?, more?}, the result first. */
+    public static void chain(Object start, Json out) {
+        out.raw("[");
+        try {
+            IdentityHashMap seen = new IdentityHashMap();
+            ArrayDeque queue = new ArrayDeque();
+            queue.add(start);
+            seen.put(start, start);
+            while (!queue.isEmpty()) {
+                RDD rdd = (RDD) queue.poll();
+                ArrayList parents = parents(rdd);
+                one(rdd, parents, out);
+                for (int i = 0; i < parents.size(); i++) {
+                    Object parent = parents.get(i);
+                    if (!seen.containsKey(parent) && seen.size() < MOST_RDDS) {
+                        seen.put(parent, parent);
+                        queue.add(parent);
+                    }
+                }
+            }
+        } catch (Json.Full full) {
+            throw full;
+        } catch (Throwable error) {
+            out.comma().raw("{").field("error", String.valueOf(error)).raw("}");
+        }
+        out.raw("]");
+    }
+
+    private static ArrayList parents(RDD rdd) {
+        ArrayList found = new ArrayList();
+        try {
+            scala.collection.Iterator all = ((scala.collection.Iterable) rdd.dependencies()).iterator();
+            while (all.hasNext()) {
+                Object parent = ((Dependency) all.next()).rdd();
+                if (parent != null) {
+                    found.add(parent);
+                }
+            }
+        } catch (Throwable error) {
+            // an RDD that cannot tell its parents any more: it is a source to us
+        }
+        return found;
+    }
+
+    private static void one(RDD rdd, ArrayList parents, Json out) {
+        int mark = out.mark();
+        try {
+            out.comma().raw("{").field("id", rdd.id()).field("cls", rdd.getClass().getName());
+            if (rdd.name() != null) {
+                out.key("name").string(rdd.name(), 500);
+            }
+            out.key("parents").raw("[");
+            for (int i = 0; i < parents.size(); i++) {
+                out.comma().number(((RDD) parents.get(i)).id());
+            }
+            out.raw("]");
+            int before = out.mark();
+            try {
+                source(rdd, out);
+            } catch (Json.Full full) {
+                throw full;
+            } catch (Throwable error) {
+                out.back(before);
+                out.key("error").string(String.valueOf(error), 300);
+            }
+            out.raw("}");
+        } catch (Json.Full full) {
+            out.back(mark);
+            throw full;
+        }
+    }
+
+    private static void source(RDD rdd, Json out) throws Throwable {
+        String kind = rdd.getClass().getSimpleName();
+        if (kind.equals("HadoopRDD") || kind.equals("NewHadoopRDD")) {
+            Configuration conf =
+                (Configuration) call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
+            paths(setting(conf, INPUT), out);
+            Object format = get(rdd, kind.equals("HadoopRDD") ? "inputFormatClass" : "inputFormatClass");
+            if (format instanceof Class) {
+                out.field("format", ((Class) format).getName());
+            }
+        } else if (kind.equals("FileScanRDD")) {
+            folders(rdd, out);
+        } else if (kind.equals("JDBCRDD")) {
+            Object options = get(rdd, "options");
+            if (options != null) {
+                out.field("url", Masks.url(String.valueOf(call(options, "url"))));
+                out.key("table").string(String.valueOf(call(options, "tableOrQuery")), 4000);
+            }
+        } else if (kind.equals("ReliableCheckpointRDD")) {
+            out.field("checkpoint", String.valueOf(get(rdd, "checkpointPath")));
+        }
+    }
+
+    private static void folders(RDD rdd, Json out) throws Throwable {
+        LinkedHashSet folders = new LinkedHashSet();
+        int files = 0;
+        boolean more = false;
+        scala.collection.Iterator parts =
+            ((scala.collection.Iterable) call(rdd, "filePartitions")).iterator();
+        while (parts.hasNext() && !more) {
+            Object[] in = (Object[]) call(parts.next(), "files");
+            for (int i = 0; i < in.length; i++) {
+                String path = String.valueOf(call(in[i], "filePath"));
+                int slash = path.lastIndexOf('/');
+                folders.add(slash > 0 ? path.substring(0, slash) : path);
+                if (++files >= MOST_FILES || folders.size() >= MOST_FOLDERS) {
+                    more = true;
+                    break;
+                }
+            }
+        }
+        out.key("paths").raw("[");
+        for (Iterator all = folders.iterator(); all.hasNext();) {
+            out.comma().string(String.valueOf(all.next()));
+        }
+        out.raw("]");
+        if (more) {
+            out.field("more", true);
+        }
+    }
+
+    /* Commas part paths, as in Hadoop's own setting, unless a backslash stands before. */
+    private static void paths(String text, Json out) {
+        out.key("paths").raw("[");
+        if (text != null) {
+            String[] parts = text.split("(?<!\\\\),");
+            for (int i = 0; i < parts.length && i < MOST_FOLDERS; i++) {
+                out.comma().string(parts[i].replace("\\,", ","));
+            }
+        }
+        out.raw("]");
+    }
+
+    /* What a job's last stage writes through Hadoop: a list of {path, format?}. Takes the ActiveJob or its stage. */
+    public static void outputs(Object job, Json out) {
+        out.raw("[");
+        int mark = out.mark();
+        try {
+            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? call(job, "finalStage") : job;
+            Configuration conf = stage == null ? null : configuration(get(stage, "func"));
+            String path = conf == null ? null : setting(conf, OUTPUT);
+            if (path != null) {
+                out.comma().raw("{").field("path", path);
+                String format = setting(
+                    conf, new String[] {"mapreduce.job.outputformat.class", "mapred.output.format.class"});
+                if (format != null) {
+                    out.field("format", format);
+                }
+                out.raw("}");
+            }
+        } catch (Json.Full full) {
+            throw full;
+        } catch (Throwable error) {
+            out.back(mark); // a stage without such a function writes nothing that we could name
+        }
+        out.raw("]");
+    }
+
+    /* The Hadoop settings that a closure carries, looked for a few steps deep. */
+    private static Configuration configuration(Object start) throws Throwable {
+        if (start == null) {
+            return null;
+        }
+        IdentityHashMap seen = new IdentityHashMap();
+        ArrayDeque queue = new ArrayDeque();
+        queue.add(start);
+        while (!queue.isEmpty() && seen.size() < MOST_OBJECTS) {
+            Object each = queue.poll();
+            if (seen.put(each, each) != null) {
+                continue;
+            }
+            if (each instanceof Configuration) {
+                if (setting((Configuration) each, OUTPUT) != null) {
+                    return (Configuration) each;
+                }
+                continue;
+            }
+            for (Class at = each.getClass(); at != null && at != Object.class; at = at.getSuperclass()) {
+                Field[] fields = at.getDeclaredFields();
+                for (int i = 0; i < fields.length; i++) {
+                    if (Modifier.isStatic(fields[i].getModifiers()) || fields[i].getType().isPrimitive()) {
+                        continue;
+                    }
+                    Object value = null;
+                    try {
+                        fields[i].setAccessible(true);
+                        value = fields[i].get(each);
+                    } catch (Throwable error) {
+                        continue;
+                    }
+                    if (value != null && worth(value)) {
+                        queue.add(value);
+                    }
+                }
+            }
+        }
+        return null;
+    }
+
+    /* Closures and Spark's small carriers of settings, but nothing that leads into the whole application. */
+    private static boolean worth(Object value) {
+        String name = value.getClass().getName();
+        return value instanceof Configuration
+            || name.startsWith("org.apache.spark.internal.io.")
+            || name.startsWith("org.apache.spark.util.Serializable")
+            || name.indexOf("Lambda") >= 0
+            || name.indexOf("$anonfun") >= 0
+            || name.startsWith("org.apache.spark.rdd.PairRDDFunctions$");
+    }
+
+    private static String setting(Configuration conf, String[] names) {
+        for (int i = 0; i < names.length; i++) {
+            String value = conf == null ? null : conf.get(names[i]);
+            if (value != null && value.length() > 0) {
+                return value;
+            }
+        }
+        return null;
+    }
+
+    private static Object call(Object on, String name) throws Throwable {
+        return Masks.call(on, name);
+    }
+
+    private static Object get(Object on, String name) {
+        return Masks.get(on, name);
+    }
+}

@@ -1,0 +1,153 @@
+"""Names: of datasets by where the data lies, of jobs by what they run and what they write.
+
+The rules are those of the OpenLineage naming page and of openlineage-spark, so that a backend that knows a
+dataset from another producer meets it again under the same name. openlineage-python's naming classes make the
+names wherever it has one.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from openlineage.client.naming import dataset as official
+
+__all__ = [
+    "DatasetId",
+    "TableName",
+    "job_name",
+    "kafka_id",
+    "normalized",
+    "path_id",
+    "path_suffix",
+    "source_uri",
+    "table_symlink",
+]
+
+CHAIN_LENGTH = 100  # characters of a job name that come from a chain of RDDs
+_OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
+
+
+class DatasetId(NamedTuple):
+    """What tells one dataset from all others."""
+
+    namespace: str
+    name: str
+
+
+class TableName(NamedTuple):
+    """A table as Spark names it; the catalog is empty where Spark does not tell it."""
+
+    catalog: str
+    database: str
+    table: str
+
+    @property
+    def dotted(self) -> str:
+        """`database.table`, as symlinks name it."""
+        return ".".join(part for part in (self.database, self.table) if part)
+
+
+def path_id(uri: str) -> DatasetId:
+    """The dataset of a path or URI, as Hadoop prints one; a path without a scheme is a local one."""
+    uri = uri.strip()
+    found = _SCHEME.match(uri)
+    scheme = found[1].lower() if found else "file"
+    rest = uri[found.end() :] if found else uri
+    if rest.startswith("//"):
+        authority, _, path = rest[2:].partition("/")
+        path = "/" + path
+    else:
+        authority, path = "", rest
+    authority = authority.rpartition("@")[2] if scheme not in _WITH_USER else authority
+    path = path.rstrip("/") or "/"
+    if scheme in ("file", "local"):
+        return DatasetId("file", path)
+    if store := _OBJECT_STORES.get(scheme):
+        key = path.strip("/") or "/"
+        named = official.S3(authority, key) if store == "s3" else official.GCS(authority, key)
+        return DatasetId(named.get_namespace(), named.get_name())
+    if scheme in ("abfs", "abfss", "wasb", "wasbs") and "@" in authority:
+        container, _, account = authority.partition("@")
+        scheme = {"abfs": "abfss", "wasb": "wasbs"}.get(scheme, scheme)
+        return DatasetId(f"{scheme}://{container}@{account}", path.strip("/") or "/")
+    if not authority:
+        return DatasetId(scheme, path)
+    return DatasetId(f"{scheme}://{authority}", path)
+
+
+_WITH_USER = {"abfs", "abfss", "wasb", "wasbs"}  # here the part before @ is a container, not a person
+
+
+def source_uri(namespace: str) -> str:
+    """The namespace as a URI: local files have the bare word `file` as theirs, which is none."""
+    if _SCHEME.match(namespace):
+        return namespace
+    return f"{namespace}:///" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*", namespace) else f"urn:{namespace}"
+
+
+def kafka_id(servers: str, topic: str) -> DatasetId:
+    """A topic on a cluster, which is named by its first bootstrap server."""
+    first = servers.split(",")[0].strip()
+    first = first.rpartition("://")[2]
+    host, colon, port = first.rpartition(":")
+    if not colon:
+        host, port = first, "9092"
+    if not host or not topic:
+        return DatasetId("kafka", topic or "unknown")
+    named = official.Kafka(host, port, topic)
+    return DatasetId(named.get_namespace(), named.get_name())
+
+
+def table_symlink(
+    table: TableName,
+    location: str,
+    *,
+    warehouse: str,
+    metastore_uris: str = "",
+    glue: tuple[str, str] | None = None,
+) -> DatasetId | None:
+    """The other name of a table whose first name is its location: Glue's, else the metastore's, else the
+    warehouse folder's if the table lies in it. None where the table has no name that others could know."""
+    if glue is not None:
+        region, account = glue
+        return DatasetId(f"arn:aws:glue:{region}:{account}", f"table/{table.database}/{table.table}")
+    if metastore_uris:
+        found = urlsplit(metastore_uris.split(",")[0].strip())
+        return DatasetId(f"hive://{found.hostname}:{found.port or 9083}", table.dotted)
+    if not warehouse:
+        return None
+    home, place = path_id(warehouse), path_id(location)
+    inside = home.namespace == place.namespace and (place.name + "/").startswith(home.name.rstrip("/") + "/")
+    if not inside:
+        return None
+    # a folder is a namespace here: `file:/warehouse`, as openlineage-spark writes it
+    namespace = f"{home.namespace}:{home.name}" if home.namespace == "file" else "/".join(home)
+    return DatasetId(namespace, table.dotted)
+
+
+def normalized(name: str) -> str:
+    """A part of a job name: no accents, snake case, only letters, digits and underscores."""
+    name = unicodedata.normalize("NFKD", name)
+    name = "".join(mark for mark in name if not unicodedata.combining(mark))
+    name = re.sub(r"^\W+|\W+$", "", name)
+    name = re.sub(r"(?<=[^A-Z\W_])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[\W_]+", "_", name).strip("_").lower()
+
+
+def path_suffix(dataset: DatasetId) -> str:
+    """The end of a job name that tells what it writes: a table's name, or the last two parts of a path."""
+    if "/" in dataset.name:
+        parts = [part for part in unquote(dataset.name).split("/") if part]
+        return "_".join(parts[-2:])
+    return dataset.name.replace(".", "_")
+
+
+def job_name(app: str, parts: Sequence[str], suffix: str = "", *, dots: bool = True) -> str:
+    """`{app}.{node}.{suffix}`; without `dots` the dots inside and between become underscores."""
+    name = ".".join(part for part in (app, *parts, suffix) if part)
+    return name if dots else name.replace(".", "_")

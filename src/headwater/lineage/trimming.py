@@ -1,0 +1,75 @@
+"""Partition-like tails of names, cut off: `…/orders/day=2026-01-01` and its neighbours are one dataset.
+
+Every name of an event goes through the same Trimming: inputs, outputs, columns' inputs, RDDs. The paths that
+were cut are not lost; they become the `subset` facet. openlineage-python has the trimmers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+
+from openlineage.client.dataset.dataset import DatasetConfig
+from openlineage.client.dataset.trimmers import DatasetNameTrimmer
+
+from headwater.lineage.naming import DatasetId
+
+__all__ = ["Trimming"]
+
+MOST_PASSES = 16
+_JAVA_NAME = re.compile(r"^io\.openlineage\.client\.dataset\.\w*\.?(\w+)$")
+
+
+class Trimming:
+    """What is cut off names: by the trimmers that are on, then what `remove_pattern` calls `remove`.
+
+    Settings written for openlineage-spark name Java classes; the Python ones of the same name are meant.
+    """
+
+    def __init__(
+        self,
+        *,
+        disabled: Sequence[str] = (),
+        extra: Sequence[str] = (),
+        remove_pattern: str = "",
+        enabled: bool = True,
+    ) -> None:
+        config = DatasetConfig(
+            disabled_trimmers=[_python_name(name) for name in disabled],
+            extra_trimmers=[_python_name(name) for name in extra],
+        )
+        self._trimmers: list[DatasetNameTrimmer] = config.get_dataset_name_trimmers() if enabled else []
+        # Java writes named groups without the P
+        self._remove = (
+            re.compile(re.sub(r"\(\?<(\w+)>", r"(?P<\1>", remove_pattern)) if remove_pattern else None
+        )
+        self._trimmed = lru_cache(maxsize=4096)(self._trim)
+
+    def trim(self, dataset: DatasetId) -> DatasetId:
+        """The name without its tail; names that are not paths stay as they are."""
+        return DatasetId(dataset.namespace, self._trimmed(dataset.name))
+
+    def _trim(self, name: str) -> str:
+        if self._remove is not None and (found := self._remove.search(name)):
+            start, end = found.span("remove") if "remove" in self._remove.groupindex else found.span()
+            name = name[:start] + name[end:]
+        if "/" not in name:
+            return name
+        start_name = name
+        for _ in range(MOST_PASSES):
+            before = name
+            for trimmer in self._trimmers:
+                try:
+                    shorter = trimmer.trim(name)
+                except Exception:  # an extra trimmer of the user's: its name is kept then
+                    continue
+                name = shorter if shorter and len(shorter) <= len(name) else name
+            if name == before:
+                return name
+        return start_name
+
+
+def _python_name(name: str) -> str:
+    found = _JAVA_NAME.match(name.strip())
+    return f"openlineage.client.dataset.trimmers.{found[1]}" if found else name.strip()
