@@ -66,6 +66,9 @@ CATALOGUE: tuple[Description, ...] = (
     _describe("counter", "incoming_commit_errors", "reason", "Such commits that failed: `full` or `io`."),
     _describe("counter", "incoming_files_rotated", "token", "Incoming files completed for the pipeline."),
     _describe("gauge", "incoming_files_waiting", "", "Complete files that wait for the pipeline."),
+    _describe(
+        "gauge", "queue_lag_events", "destination", "Events in a stream's queue, not loaded and archived yet."
+    ),
     _describe("counter", "delivery_events_delivered", "outlet", "Events that the receiver took."),
     _describe("counter", "delivery_events_rejected", "outlet", "Events that the receiver refused for good."),
     _describe("counter", "delivery_bytes_sent", "outlet", "Bytes of delivered events."),

@@ -20,6 +20,7 @@ from headwater.errors import HeadwaterError
 from headwater.gateway.events import EventRoutes
 from headwater.gateway.server import Gateway
 from headwater.log.incoming import Incoming
+from headwater.log.queues import Multiplex, Queues
 from headwater.log.rejects import Rejects
 from headwater.log.store import Log
 from headwater.metrics import Metrics, StatsdPublisher
@@ -85,6 +86,7 @@ class Sidecar:
         self._drains: dict[str, Drain] = {}
         self._gateway: Gateway | None = None
         self._incoming: Incoming | None = None
+        self._queues: Queues | None = None
         self._statsd: StatsdPublisher | None = None
 
     async def start(self) -> None:
@@ -114,7 +116,11 @@ class Sidecar:
         )
         if settings.tokens:
             self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
-            events = EventRoutes(settings.gateway, settings.tokens, self._incoming, self.metrics)
+            places: Incoming | Multiplex = self._incoming
+            if streams := [each for each in settings.destinations if each.is_stream]:
+                self._queues = Queues(settings.events_dir, streams, settings.log, metrics=self.metrics)
+                places = Multiplex(self._incoming, self._queues, settings.destinations)
+            events = EventRoutes(settings.gateway, settings.tokens, places, self.metrics)
             events.add(self._gateway.routes)
         await self._gateway.start()
         for drain in self._drains.values():
@@ -142,6 +148,8 @@ class Sidecar:
         troubles = [f"outlet {name}: {trouble}" for name, trouble in found if trouble]
         if self._incoming is not None and not self._incoming.healthy:
             troubles.append("events: the last commit to an incoming file failed")
+        if self._queues is not None and not self._queues.healthy:
+            troubles.append("events: the last commit to a stream's queue failed")
         return troubles
 
     async def close(self) -> None:
@@ -156,6 +164,6 @@ class Sidecar:
             closer.start()
         for closer in closers:
             await asyncio.to_thread(closer.join)
-        for part in (self._incoming, self._log, self._rejects, self._statsd):
+        for part in (self._incoming, self._queues, self._log, self._rejects, self._statsd):
             if part is not None:
                 await asyncio.to_thread(part.close)

@@ -1,7 +1,8 @@
 """Events for the pipeline: the routes of browsers and of servers.
 
-The way of an event, in one thread without a pause: token, intake, context enrichment, `Incoming.append`. The
-thread of the token's file calls back once per group commit, and all answers go out together (G1).
+The way of an event, in one thread without a pause: token, intake, context enrichment, `Incoming.append` (or
+`Multiplex.append`, where destinations are in stream mode). The thread of the token's file calls back once per
+group commit, and all answers go out together (G1).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from headwater.gateway.responses import Problem, Response, problem_of
 from headwater.gateway.routes import Routes
 from headwater.gateway.tokens import Sender, Tokens
 from headwater.log.incoming import Incoming
+from headwater.log.queues import Multiplex
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
 
@@ -56,7 +58,7 @@ class EventRoutes:
         self,
         settings: GatewaySettings,
         tokens: Sequence[TokenSettings],
-        incoming: Incoming,
+        incoming: Incoming | Multiplex,
         metrics: Metrics,
         *,
         clock: Clock | None = None,

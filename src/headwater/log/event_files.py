@@ -6,6 +6,8 @@ events/incoming/incoming.tok=<token>-….log.status                    what beca
 events/archive/2026-11-16/incoming.tok=<token>-….log.gz              done
 events/failed/failed.dst=<destination>.log                           rejects of a destination
 events/failed/failed.dst=<destination>-….log                         rejects that are to be tried again
+events/queue.dst=<destination>/                                      waits for a stream destination
+events/archive/2026-11-16/streaming-archive.dst=<destination>-….log.gz   done by stream
 """
 
 from __future__ import annotations
@@ -17,15 +19,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = ["EventFolder", "IncomingFile", "is_id", "rotated_name", "unprocessed"]
+__all__ = [
+    "ArchivedFile",
+    "EventFolder",
+    "IncomingFile",
+    "archived_files",
+    "is_id",
+    "rotated_name",
+    "unprocessed",
+]
 
 Kind = Literal["incoming", "failed"]
+ArchivedKind = Literal["incoming", "failed", "streaming-archive"]
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}"
 _STAMP = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}"
 _ROTATED = re.compile(rf"(?:(incoming)\.tok|(failed)\.dst)=({_ID})-({_STAMP})\.log")
 _ACTIVE = re.compile(rf"incoming\.tok=({_ID})\.log")
 _ERRORS = re.compile(rf"failed\.dst=({_ID})\.log")
+_QUEUE = re.compile(rf"queue\.dst=({_ID})")
+_ARCHIVED = re.compile(rf"(?:(incoming)\.tok|(streaming-archive|failed)\.dst)=({_ID})-({_STAMP})\.log\.gz")
 _IDENTITY_BYTES = 64 * 1024
 
 
@@ -59,6 +72,16 @@ class EventFolder:
         if not is_id(destination_id):
             raise ValueError(f"{destination_id!r} cannot be part of a file name")
         return self.failed / f"failed.dst={destination_id}.log"
+
+    def queue(self, destination_id: str) -> Path:
+        """The folder of a stream destination's queue."""
+        if not is_id(destination_id):
+            raise ValueError(f"{destination_id!r} cannot be part of a file name")
+        return self.path / f"queue.dst={destination_id}"
+
+    def queues(self) -> dict[str, Path]:
+        """All queues, by destination."""
+        return {match[1]: path for path, match in _matching(self.path, _QUEUE) if path.is_dir()}
 
     def active_files(self) -> dict[str, Path]:
         """All files that are being written, or were when their writer died, by token."""
@@ -139,7 +162,29 @@ def unprocessed(events_dir: Path) -> list[IncomingFile]:
     return EventFolder(events_dir).rotated_files()
 
 
-def rotated_name(kind: Kind, id: str, at: datetime) -> str:
+class ArchivedFile(NamedTuple):
+    """A file of the archive: `id` is the token's or the destination's that its name tells."""
+
+    path: Path
+    kind: ArchivedKind
+    id: str
+    at: datetime
+
+
+def archived_files(events_dir: Path) -> list[ArchivedFile]:
+    """All files of the archive, oldest first."""
+    found: list[ArchivedFile] = []
+    for day in sorted(EventFolder(events_dir).archive.glob("????-??-??")):
+        for path, match in _matching(day, _ARCHIVED):
+            kind: ArchivedKind = "incoming" if match[1] else "failed"
+            if match[2] == "streaming-archive":
+                kind = "streaming-archive"
+            if (at := _read_stamp(match[4])) is not None:
+                found.append(ArchivedFile(path, kind, match[3], at))
+    return sorted(found, key=lambda file: (file.at, file.path.name))
+
+
+def rotated_name(kind: ArchivedKind, id: str, at: datetime) -> str:
     """The name of a complete file. Times are UTC, to the millisecond."""
     stamp = at.astimezone(UTC).strftime("%Y-%m-%dT%H-%M-%S.") + f"{at.microsecond // 1000:03d}"
     return f"{kind}.{'tok' if kind == 'incoming' else 'dst'}={id}-{stamp}.log"

@@ -25,6 +25,7 @@ __all__ = [
     "PartitionStat",
     "Problem",
     "ReaderStat",
+    "commits",
     "export",
     "missing",
     "received_at",
@@ -204,19 +205,36 @@ def tail_of(folder: Path) -> int:
 
 def export(folder: Path, first: int | None = None, last: int | None = None) -> Iterator[Event]:
     """The events between two positions, both included. Damaged stretches are passed over."""
-    position = first or 1
+    for commit in commits(folder, first or 1, None if last is None else last + 1):
+        for number, body in enumerate(commit.bodies, commit.first):
+            yield Event(number, commit.received_at, body)
+
+
+def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit]:
+    """The commits that hold positions from `first` up to and without `end`, cut to them.
+
+    Damaged stretches, and what was collected, are passed over: the positions tell.
+    """
+    position = first
     paths = partition_paths(folder)
     for i, path in enumerate(paths):
         following = int(paths[i + 1].stem) if i + 1 < len(paths) else None
         if following is not None and following <= position:
             continue
+        if end is not None and int(path.stem) >= end:
+            return
+        # a commit that failed and yet reached the disk: its positions are those of the next partition
+        limit = min(each for each in (following, end, 1 << 62) if each is not None)
         for commit in _readable(path, position, closed=following is not None):
-            for number, body in enumerate(commit.bodies, commit.first):
-                if last is not None and number > last:
-                    return
-                if number >= position and (following is None or number < following):
-                    yield Event(number, commit.received_at, body)
-                    position = number + 1
+            start, stop = max(position, commit.first), min(commit.end, limit)
+            if start < stop:
+                if (start, stop) != (commit.first, commit.end):
+                    bodies = commit.bodies[start - commit.first : stop - commit.first]
+                    commit = Commit(start, commit.received_at, bodies)
+                yield commit
+                position = stop
+            if position >= limit:
+                break
 
 
 def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Problem]:

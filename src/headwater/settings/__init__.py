@@ -14,6 +14,7 @@ from headwater.settings.pipeline import (
     LockSettings,
     MappingSettings,
     PipelineSettings,
+    StreamSettings,
 )
 from headwater.settings.reading import convert, load, parse
 from headwater.settings.sidecar import (
@@ -48,6 +49,7 @@ __all__ = [
     "Seconds",
     "Settings",
     "StatsdSettings",
+    "StreamSettings",
     "TlsSettings",
     "TokenSettings",
     "convert",

@@ -67,6 +67,11 @@ def _of_destinations(destinations: tuple[DestinationSettings, ...], tokens: set[
             if key not in tokens:
                 known = ", ".join(sorted(tokens)) or "none"
                 yield f"`destinations[{i}].only_keys` names `{key}`, which is no token's id; known: {known}"
+        if destination.mode == "both" and not destination.primary_key:
+            yield (
+                f"`destinations[{i}].mode` is `both`, and without a `primary_key` every event would be "
+                "stored twice; set one, such as [eventn_ctx_event_id]"
+            )
         for j, field in enumerate(destination.mappings.fields):
             for key in _missing(field):
                 place = f"destinations[{i}].mappings.fields[{j}]"

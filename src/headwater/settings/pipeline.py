@@ -15,6 +15,7 @@ __all__ = [
     "LockSettings",
     "MappingSettings",
     "PipelineSettings",
+    "StreamSettings",
 ]
 
 Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
@@ -60,7 +61,10 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     id: Annotated[Id, doc("Names the destination in status files, rejects and locks.")]
     type: Annotated[str, doc("`duckdb`, `postgres`, `clickhouse`, or an extension's name.")]
-    mode: Annotated[Literal["batch"], doc("How events get there: by rotated files.")] = "batch"
+    mode: Annotated[
+        Literal["batch", "stream", "both"],
+        doc("By rotated files, as soon as possible, or both ways (which needs a `primary_key`)."),
+    ] = "batch"
     only_keys: Annotated[
         tuple[str, ...], doc("Ids of the tokens whose events go there; empty: those of all tokens.")
     ] = ()
@@ -77,6 +81,20 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 1_000
     options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
 
+    @property
+    def is_batch(self) -> bool:
+        """Whether its events come by rotated files."""
+        return self.mode != "stream"
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its events come by a queue of its own."""
+        return self.mode != "batch"
+
+    def wants(self, token_id: str) -> bool:
+        """Whether events of the token go there."""
+        return not self.only_keys or token_id in self.only_keys
+
 
 class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Who lets only one pipeline at a time change a table."""
@@ -88,6 +106,18 @@ class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: Annotated[str, doc("The server, for `postgres` and `redis`.")] = ""
     dir: Annotated[str, doc("Folder of the files, for `file`; empty: `locks` in the data folder.")] = ""
     timeout_seconds: Annotated[Seconds, doc("Waiting longer than this for a lock is an error.")] = 60.0
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How destinations in stream mode are served."""
+
+    max_batch_events: Annotated[Count, doc("Most events of one micro-batch.")] = 20_000
+    trigger_seconds: Annotated[
+        Seconds, doc("A micro-batch begins at most this often; sooner is not worth the looking.")
+    ] = 0.1
+    max_retry_seconds: Annotated[
+        Seconds, doc("Longest pause before a destination that is away is tried again.")
+    ] = 30.0
 
 
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,6 +136,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     lock: Annotated[LockSettings, doc("Who lets only one pipeline at a time change a table.")] = (
         LockSettings()
     )
+    stream: Annotated[StreamSettings, doc("How destinations in stream mode are served.")] = StreamSettings()
     spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
         msgspec.field(default_factory=dict)
     )
