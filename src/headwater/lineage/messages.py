@@ -125,6 +125,7 @@ class JobEnd(msgspec.Struct, frozen=True, kw_only=True, tag="job_end"):
     id: int
     time: Millis
     error: str | None = None
+    error_class: str | None = None
     stack: str | None = None
 
 

@@ -1,0 +1,294 @@
+"""Settings of lineage: one struct from what users of openlineage-spark and openlineage-python have already.
+
+The same keys in three places, the first that has one wins:
+
+    spark.openlineage.jobName.appendDatasetName=false     Spark's configuration
+    jobName: {appendDatasetName: false}                   openlineage.yml, where openlineage-python has it
+    OPENLINEAGE__JOB_NAME__APPEND_DATASET_NAME=false      the environment
+
+A value that cannot be used is told in the log and its default holds: lineage never stops a job (G10).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import msgspec
+
+from headwater.lineage.setting_sources import Found, find
+
+__all__ = ["LineageSettings", "ParentRun", "read"]
+
+logger = logging.getLogger(__name__)
+
+MIB = 1024 * 1024
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+def _set(key: str, text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text, extra={"key": key})
+
+
+class ParentRun(msgspec.Struct, frozen=True):
+    """A run of somebody else's: the task that started this application, or what started that."""
+
+    namespace: str
+    name: str
+    run_id: str
+
+
+class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be set. `key` of each is what follows `spark.openlineage.`"""
+
+    disabled: Annotated[bool, _set("disabled", "No lineage at all.")] = False
+    namespace: Annotated[str, _set("namespace", "Namespace of this application's jobs.")] = "default"
+    app_name: Annotated[
+        str | None, _set("appName", "First part of job names, instead of the application's.")
+    ] = None
+    application_run_id: Annotated[
+        str | None, _set("applicationRunId", "Run id of the application, a UUID; else one is made.")
+    ] = None
+    parent_job_namespace: Annotated[
+        str | None, _set("parentJobNamespace", "Namespace of the job that started the application.")
+    ] = None
+    parent_job_name: Annotated[str | None, _set("parentJobName", "Name of that job.")] = None
+    parent_run_id: Annotated[str | None, _set("parentRunId", "Its run id, a UUID.")] = None
+    root_parent_job_namespace: Annotated[
+        str | None, _set("rootParentJobNamespace", "Namespace of the job at the top of the tree.")
+    ] = None
+    root_parent_job_name: Annotated[str | None, _set("rootParentJobName", "Name of that job.")] = None
+    root_parent_run_id: Annotated[str | None, _set("rootParentRunId", "Its run id, a UUID.")] = None
+    context: Annotated[
+        str | None,
+        _set(
+            "context", "All six of parent and root parent as one JSON text: `{run, job, root: {run, job}}`."
+        ),
+    ] = None
+
+    transport: Annotated[
+        dict[str, Any],
+        _set(
+            "transport",
+            "Where events go: `type`, `url` and the other keys of openlineage-python's transports.",
+        ),
+    ] = {}
+    disabled_facets: Annotated[
+        frozenset[str], _set("facets.<name>.disabled", "Facets that are left out, by key.")
+    ] = frozenset({"debug", "spark.logicalPlan", "spark_unknown"})
+    environment_variables: Annotated[
+        tuple[str, ...],
+        _set("facets.custom_environment_variables", "Variables told in the environmentVariables facet."),
+    ] = ()
+    captured_properties: Annotated[
+        tuple[str, ...], _set("capturedProperties", "Spark properties told in the spark_properties facet.")
+    ] = ("spark.master", "spark.app.name")
+
+    dataset_remove_path: Annotated[
+        str | None,
+        _set(
+            "dataset.removePath.pattern", "Regular expression; its group `remove` is cut from dataset names."
+        ),
+    ] = None
+    dataset_namespace_resolvers: Annotated[
+        dict[str, Any],
+        _set("dataset.namespaceResolvers", "Hosts that are one, by name: hostList, pattern, patternGroup."),
+    ] = {}
+    dataset_disabled_trimmers: Annotated[
+        tuple[str, ...], _set("dataset.disabledTrimmers", "Trimmers of partition folders that are not used.")
+    ] = ()
+    dataset_extra_trimmers: Annotated[
+        tuple[str, ...], _set("dataset.extraTrimmers", "Further trimmers, by dotted name of a Python class.")
+    ] = ()
+    job_name_append_dataset_name: Annotated[
+        bool, _set("jobName.appendDatasetName", "Put the written dataset's name into the job's.")
+    ] = True
+    job_name_replace_dot: Annotated[
+        bool, _set("jobName.replaceDotWithUnderscore", "No dots in job names.")
+    ] = False
+    job_owners: Annotated[dict[str, str], _set("job.owners", "Owners of the jobs, by type.")] = {}
+    job_tags: Annotated[
+        tuple[str, ...], _set("job.tags", "Tags of jobs: `key`, `key:value` or `key:value:source`.")
+    ] = ()
+    run_tags: Annotated[tuple[str, ...], _set("run.tags", "Tags of runs, likewise.")] = ()
+
+    column_lineage_datasets: Annotated[
+        bool,
+        _set(
+            "columnLineage.datasetLineageEnabled", "Tell what concerns all columns once, not in each of them."
+        ),
+    ] = True
+    column_lineage_descriptions: Annotated[
+        bool, _set("columnLineage.descriptionsEnabled", "Tell the expressions behind the columns.")
+    ] = False
+    column_lineage_max_columns: Annotated[
+        Positive, _set("columnLineage.schemaSizeLimit", "Outputs with more columns get no column lineage.")
+    ] = 10_000
+    column_lineage_max_edges: Annotated[
+        Positive, _set("columnLineage.edgeLimit", "Edges after which the facet is cut, and says so.")
+    ] = 1_000_000
+    explicit_lineage: Annotated[
+        bool, _set("columnLineage.lineageFacetEnabled", "Also tell the newer `lineage` facet.")
+    ] = False
+
+    reads: Annotated[
+        str,
+        _set(
+            "filter.reads",
+            "Events for queries that write nothing, such as `collect` and `show`: `all`; `upstream`, those"
+            " that openlineage-spark tells; `none`. Failed ones are always told.",
+        ),
+    ] = "all"
+    denied_nodes: Annotated[
+        tuple[str, ...],
+        _set("filter.deniedSparkNodes", "No events for queries whose plan begins with such a node."),
+    ] = ()
+    allowed_nodes: Annotated[
+        tuple[str, ...],
+        _set("filter.allowedSparkNodes", "Events for those that would be left out otherwise."),
+    ] = ()
+    rdd_events_disabled: Annotated[bool, _set("filter.rddEventsDisabled", "No events for RDD jobs.")] = False
+
+    extensions: Annotated[
+        tuple[str, ...],
+        _set(
+            "headwater.extensions",
+            "Factories of builders by dotted name, beside those found as entry points.",
+        ),
+    ] = ()
+    deadline_millis: Annotated[
+        Positive,
+        _set("headwater.deadlineMillis", "Time to build one event; then it goes out as far as it is."),
+    ] = 10_000
+    exit_millis: Annotated[
+        int,
+        _set("headwater.exitMillis", "The longest that the end of the job may wait for events to be sent."),
+    ] = 10_000
+    event_bytes: Annotated[
+        Positive, _set("headwater.eventBytes", "A larger event loses its largest facets, and says so.")
+    ] = MIB
+    facet_bytes: Annotated[
+        Positive, _set("headwater.facetBytes", "A larger facet is left out, and the event says so.")
+    ] = MIB // 2
+    queue_events: Annotated[
+        Positive, _set("headwater.queueEvents", "Events that may wait for the transport; then the oldest go.")
+    ] = 10_000
+    queue_bytes: Annotated[Positive, _set("headwater.queueBytes", "Bytes of events that may wait.")] = (
+        64 * MIB
+    )
+    spool: Annotated[
+        str | None,
+        _set(
+            "headwater.spool",
+            "Folder of the durable spool before the http transport; needs `headwater[spool]`.",
+        ),
+    ] = None
+    memory_threshold: Annotated[
+        int,
+        _set(
+            "circuitBreaker.memoryThreshold",
+            "Percent of the driver's heap that must be free for a plan to be looked at.",
+        ),
+    ] = 5
+
+    properties: dict[str, str] = {}
+    """Everything that was set, by key: for extensions, and for what has no field here."""
+
+    @property
+    def parent(self) -> ParentRun | None:
+        """The run that started the application; only whole, for half of it would be refused by receivers."""
+        return _parent(self.parent_job_namespace or self.namespace, self.parent_job_name, self.parent_run_id)
+
+    @property
+    def root_parent(self) -> ParentRun | None:
+        """The run at the top: what is set, else the parent."""
+        found = _parent(
+            self.root_parent_job_namespace or self.parent_job_namespace or self.namespace,
+            self.root_parent_job_name,
+            self.root_parent_run_id,
+        )
+        return found or self.parent
+
+
+def _parent(namespace: str, name: str | None, run_id: str | None) -> ParentRun | None:
+    from uuid import UUID
+
+    if not name or not run_id:
+        return None
+    try:
+        return ParentRun(namespace, name, str(UUID(run_id)))
+    except ValueError:
+        logger.warning("No parent run: %r is not a UUID.", run_id)
+        return None
+
+
+def read(
+    spark: Mapping[str, str],
+    *,
+    environ: Mapping[str, str] = os.environ,
+    given: Mapping[str, Any] | None = None,
+) -> LineageSettings:
+    """The settings; `given` are arguments of `install`, by field, and have the last word."""
+    found = find(spark, environ)
+    values: dict[str, Any] = {}
+    for field in msgspec.structs.fields(LineageSettings):
+        meta = next((each for each in getattr(field.type, "__metadata__", ()) if each.extra), None)
+        if meta is None:
+            continue
+        values |= _value(field, str(meta.extra["key"]), found)
+    values |= _context(values.get("context"))
+    if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        values["disabled"] = True
+    if "namespace" not in values and environ.get("OPENLINEAGE_NAMESPACE"):
+        values["namespace"] = environ["OPENLINEAGE_NAMESPACE"]
+    values["properties"] = found.flat()
+    values |= dict(given or {})
+    return msgspec.convert(values, LineageSettings, strict=False)
+
+
+def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str, Any]:
+    """The field's value where one is set and can be used."""
+    if key == "facets.<name>.disabled":
+        default: frozenset[str] = field.default
+        changed = found.disabled_facets()
+        return {
+            field.name: (default - {k for k, off in changed.items() if not off})
+            | {k for k, off in changed.items() if off}
+        }
+    wanted = msgspec.inspect.type_info(field.type)
+    while isinstance(wanted, msgspec.inspect.Metadata):
+        wanted = wanted.type
+    if isinstance(wanted, msgspec.inspect.DictType):
+        value: Any = found.tree(key)
+    elif isinstance(wanted, msgspec.inspect.VarTupleType):
+        value = found.array(key)
+    else:
+        value = found.text(key)
+    if value is None:
+        return {}
+    try:
+        return {field.name: msgspec.convert(value, field.type, strict=False)}
+    except msgspec.ValidationError as error:
+        logger.warning("Lineage setting %s=%r is not used: %s", key, value, error)
+        return {}
+
+
+def _context(text: str | None) -> dict[str, str]:
+    """`context` as the six settings that it stands for."""
+    if not text:
+        return {}
+    try:
+        tree = msgspec.json.decode(text)
+        named = {"parent": tree, "root_parent": tree.get("root") or {}}
+        found = {}
+        for prefix, each in named.items():
+            if each.get("run") and each.get("job"):
+                found[f"{prefix}_run_id"] = str(each["run"]["runId"])
+                found[f"{prefix}_job_name"] = str(each["job"]["name"])
+                found[f"{prefix}_job_namespace"] = str(each["job"]["namespace"])
+        return found
+    except (msgspec.DecodeError, AttributeError, KeyError, TypeError) as error:
+        logger.warning("Lineage setting context is not used: %s", error)
+        return {}
