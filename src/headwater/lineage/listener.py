@@ -1,0 +1,104 @@
+"""The thread that asks the agent what has happened, and hands it over, one message at a time and in order."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headwater.lineage.messages import Dropped, Message, decode
+
+__all__ = ["Listener"]
+
+logger = logging.getLogger(__name__)
+
+POLL_MILLIS, POLL_MESSAGES = 500, 256
+
+
+class Listener:
+    """Polls until it is closed. Pull, never push: nothing in the JVM ever waits for Python."""
+
+    def __init__(self, agent: Any, gateway: Any, handle: Callable[[Message], None]) -> None:
+        self._agent = agent
+        self._gateway = gateway
+        self._handle = handle
+        self._handled = 0
+        self._lock = threading.Condition()
+        self._is_closing = False
+        self.is_lost = False  # whether the JVM has gone away
+        self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
+        self._thread.start()
+
+    def flush(self, seconds: float) -> bool:
+        """Wait until everything that has happened in Spark so far is handled; whether it is."""
+        deadline = time.monotonic() + seconds
+        try:
+            is_settled = bool(self._agent.settle(int(seconds * 1000)))
+            wanted = int(self._agent.offered())
+        except Exception as error:
+            logger.debug("The agent does not answer: %s", error)
+            return False
+        return self._wait(wanted, deadline) and is_settled
+
+    def close(self, seconds: float) -> bool:
+        """Handle what the agent has, stop listening, end the thread; whether all was handled in time."""
+        deadline = time.monotonic() + seconds
+        try:
+            self._agent.detach()
+            is_done = self._wait(int(self._agent.offered()), deadline)
+        except Exception as error:
+            logger.debug("The agent does not answer: %s", error)
+            is_done = False
+        self._is_closing = True
+        try:
+            self._agent.wake()
+        except Exception as error:
+            logger.debug("The agent does not answer: %s", error)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        return is_done and not self._thread.is_alive()
+
+    def _wait(self, wanted: int, deadline: float) -> bool:
+        with self._lock:
+            while self._handled < wanted:
+                left = deadline - time.monotonic()
+                if left <= 0 or self.is_lost or not self._thread.is_alive():
+                    return False
+                self._lock.wait(left)
+        return True
+
+    def _run(self) -> None:
+        try:
+            self._agent.poll(0, 0)  # opens this thread's connection
+            self._agent.noDelay(self._gateway.java_gateway_server)
+        except Exception as error:
+            logger.debug("TCP_NODELAY was not set: %s", error)
+        while not self._is_closing:
+            try:
+                text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES)
+            except Exception as error:
+                # The JVM has ended, by `kill` or with the process; or py4j has lost its connection to it.
+                if not self._is_closing:
+                    logger.debug("No more lineage: the JVM does not answer: %s", error)
+                break
+            self._take(text)
+        with self._lock:
+            self.is_lost = not self._is_closing
+            self._lock.notify_all()
+
+    def _take(self, text: str) -> None:
+        if text == "[]":
+            return
+        for message in decode(text):
+            try:
+                if isinstance(message, Exception):
+                    logger.warning("A message of the agent was not understood: %s", message)
+                else:
+                    self._handle(message)
+            except Exception:
+                logger.exception("A message of the agent was not handled")
+            if not isinstance(message, Dropped):
+                with self._lock:
+                    self._handled += 1
+                    self._lock.notify_all()
