@@ -85,6 +85,7 @@ def test_an_empty_secret_is_nobodys_when_a_token_has_only_one() -> None:
         (("*.example.org",), "https://example.org", True),
         (("*.example.org",), "https://badexample.org", False),
         (("*.example.org",), "null", False),
+        (("*.example.org",), "http://[", False),
         (("shop.example",), "http://shop.example", True),
         (("shop.example",), "http://shop.example:81", True),
         (("shop.example:80",), "http://shop.example:81", False),

@@ -108,6 +108,12 @@ class App:
 
     def admit(self, request: Request) -> Response | None:
         """At the end of the headers: the answer that does not depend on the body, if there is one."""
+        try:
+            return self._admit(request)
+        except Exception:  # nobody below would tell it from HTTP that is broken
+            return self._fault(request)
+
+    def _admit(self, request: Request) -> Response | None:
         found = self.routes.find(request)
         if isinstance(found, Response):
             return found
@@ -126,7 +132,7 @@ class App:
         except Problem as problem:
             request.respond(problem.response())
         except Exception:
-            self._fault(request)
+            request.respond(self._fault(request))
 
     def answered(self, request: Request, status: int) -> None:
         """Count an answer."""
@@ -144,23 +150,21 @@ class App:
             except ConnectionError:
                 pass  # the client went away in the middle of a stream; nobody is left to be told
             except Exception:
-                self._fault(request)
+                request.respond(self._fault(request))
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _fault(self, request: Request) -> None:
+    def _fault(self, request: Request) -> Response:
         log.exception("The gateway failed on %s %s.", request.method, ascii(request.path[:200]))
-        request.respond(
-            Problem(
-                500,
-                "internal",
-                "The gateway failed on this request; nothing was acknowledged.",
-                hint="Look at its log, and tell us.",
-                retryable=True,
-            ).response()
-        )
+        return Problem(
+            500,
+            "internal",
+            "The gateway failed on this request; nothing was acknowledged.",
+            hint="Look at its log, and tell us.",
+            retryable=True,
+        ).response()
 
     # --- events --------------------------------------------------------------------------------------
 

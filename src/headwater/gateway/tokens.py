@@ -120,7 +120,10 @@ def _shown(request: Request) -> str:
 def _matches(origin: str, pattern: str) -> bool:
     if pattern == "*" or origin.lower() == pattern.lower().rstrip("/"):
         return True
-    parts = urlsplit(origin.lower())
+    try:
+        parts = urlsplit(origin.lower())
+    except ValueError:
+        return False  # `http://[` is no origin
     pattern = pattern.lower()
     if pattern.startswith("*."):  # a domain and all below it, by any scheme and port
         host = parts.hostname or ""
