@@ -30,6 +30,10 @@ LINGER_SECONDS = 2.0  # time for a client to read why it was refused before its 
 STOP_GRACE_SECONDS = 0.5  # time for a request that was on its way when we began to stop
 
 
+_NAMES = ("host", "content-type", "content-length", "content-encoding", "user-agent", "authorization")
+_USUAL = {spelling.encode(): name for name in _NAMES for spelling in (name, name.title())}
+
+
 class _Stop(Exception):
     """Leaves the parser in the middle of a request whose answer is decided."""
 
@@ -121,19 +125,21 @@ class Connection(asyncio.Protocol):
         self.deadline = self.wire.monotonic() + self.wire.settings.request_timeout_seconds
 
     def on_url(self, url: bytes) -> None:
-        request = cast(Request, self._arriving)
-        request.target += url
+        assert self._arriving is not None
+        self._arriving.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_open:
             return  # a trailer; nothing of ours is in one
-        headers = cast(Request, self._arriving).headers
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        assert self._arriving is not None
+        headers = self._arriving.headers
+        key, text = _USUAL.get(name) or name.decode("latin-1").lower(), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
 
     def on_headers_complete(self) -> None:
         self._head_open = False
-        request = cast(Request, self._arriving)
+        request = self._arriving
+        assert request is not None
         parser, headers = self._parser, request.headers
         request.method = parser.get_method().decode("ascii")
         request.version = parser.get_http_version()
@@ -146,7 +152,7 @@ class Connection(asyncio.Protocol):
                 self._give_up(refusals.NO_HOST)
         elif request.version != "1.0":
             self._give_up(refusals.UNKNOWN_VERSION)
-        if headers.get("transfer-encoding", "chunked").lower() != "chunked":
+        if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != "chunked":
             self._give_up(refusals.ODD_TRANSFER)
         wire = self.wire
         declared = int(headers.get("content-length", 0))
@@ -161,7 +167,8 @@ class Connection(asyncio.Protocol):
             self._expected(request)
 
     def on_body(self, chunk: bytes) -> None:
-        request, wire = cast(Request, self._arriving), self.wire
+        request, wire = self._arriving, self.wire
+        assert request is not None
         request.arrived += len(chunk)
         if request.arrived > wire.settings.max_body_bytes:
             self._give_up(request.refusal or wire.too_large)
@@ -176,7 +183,8 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         if self._upgrades:
             return
-        request = cast(Request, self._arriving)
+        request = self._arriving
+        assert request is not None
         self._arriving = None
         self.deadline = math.inf
         request.finished_at = self.wire.monotonic()

@@ -27,7 +27,7 @@ class Response:
     Only the date, HEAD and the fate of the connection differ from one request to the next.
     """
 
-    __slots__ = ("_after_date", "_before_date", "body", "close", "headers", "status")
+    __slots__ = ("_after_date", "_before_date", "_plain", "body", "close", "headers", "status")
 
     def __init__(
         self,
@@ -52,10 +52,16 @@ class Response:
             lines.append(f"Content-Length: {len(body)}")
         self._before_date = f"HTTP/1.1 {status} {_REASONS.get(status, 'Unknown')}\r\nDate: ".encode("latin-1")
         self._after_date = "".join(f"\r\n{line}" for line in lines).encode("latin-1")
+        self._plain = (b"", b"")  # a date, and the bytes with it
 
     def plain(self, date: bytes) -> bytes:
         """The bytes for the common case: HTTP/1.1, not HEAD, the connection stays open."""
-        return b"%b%b%b\r\n\r\n%b" % (self._before_date, date, self._after_date, self.body)
+        if self._plain[0] is not date:
+            self._plain = (
+                date,
+                b"%b%b%b\r\n\r\n%b" % (self._before_date, date, self._after_date, self.body),
+            )
+        return self._plain[1]
 
     def encode(self, date: bytes, connection: bytes, *, with_body: bool) -> bytes:
         """The bytes with a `Connection` header, `close` or `keep-alive`; without the body for HEAD."""

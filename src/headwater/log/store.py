@@ -153,8 +153,8 @@ class Log:
         bodies = [body for entry in group for body in entry.bodies]
         position = first = self.end
         for entry in group:
-            if type(entry.token) is Receipt:
-                entry.token.first = position
+            if type(entry.tokens[0]) is Receipt:  # it then is the only one
+                entry.tokens[0].first = position
             position += len(entry.bodies)
         if not bodies:
             return

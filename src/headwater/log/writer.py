@@ -26,12 +26,12 @@ T = TypeVar("T")
 
 
 class Entry(NamedTuple):
-    """Events that were handed in together, and whom to tell."""
+    """Events that were handed in together, and whom to tell: a token for each who handed some in."""
 
     bodies: Sequence[bytes]
     bytes: int
     answer: Answer
-    token: Any
+    tokens: list[Any]
 
 
 class Writer:
@@ -63,14 +63,31 @@ class Writer:
         self.append_all([(bodies, token)], answer)
 
     def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
-        """`append` for several at once, in order: one wake-up instead of many."""
-        entries = [Entry(bodies, sum(map(len, bodies)), answer, token) for bodies, token in items]
+        """`append` for several at once, in order: one wake-up and few entries instead of many."""
+        entries = self._joined(items, answer)
         with self._wake:
             if self._closing:
                 raise LogClosed("The log is being closed.", hint="Send the event again to the next process.")
             self._pending.extend(entries)
             self.pending_bytes += sum(entry.bytes for entry in entries)
             self._wake.notify()
+
+    def _joined(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> list[Entry]:
+        """As few entries as fit into a commit each, since both threads work by the entry."""
+        entries: list[Entry] = []
+        bodies: list[bytes] = []
+        tokens: list[Any] = []
+        size = 0
+        for theirs, token in items:
+            more = sum(map(len, theirs))
+            if tokens and size + more > self._max_bytes:
+                entries.append(Entry(bodies, size, answer, tokens))
+                bodies, tokens, size = [], [], 0
+            bodies += theirs
+            tokens.append(token)
+            size += more
+        entries.append(Entry(bodies, size, answer, tokens))
+        return entries
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function between two commits, in the thread that alone changes partitions."""
@@ -141,8 +158,8 @@ class Writer:
         start = 0
         for i in range(1, len(group) + 1):
             if i == len(group) or group[i].answer != group[start].answer:
-                answer, tokens = group[start].answer, [entry.token for entry in group[start:i]]
-                self.guarded(partial(answer, tokens, error))
+                tokens = [token for entry in group[start:i] for token in entry.tokens]
+                self.guarded(partial(group[start].answer, tokens, error))
                 start = i
 
     def guarded(self, function: Callable[[], None]) -> None:
