@@ -43,6 +43,11 @@ CRASH_POINTS = (
     "pipeline.after_load",
     "pipeline.after_status",
     "pipeline.after_archive",
+    "stream.after_plan",
+    "stream.after_split",
+    "stream.before_commit",
+    "stream.after_commit",
+    "stream.after_archive",
 )
 
 _armed, _, _count = os.environ.get("HEADWATER_CRASH_POINT", "").partition(":")

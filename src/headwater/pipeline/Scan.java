@@ -29,14 +29,14 @@ public class Scan implements FlatMapFunction {
 
     private final int maxDepth;
     private final int maxNodes;
-    private final String browserKey;  // the api_key of browser events
+    private final String browserKeys;  // each api_key of browser events, between two line ends
     private int nodes;
     private ArrayList changed = new ArrayList();  // Node, Integer: what kinds were before this line
 
-    public Scan(int maxDepth, int maxNodes, String browserKey) {
+    public Scan(int maxDepth, int maxNodes, String browserKeys) {
         this.maxDepth = maxDepth;
         this.maxNodes = maxNodes;
-        this.browserKey = browserKey;
+        this.browserKeys = browserKeys.length() > 0 ? "\n" + browserKeys + "\n" : "";
     }
 
     static final class Node {
@@ -155,7 +155,7 @@ public class Scan implements FlatMapFunction {
                 case 6: // string
                     saw(child, text(parser));
                     if (depth == 1 && "api_key".equals(child.name)) {
-                        isBrowser = browserKey.length() > 0 && browserKey.equals(parser.getText());
+                        isBrowser = browserKeys.indexOf("\n" + parser.getText() + "\n") >= 0;
                     }
                     break;
                 case 7: // integer

@@ -1,1 +1,20 @@
 """Events become rows: route, enrich, map, type, project, stage and load, on Spark."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Let the session read logs: `spark.readStream.format("headwater").option("path", …)`.
+
+    The columns and the options are those of `headwater.pipeline.queue_source`.
+    """
+    from headwater.pipeline.queue_source import register as register_source
+
+    register_source(spark)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.faults import crash_point
-from headwater.log.incoming import IncomingFile, Status, archive, settle, unprocessed, write_failed
+from headwater.log.incoming import IncomingFile, Status, archive, settle, write_failed
 from headwater.pipeline.load import Loader, Outcome
+from headwater.pipeline.modes import batch_files
 from headwater.pipeline.names import sanitise
 from headwater.pipeline.report import DestinationReport, FileReport, PairReport, Report
 from headwater.pipeline.route import Template
@@ -46,13 +47,15 @@ def run_cycle(
     progress: Progress | None = None,
     *,
     clock: Clock | None = None,
+    files: Sequence[IncomingFile] | None = None,
 ) -> Report:
-    """Load all complete files. `progress` is called with bytes done and bytes in all.
+    """Load all complete files, or these. `progress` is called with bytes done and bytes in all.
 
     Errors of one file, destination or table are in the report and in the file's status, and end nothing else.
     """
-    settle(settings.events_dir)
-    files = unprocessed(settings.events_dir)
+    if files is None:
+        settle(settings.events_dir)
+        files = batch_files(settings)
     report = Report()
     total = sum(_size(file.path) for file in files)
     done = 0
@@ -117,7 +120,7 @@ class _Cycle:
             if file.destination_id:
                 if destination.id == file.destination_id:
                     yield destination
-            elif not destination.only_keys or file.token_id in destination.only_keys:
+            elif destination.is_batch and destination.wants(file.token_id):
                 yield destination
 
     def _destination(

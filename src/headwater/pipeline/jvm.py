@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["scan", "verdict"]
+__all__ = ["prepare", "scan", "verdict"]
 
 SOURCES = ("Verdict", "Scan")
 PACKAGE = "headwater.pipeline"
@@ -48,6 +48,11 @@ def scan(
     function = constructor.newInstance(arguments)
     rows = lines.select(column)._jdf.queryExecution().toRdd().toJavaRDD()
     return [str(answer) for answer in rows.mapPartitions(function).collect()]
+
+
+def prepare(spark: SparkSession) -> None:
+    """Compile now, rather than with the first batch."""
+    _load(spark, "Scan")
 
 
 def verdict(spark: SparkSession, line: Column) -> Column:

@@ -1,4 +1,4 @@
-"""One pair: the lines of one file, for one table of one destination, become rows there."""
+"""One pair: the lines of one origin, for one table of one destination, become rows there."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.faults import crash_point
-from headwater.log.incoming import EventError, IncomingFile
+from headwater.log.incoming import EventError
 from headwater.pipeline import mapping
 from headwater.pipeline.header import Scanned, columns_of
 from headwater.pipeline.lookup import look_up, rules_of
@@ -26,7 +26,7 @@ from headwater.warehouse.types import Kind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Loader", "Outcome", "load_id"]
+__all__ = ["Loader", "Origin", "Outcome", "as_wanted", "load_id", "takes"]
 
 EMPTY = "no field of the event becomes a column"
 MAX_REFITS = 3
@@ -44,7 +44,18 @@ class Outcome:
     rejects: list[Iterable[EventError]]
 
 
-def load_id(file: IncomingFile, destination_id: str, table: str) -> str:
+class Origin(Protocol):
+    """Where lines come from: a complete file, or a stretch of a queue."""
+
+    @property
+    def name(self) -> str:
+        """What rejects tell of it."""
+
+    def identity(self) -> str:
+        """A text that no other origin has had, and this one always."""
+
+
+def load_id(file: Origin, destination_id: str, table: str) -> str:
     """The same for the same events, destination and table, whoever tries again and wherever (G5)."""
     text = "\0".join((file.identity(), destination_id, table))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
@@ -70,7 +81,7 @@ class Loader:
         self._staging = staging
         self._browser_key = browser_key
 
-    def load(self, lines: DataFrame, table: str, file: IncomingFile, now: float) -> Outcome:
+    def load(self, lines: DataFrame, table: str, file: Origin, now: float) -> Outcome:
         """Load the lines into the table, unless the ledger knows that they are there."""
         id = load_id(file, self.settings.id, table)
         scanned = scan_lines(lines, self._browser_key)
@@ -105,12 +116,16 @@ class Loader:
         joined = look_up(events, scanned.root, rules, folder)
         fitted, patched = self.patch(table, scanned)
         rows = project(events, fitted, joined)
-        files = write_rows(rows, folder)
-        unmapped = _count_unmapped(rows, files) if fitted.needs_unmapped else 0
+        files, unmapped = self.stage(rows, fitted, folder)
         crash_point("pipeline.before_load")
         loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
         crash_point("pipeline.after_load")
         return loaded, unmapped
+
+    def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
+        """Write the rows as Parquet; the files in their order, and how many values have no column."""
+        files = write_rows(rows, folder)
+        return files, _count_unmapped(rows, files) if fitted.needs_unmapped else 0
 
     def patch(self, name: str, scanned: Scanned) -> tuple[Fit, Table]:
         """Make the table fit the batch, and the batch the table (seed 003: table patching)."""
@@ -119,15 +134,9 @@ class Loader:
             with self._locks.hold(self.settings.id, name):
                 table = self.destination.patch(wanted)
             fitted, wanted = self.wanted(name, scanned, table)
-            if not fitted.new and (UNMAPPED in table.columns or not fitted.needs_unmapped):
+            if takes(table, fitted):
                 break
-        columns = {
-            column: Column(column, found.kind, found.sql_type, wanted.columns[column].cast_type)
-            if column in wanted.columns
-            else found
-            for column, found in table.columns.items()
-        }
-        return fitted, Table(name, columns, table.primary_key, table.users_key)
+        return fitted, as_wanted(table, wanted)
 
     def wanted(self, name: str, scanned: Scanned, existing: Table | None) -> tuple[Fit, Table]:
         """The batch as it would be stored, and the table that this takes."""
@@ -153,7 +162,7 @@ class Loader:
         is_possible = existing is not None or all(column in fitted.columns for column in key)
         return fitted, table_of(name, structure, key if is_possible else ())
 
-    def _empty(self, lines: DataFrame, scanned: Scanned, file: IncomingFile, now: float) -> Outcome:
+    def _empty(self, lines: DataFrame, scanned: Scanned, file: Origin, now: float) -> Outcome:
         """No event of the lines has a field that would be a column: there is nothing to store."""
         rejects = [self._rejects(bad_lines(lines), file, now)] if scanned.bad else []
         if scanned.events:
@@ -162,8 +171,24 @@ class Loader:
         count = scanned.events + scanned.bad
         return Outcome(events=count, rows=0, rejected=count, unmapped=0, rejects=rejects)
 
-    def _rejects(self, lines: DataFrame, file: IncomingFile, now: float) -> Iterable[EventError]:
+    def _rejects(self, lines: DataFrame, file: Origin, now: float) -> Iterable[EventError]:
         return rejects_of(lines, destination_id=self.settings.id, file=file.name, now=now)
+
+
+def takes(table: Table, fitted: Fit) -> bool:
+    """Whether the table has all columns that the batch needs."""
+    return not fitted.new and (UNMAPPED in table.columns or not fitted.needs_unmapped)
+
+
+def as_wanted(table: Table, wanted: Table) -> Table:
+    """The table with the casts that the mapping asks for."""
+    columns = {
+        column: Column(column, found.kind, found.sql_type, wanted.columns[column].cast_type)
+        if column in wanted.columns
+        else found
+        for column, found in table.columns.items()
+    }
+    return Table(table.name, columns, table.primary_key, table.users_key)
 
 
 def _refused_lines(lines: DataFrame, refused: Sequence[RefusedRow]) -> DataFrame:

@@ -54,7 +54,10 @@ _SPARK = {
 
 @dataclass(frozen=True)
 class Rule:
-    """An enrichment rule, ready. `browser_key` limits it to browser events: those that carry this key."""
+    """An enrichment rule, ready.
+
+    `browser_key` limits it to browser events: those that carry this key, or one of several, one a line.
+    """
 
     name: str
     source: tuple[str, ...]
@@ -180,7 +183,8 @@ def _key(rule: Rule, reading: Reading, seen: Seen) -> str:
         return key
     api_key = reading.path(("api_key",))
     sent = value_sql(api_key.sql, api_key.read, Seen.STRING, Kind.STRING)
-    return f"if({sent} = {literal(rule.browser_key)}, {key}, NULL)"
+    known = ", ".join(map(literal, rule.browser_key.split("\n")))
+    return f"if({sent} IN ({known}), {key}, NULL)"
 
 
 def _graft(root: Node, rule: Rule, number: int, names: Sequence[str]) -> None:

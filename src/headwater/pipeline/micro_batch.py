@@ -1,0 +1,237 @@
+"""A micro-batch: a stretch of a queue goes through the steps of batch mode to its tables (seed 003)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from headwater.errors import HeadwaterError, LoadRefused, TableRefused
+from headwater.faults import crash_point
+from headwater.log.failed import EventError, write_failed
+from headwater.log.stream_cursor import Planned
+from headwater.pipeline.convert import literal
+from headwater.pipeline.load import Loader, Outcome, as_wanted, takes
+from headwater.pipeline.names import sanitise
+from headwater.pipeline.route import Template
+from headwater.pipeline.source import LINE, REASON, rejects_of
+from headwater.pipeline.split import Split, place_lines
+from headwater.pipeline.stage import write_small
+from headwater.warehouse.tables import ROW, UNMAPPED, Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headwater.pipeline.header import Scanned
+    from headwater.pipeline.project import Fit
+
+__all__ = ["MicroBatch", "Result", "StreamLoader"]
+
+log = logging.getLogger(__name__)
+
+SMALL_EVENTS = 50_000
+MAX_PIECES = 256
+"""So many loads may be tried in search of what a destination refuses; what is left then is rejected whole."""
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Positions of a queue; the origin of the rows that they become."""
+
+    queue: str
+    destination_id: str
+    first: int
+    end: int
+
+    @property
+    def name(self) -> str:
+        # with the queue's own name: positions of a queue that is made anew begin at 1 again
+        return f"queue.dst={self.destination_id}/{self.queue[:8]}"
+
+    def identity(self) -> str:
+        return f"{self.queue}\0{self.first}\0{self.end}"
+
+    def halves(self) -> tuple[Stretch, Stretch]:
+        middle = (self.first + self.end) // 2
+        return (
+            Stretch(self.queue, self.destination_id, self.first, middle),
+            Stretch(self.queue, self.destination_id, middle, self.end),
+        )
+
+
+@dataclass
+class Result:
+    """What became of a micro-batch."""
+
+    rows: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    unmapped: int = 0
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def add(self, table: str, outcome: Outcome) -> None:
+        self.rows += outcome.rows
+        self.rejected += outcome.rejected
+        self.unmapped += outcome.unmapped
+        self.tables[table] = self.tables.get(table, 0) + outcome.rows
+
+
+class StreamLoader(Loader):
+    """Knows the structure of tables that it has seen, and stages small batches without Spark's writers."""
+
+    def __init__(self, *arguments: Any, browser_key: str = "") -> None:
+        super().__init__(*arguments, browser_key=browser_key)
+        self._known: dict[str, Table] = {}
+
+    def forget(self, table: str) -> None:
+        """Ask the destination for the structure next time."""
+        self._known.pop(table, None)
+
+    def patch(self, name: str, scanned: Scanned) -> tuple[Fit, Table]:
+        known = self._known.get(name)
+        if known is not None:
+            fitted, wanted = self.wanted(name, scanned, known)
+            has_key = not wanted.primary_key or wanted.primary_key in (known.primary_key, known.users_key)
+            if has_key and takes(known, fitted):
+                return fitted, as_wanted(known, wanted)
+        fitted, table = super().patch(name, scanned)
+        self._known[name] = table
+        return fitted, table
+
+    def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
+        table = write_small(rows, folder)
+        unmapped = 0
+        if fitted.needs_unmapped:
+            for text in table.column(UNMAPPED).drop_null().to_pylist():
+                unmapped += len(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+        return [str(folder / "rows.parquet")], unmapped
+
+
+class MicroBatch:
+    """One stretch. `persist` writes the plan down; `patiently` tries until the destination is there.
+
+    What is refused is looked for by halves, and the cuts are written down before anything is loaded: a piece
+    that was loaded is never loaded again as part of another one (G5).
+    """
+
+    def __init__(
+        self,
+        loader: StreamLoader,
+        stretch: Stretch,
+        plan: Planned,
+        *,
+        events_dir: Path,
+        now: float,
+        persist: Callable[[], None],
+        patiently: Callable[[Callable[[], Outcome]], Outcome],
+    ) -> None:
+        self._loader = loader
+        self._stretch = stretch
+        self._plan = plan
+        self._events_dir = events_dir
+        self._now = now
+        self._persist = persist
+        self._patiently = patiently
+        self._pieces = 0
+        self._failed: list[tuple[DataFrame, str, Exception]] = []
+        self.result = Result()
+
+    def run(self, lines: DataFrame) -> Result:
+        """Load all tables of the lines, then keep what was refused."""
+        settings = self._loader.settings
+        template = Template(settings.table_name_template)
+        limit = self._loader.destination.capabilities.max_identifier_length
+        if template.constant is None:
+            routed = place_lines(lines, template, max_identifier_length=limit)
+            try:
+                self._tables(routed)
+            finally:
+                routed.lines.unpersist()
+        elif template.constant:
+            table = sanitise(template.constant, limit)
+            self._load(table, lines, self._stretch)
+            self._reject(table)
+        else:
+            self.result.skipped = lines.count()
+        return self.result
+
+    def _tables(self, routed: Split) -> None:
+        for table in routed.tables:
+            self._load(table, routed.table(table), self._stretch)
+            self._reject(table)
+        if routed.rejected:
+            self._write(self._rejects(routed.rejects()))
+            self.result.rejected += routed.rejected
+        self.result.skipped += routed.skipped
+
+    def _load(self, table: str, lines: DataFrame, stretch: Stretch) -> None:
+        """Load the piece, or the parts of it that are taken."""
+        piece = (table, stretch.first, stretch.end)
+        if piece not in self._plan.split:
+            self._pieces += 1
+            try:
+                outcome = self._patiently(lambda: self._attempt(table, lines, stretch))
+            except _refusals() as error:
+                is_whole = isinstance(error, TableRefused) or self._pieces >= MAX_PIECES
+                if is_whole or stretch.end - stretch.first == 1:
+                    self._failed.append((lines, _reason(error), error))
+                    return
+                self._plan.split.append(piece)
+                self._persist()
+                crash_point("stream.after_split")
+            else:
+                self.result.add(table, outcome)
+                for rejects in outcome.rejects:
+                    self._write(rejects)
+                return
+        for half in stretch.halves():
+            own = lines.where(f"{ROW} >= {half.first} AND {ROW} < {half.end}")
+            self._load(table, own, half)
+
+    def _attempt(self, table: str, lines: DataFrame, stretch: Stretch) -> Outcome:
+        """The load; once more with the table's structure asked for anew, if it is refused."""
+        try:
+            return self._loader.load(lines, table, stretch, self._now)
+        except (LoadRefused, TableRefused) as error:
+            log.warning("%s, table %s: %s; its structure is read again.", stretch.name, table, error.text)
+            self._loader.forget(table)
+            return self._loader.load(lines, table, stretch, self._now)
+
+    def _reject(self, table: str) -> None:
+        failed, self._failed = self._failed, []
+        if not failed:
+            return
+        if not self.result.tables.get(table) and not isinstance(failed[0][2], HeadwaterError):
+            # Spark has failed with everything: that is no fault of the events
+            raise failed[0][2]
+        for lines, reason, _ in failed:
+            reasoned = lines.where(f"trim({LINE}) != ''").selectExpr("*", f"{literal(reason)} AS {REASON}")
+            count = self._write(self._rejects(reasoned))
+            self.result.rejected += count
+            log.error("%s, table %s: %d event(s) rejected: %s", self._stretch.name, table, count, reason)
+
+    def _rejects(self, lines: DataFrame) -> Iterable[EventError]:
+        origin = self._stretch
+        return rejects_of(lines, destination_id=origin.destination_id, file=origin.name, now=self._now)
+
+    def _write(self, rejects: Iterable[EventError]) -> int:
+        found = iter(rejects)
+        if (first := next(found, None)) is None:
+            return 0
+        return write_failed(self._events_dir, self._stretch.destination_id, chain([first], found))
+
+
+def _refusals() -> tuple[type[Exception], ...]:
+    from pyspark.errors import PySparkException
+
+    return (LoadRefused, TableRefused, PySparkException)
+
+
+def _reason(error: Exception) -> str:
+    text = error.text if isinstance(error, HeadwaterError) else str(error)
+    return text.strip().split("\n", 1)[0]

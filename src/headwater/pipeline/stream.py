@@ -1,0 +1,317 @@
+"""Stream mode (seed 003): each destination is served from its queue, as soon as events are there.
+
+One Structured Streaming query per destination reads the queue by position, and its micro-batches go through
+the steps of batch mode. A destination that is away holds back its own query and nothing else (G7).
+
+Positions are kept in one place, the cursor beside the queue, which is fsynced; Spark's checkpoint is a
+scratch folder. A micro-batch is written down before it is loaded; one that a crash interrupted is loaded
+first, with the same positions and so under the same name, before a new query begins where it ends (G5).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from headwater.clock import Clock, SystemClock
+from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
+from headwater.faults import crash_point
+from headwater.log.event_files import EventFolder
+from headwater.log.lock import FolderLock
+from headwater.log.queues import identity_of
+from headwater.log.stream_cursor import Planned, StreamCursor, stream_folder
+from headwater.pipeline.batch import run_cycle
+from headwater.pipeline.micro_batch import MicroBatch, StreamLoader, Stretch
+from headwater.pipeline.modes import replays
+from headwater.pipeline.queue_source import NAME
+from headwater.pipeline.source import LINE
+from headwater.pipeline.stage import Staging
+from headwater.pipeline.stream_archive import StreamArchive
+from headwater.settings import DestinationSettings, Settings
+from headwater.warehouse.base import load_destination
+from headwater.warehouse.locks import Locks
+from headwater.warehouse.tables import ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Stream"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+FIRST_PAUSE_SECONDS = 0.5
+LOOK_SECONDS = 0.2
+DUTY_SECONDS = 2.0
+IDLE_SECONDS = 3.0
+COMPLAIN_SECONDS = 60.0
+
+
+class _Stopping(Exception):
+    """Raised through a micro-batch that waits, when the stream is to end."""
+
+
+class Stream:
+    """One destination. `start`, then `stop` and `join`: a micro-batch under way is finished first."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        destination: DestinationSettings,
+        spark: SparkSession,
+        staging: Staging,
+        locks: Locks,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self.id = destination.id
+        self._settings = settings
+        self._spark = spark
+        self._staging = staging
+        self._clock = clock or SystemClock()
+        self._queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
+        self._destination = load_destination(destination)
+        keys = [token.client_secret for token in settings.tokens if destination.wants(token.id)]
+        self._loader = StreamLoader(
+            destination,
+            settings.pipeline,
+            self._destination,
+            locks,
+            staging,
+            browser_key="\n".join(key for key in keys if key),
+        )
+        self._is_connected = False
+        self._cursor = StreamCursor(queue="", position=0, archived=0)
+        self._guard = threading.Lock()  # the cursor: the query's thread and ours change it
+        self._busy = threading.Lock()  # held while a micro-batch is worked on
+        self._stopping = threading.Event()
+        self._scratch = Path()
+        self._active_at = self._duty_at = self._complained_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"stream-{self.id}", daemon=True)
+
+    @property
+    def position(self) -> int:
+        """Everything before it is loaded."""
+        return self._cursor.position
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the micro-batch under way; one that waits for its destination ends at once."""
+        self._stopping.set()
+
+    def join(self, timeout: float | None = None) -> None:
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        """Go on whatever happens, after a pause that grows."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                self._serve()
+            except _Stopping:
+                return
+            except Exception as error:
+                if self._stopping.is_set():
+                    return
+                log.error("destination %s: %s", self.id, _reason(error))
+                self._note(_reason(error))
+            if time.monotonic() - began > COMPLAIN_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            self._stopping.wait(pause)
+            pause = min(2 * pause, self._settings.pipeline.stream.max_retry_seconds)
+
+    def _serve(self) -> None:
+        """Take the queue, finish what a crash interrupted, and follow the queue until told to stop."""
+        identity = self._identity()
+        lock = FolderLock(stream_folder(self._queue))
+        try:
+            self._cursor = StreamCursor.load(self._queue, identity)
+            archive = StreamArchive(self._settings, self.id, self._queue, self._cursor, self._guard)
+            if (planned := self._cursor.planned) is not None:
+                log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
+                with self._busy:
+                    self._load(self._between(self._cursor.position, planned.end), planned.end)
+            with self._staging.folder() as self._scratch:
+                self._follow(archive)
+            archive.run(self._clock.now())
+        finally:
+            self._disconnect()
+            lock.release()
+
+    def _identity(self) -> str:
+        while not (identity := identity_of(self._queue)):
+            if self._stopping.wait(LOOK_SECONDS):  # the gateway makes the queue
+                raise _Stopping
+        return identity
+
+    def _follow(self, archive: StreamArchive) -> None:
+        stream = self._settings.pipeline.stream
+        events = (
+            self._spark.readStream.format(NAME)
+            .option("path", str(self._queue))
+            .option("start", str(self._cursor.position))
+            .option("max_events", str(stream.max_batch_events))
+            .option("fail_on_loss", "false")
+            .load()
+        )
+        query = (
+            events.writeStream.queryName(f"headwater-{self.id}")
+            .foreachBatch(self._micro_batch)
+            .option("checkpointLocation", str(self._scratch))
+            .trigger(processingTime=f"{stream.trigger_seconds:g} seconds")
+            .start()
+        )
+        try:
+            while query.isActive and not self._stopping.wait(LOOK_SECONDS):
+                self._tend(archive)
+            if not self._stopping.is_set():
+                raise query.exception() or RuntimeError("the query ended by itself")
+        finally:
+            # Not in the middle of a load; and not with the lock held, for which a batch that just begins
+            # would wait, and Spark for it.
+            with self._busy:
+                pass
+            query.stop()
+
+    def _tend(self, archive: StreamArchive) -> None:
+        """What is not urgent, now and then. Nothing of it may end the query."""
+        now = time.monotonic()
+        if now - self._duty_at < DUTY_SECONDS:
+            return
+        self._duty_at = now
+        try:
+            self._duties(archive, now)
+        except Exception as error:
+            log.error("destination %s: %s", self.id, _reason(error))
+
+    def _duties(self, archive: StreamArchive, now: float) -> None:
+        """The archive, replays, letting go of a destination that has nothing to do."""
+        if archive.is_due(self._clock.now()):
+            archive.run(self._clock.now())
+        if files := replays(self._settings, self.id):
+            run_cycle(self._settings, self._spark, clock=self._clock, files=files)
+        # An embedded database is one process's at a time; between events others may have it.
+        if now - self._active_at > IDLE_SECONDS and self._busy.acquire(blocking=False):
+            try:
+                self._disconnect()
+            finally:
+                self._busy.release()
+
+    # --- micro-batches, in the query's thread ---------------------------------------------------------
+
+    def _micro_batch(self, events: DataFrame, batch_id: int) -> None:
+        with self._busy:
+            if self._stopping.is_set():
+                raise _Stopping
+            try:
+                self._load(events, self._end_of(batch_id))
+            finally:
+                self._active_at = time.monotonic()
+
+    def _end_of(self, batch_id: int) -> int:
+        """Where Spark has planned the batch to end: its last line in the log of offsets is our offset."""
+        lines = (self._scratch / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()
+        return int(msgspec.json.decode(lines[-1])["position"])
+
+    def _between(self, first: int, end: int) -> DataFrame:
+        options = {"path": str(self._queue), "first": str(first), "end": str(end), "fail_on_loss": "false"}
+        return self._spark.read.format(NAME).options(**options).load()
+
+    def _load(self, events: DataFrame, end: int) -> None:
+        cursor = self._cursor
+        if end <= cursor.position:
+            return
+        if cursor.planned is None:
+            cursor.planned = Planned(end)
+            self._save()
+            crash_point("stream.after_plan")
+        stretch = Stretch(cursor.queue, self.id, cursor.position, end)
+        batch = MicroBatch(
+            self._loader,
+            stretch,
+            cursor.planned,
+            events_dir=self._settings.events_dir,
+            now=self._clock.now(),
+            persist=self._save,
+            patiently=self._patiently,
+        )
+        lines = events.selectExpr(f"body AS {LINE}", f"position AS {ROW}").persist()
+        try:
+            result = batch.run(lines)
+        finally:
+            lines.unpersist()
+        crash_point("stream.before_commit")
+        counted = result.rows + result.skipped + result.rejected
+        if missing := end - stretch.first - counted:
+            log.error("%s: %d event(s) could not be read from the queue.", stretch.name, missing)
+        with self._guard:
+            cursor.position, cursor.planned, cursor.error = end, None, ""
+            cursor.at = self._clock.now()
+            cursor.batches += 1
+            cursor.rows += result.rows
+            cursor.skipped += result.skipped
+            cursor.rejected += result.rejected
+            cursor.unmapped += result.unmapped
+            cursor.missing += missing
+            cursor.save(self._queue)
+        crash_point("stream.after_commit")
+
+    def _save(self) -> None:
+        with self._guard:
+            self._cursor.save(self._queue)
+
+    def _patiently(self, function: Callable[[], T]) -> T:
+        """Try until the destination is there, with pauses that grow."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            try:
+                if not self._is_connected:
+                    self._destination.connect()
+                    self._is_connected = True
+                return function()
+            except (DestinationUnavailable, LockTaken) as error:
+                self._complain(error)
+                self._note(_reason(error))
+                self._disconnect()
+                if self._stopping.wait(pause):
+                    raise _Stopping from error
+                pause = min(2 * pause, self._settings.pipeline.stream.max_retry_seconds)
+
+    def _disconnect(self) -> None:
+        self._is_connected = False
+        self._destination.close()
+
+    def _complain(self, error: HeadwaterError) -> None:
+        now = time.monotonic()
+        if now - self._complained_at >= COMPLAIN_SECONDS:
+            self._complained_at = now
+            log.error("%s; it is tried again, and its events wait in %s.", error.text, self._queue)
+
+    def _note(self, reason: str) -> None:
+        """For `headwater status`: why it does not move."""
+        if self._cursor.queue and self._cursor.error != reason:
+            try:
+                with self._guard:
+                    self._cursor.error = reason
+                    self._cursor.save(self._queue)
+            except OSError as error:
+                log.error("destination %s: its state cannot be written: %s", self.id, error)
+
+
+def _reason(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text if isinstance(error, HeadwaterError) else text.splitlines()[0]
