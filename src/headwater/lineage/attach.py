@@ -160,9 +160,9 @@ def _given(transport: Any) -> Any:
 
 def _context(spark: Any) -> Any:
     """The SparkContext of a session; None of a Spark Connect client, which has none."""
-    if hasattr(spark, "_jsc"):
-        return spark
-    return getattr(spark, "_sc", None)
+    if hasattr(spark, "_jsparkSession"):
+        return spark._sc
+    return spark if hasattr(spark, "_do_init") else None
 
 
 def _settle_stopped() -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "decode",
 ]
 
+_NOTHING = msgspec.Raw(b"")  # msgspec has no optional Raw
 Millis = Annotated[int, msgspec.Meta(description="milliseconds since the epoch")]
 
 
@@ -68,7 +69,10 @@ class AppEnd(msgspec.Struct, frozen=True, kw_only=True, tag="app_end"):
 
 
 class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
-    """A SQL execution begins. `root` is the execution inside which it runs, itself if there is none."""
+    """A SQL execution begins. `root` is the execution inside which it runs, itself if there is none.
+
+    `plan` is empty where the plan was not to be had.
+    """
 
     id: int
     time: Millis
@@ -83,7 +87,7 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     stream_run: str | None = None
     """Run id of the streaming query whose micro-batch this is."""
     batch: int | None = None
-    plan: msgspec.Raw | None = None
+    plan: msgspec.Raw = _NOTHING
     plan_error: str | None = None
 
 
@@ -99,7 +103,7 @@ class SqlEnd(msgspec.Struct, frozen=True, kw_only=True, tag="sql_end"):
     stack: str | None = None
     jobs: list[int] = []
     sql: str | None = None
-    plan: msgspec.Raw | None = None
+    plan: msgspec.Raw = _NOTHING
     plan_error: str | None = None
     physical: str = ""
     executed: list[ExecutedNode] = []

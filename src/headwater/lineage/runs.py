@@ -87,8 +87,7 @@ class Execution:
     @property
     def has_plan(self) -> bool:
         """Whether a plan was told, or the reason why there is none."""
-        told = [each for each in (self.start, self.end) if each is not None]
-        return any(each.plan is not None or each.plan_error for each in told)
+        return bool(self._raw) or self.plan_error is not None
 
     @property
     def plan_error(self) -> str | None:
@@ -100,15 +99,16 @@ class Execution:
     @property
     def plan(self) -> Plan | None:
         """The analyzed plan; read when it is first asked for. May raise if it cannot be read."""
-        for told in (self.start, self.end):
-            if told is not None and told.plan is not None:
-                return self._read
-        return None
+        return self._read if self._raw else None
 
     @cached_property
     def _read(self) -> Plan:
-        raw = next(t.plan for t in (self.start, self.end) if t is not None and t.plan is not None)
-        return read_plan(bytes(raw))
+        return read_plan(self._raw)
+
+    @property
+    def _raw(self) -> bytes:
+        told = (self.start, self.end)
+        return next((bytes(each.plan) for each in told if each is not None and bytes(each.plan)), b"")
 
     @property
     def sql(self) -> str | None:
