@@ -27,8 +27,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "warehouse": COMMON,
     "pipeline": COMMON | {"log", "warehouse"},
     "lineage": COMMON,  # people use it alone: no other stage
+    "graph": COMMON | {"log", "gateway"},
     "testing": COMMON | {"log", "delivery", "gateway", "warehouse", "lineage"},
-    "cli": COMMON | {"log", "gateway", "delivery", "testing", "warehouse", "pipeline", "lineage"},
+    "cli": COMMON | {"log", "gateway", "delivery", "testing", "warehouse", "pipeline", "lineage", "graph"},
     "__main__": {"cli"},
     "": set(),
 }

@@ -48,6 +48,8 @@ CRASH_POINTS = (
     "stream.before_commit",
     "stream.after_commit",
     "stream.after_archive",
+    "graph.before_commit",
+    "graph.after_commit",
 )
 
 _armed, _, _count = os.environ.get("HEADWATER_CRASH_POINT", "").partition(":")

@@ -83,6 +83,9 @@ CATALOGUE: tuple[Description, ...] = (
     _describe("gauge", "delivery_failing", "outlet", "1 while the outlet is waiting to retry, else 0."),
     _describe("gauge", "delivery_sessions", "outlet", "Sessions that hold events."),
     _describe("gauge", "delivery_in_flight", "outlet", "Requests that have no answer yet."),
+    _describe("counter", "graph_events_folded", "", "Lineage events folded into the graph."),
+    _describe("counter", "graph_events_unreadable", "", "Events that the fold could make nothing of."),
+    _describe("gauge", "graph_lag_events", "", "Events in the log that are not in the graph yet."),
     _describe("gauge", "rejects_open", "", "Rejects in the store."),
     _describe("counter", "rejects_dropped", "reason", "Rejects removed by the byte limit or by hand."),
 )

@@ -6,6 +6,7 @@ known one is named.
 """
 
 from headwater.settings.fields import Bytes, Count, Hours, Id, Port, Seconds
+from headwater.settings.graph import GraphSettings
 from headwater.settings.intake import EventsSettings, TokenSettings
 from headwater.settings.pipeline import (
     DestinationSettings,
@@ -36,6 +37,7 @@ __all__ = [
     "EventsSettings",
     "FieldSettings",
     "GatewaySettings",
+    "GraphSettings",
     "Hours",
     "Id",
     "LockSettings",

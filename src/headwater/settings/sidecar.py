@@ -36,6 +36,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: Annotated[
         tuple[str, ...], doc("Bearer keys that producers must show; empty: none is asked for.")
     ] = ()
+    admin_token: Annotated[
+        str,
+        doc(
+            "Bearer token for those who read the graph; empty: they need none where `host` is a loopback "
+            "address, and are refused elsewhere."
+        ),
+    ] = ""
     trusted_proxies: Annotated[
         tuple[str, ...],
         doc("Networks of proxies whose `X-Forwarded-For` is believed when a sender's address is noted."),

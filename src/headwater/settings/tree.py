@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from headwater.settings.fields import doc
+from headwater.settings.graph import GraphSettings
 from headwater.settings.intake import EventsSettings, TokenSettings
 from headwater.settings.pipeline import DestinationSettings, PipelineSettings
 from headwater.settings.sidecar import GatewaySettings, LogSettings, MetricsSettings, OutletSettings
@@ -34,6 +35,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     )
     destinations: Annotated[tuple[DestinationSettings, ...], doc("Where rows are stored.")] = ()
     pipeline: Annotated[PipelineSettings, doc("How the pipeline runs.")] = PipelineSettings()
+    graph: Annotated[GraphSettings, doc("The graph of lineage.")] = GraphSettings()
     metrics: Annotated[MetricsSettings, doc("How the numbers are published.")] = MetricsSettings()
 
     @property
@@ -51,3 +53,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def locks_dir(self) -> Path:
         """The folder of the lock files."""
         return Path(self.pipeline.lock.dir or Path(self.data_dir) / "locks")
+
+    @property
+    def graph_dir(self) -> Path:
+        """The folder of the graph of lineage."""
+        return Path(self.graph.path or Path(self.data_dir) / "graph")

@@ -1,0 +1,1 @@
+"""Stage 6: lineage events become a graph of jobs, runs, datasets and columns."""
