@@ -220,7 +220,7 @@ def test_nothing_waits_for_a_fuller_batch_when_flushed() -> None:
     client = Client(settings, outlet)
     client.add_events(events(1, 2))
     client.add_events(events(3))
-    assert not client._engine.in_flight
+    assert client.statistics().in_flight == 0
     assert client.flush(30)
     assert outlet.numbers() == [1, 2, 3]
     assert len(outlet.batches) == 1
@@ -319,15 +319,15 @@ def test_only_what_failed_is_tried_again_when_results_differ() -> None:
 
 def test_ten_thousand_keys_cost_no_threads_when_all_are_busy() -> None:
     settings = settings_of(group_by=("/k",), max_in_flight=100)
-    outlet = Memory(settings)
-    with Client(settings, outlet) as client:
+    outlet, metrics = Memory(settings), Metrics()
+    with Client(settings, outlet, metrics=metrics) as client:
         before = threading.active_count()
         for i in range(2):
             client.add_events([{"i": i, "k": k} for k in range(10_000)])
         assert threading.active_count() == before
         assert client.flush(60)
         assert client.statistics().sessions == 0
-        assert client._engine.sessions == {}  # released as soon as they are idle
+        assert metrics.gauge("delivery_sessions").values == {("memory",): 0}  # released as soon as idle
     assert len(outlet.received) == 20_000
     assert outlet.violations == []
     assert outlet.most_at_once <= 100

@@ -149,5 +149,5 @@ def test_events_go_one_by_one_when_a_refused_one_may_not_be_overtaken() -> None:
 )
 def test_an_error_is_about_the_event_when_the_table_says_so(code: int, kind: type) -> None:
     outlet = outlet_of("127.0.0.1:9")
-    assert isinstance(outlet._result(KafkaError(code)), kind)
-    assert outlet._result(None) is DELIVERED
+    assert isinstance(outlet.result(KafkaError(code)), kind)
+    assert outlet.result(None) is DELIVERED

@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import apsw
 import orjson
 import psutil
 import pytest
@@ -69,12 +70,12 @@ def test_others_go_on_and_it_catches_up_when_one_key_is_dead_for_a_while(rig: Ri
     assert eventually(lambda: rig.balance()["delivered"] == 3_500)
     assert outlet.numbers(3) == []
     assert drain.trouble() == "away"
-    assert drain._feed.parked
+    assert drain.parked == 1
     outlet.act = dead()
     assert eventually(rig.settled)
     assert_each_key_in_order(outlet)
     assert len(outlet.received) == 4_000  # nobody's events came twice
-    assert drain._feed.parked == {}
+    assert drain.parked == 0
     assert drain.trouble() is None
 
 
@@ -130,8 +131,7 @@ def test_memory_stays_within_the_budget_when_half_of_many_keys_fail(rig: Rig) ->
 
     def half() -> bool:
         nonlocal most_held, most_rss
-        assert drain._engine is not None
-        most_held = max(most_held, drain._engine.held_bytes)
+        most_held = max(most_held, drain.held_bytes)
         most_rss = max(most_rss, process.memory_info().rss)
         return rig.balance()["delivered"] >= count // 2
 
@@ -216,6 +216,18 @@ def test_the_fields_of_the_key_are_session_info_when_sent_to_dataset(rig: Rig) -
     assert server.violations == []
 
 
+def refuse_rejects(rig: Rig, reason: str | None) -> None:
+    """From now on, rejects cannot be stored, or, without a reason, they can."""
+    connection = apsw.Connection(str(rig.folder / "rejects.db"))
+    connection.set_busy_timeout(30_000)
+    connection.execute("DROP TRIGGER IF EXISTS full")
+    if reason is not None:
+        connection.execute(
+            f"CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, '{reason}'); END"
+        )
+    connection.close()
+
+
 def test_events_go_on_when_the_disk_refuses_the_rejects_for_a_while(rig: Rig, tmp_path: Path) -> None:
     """A reject that cannot be stored keeps its event unfinished; it is stored when the disk is back (G3)."""
     refuse = True
@@ -223,15 +235,13 @@ def test_events_go_on_when_the_disk_refuses_the_rejects_for_a_while(rig: Rig, tm
     def act(batch: Batch) -> list[Any]:
         return [Refused("bad") if refuse else DELIVERED for _ in batch.events]
 
-    rig.rejects._connection.execute(
-        "CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    refuse_rejects(rig, "no")
     rig.append(1)
     outlet = Memory(settings_of(name="one"), act)
     drain = drain_to(rig, outlet)
     assert eventually(lambda: drain.trouble() is not None)
     assert rig.balance() == {"delivered": 0, "rejected": 0, "dropped": 0, "lag": 1}
-    rig.rejects._connection.execute("DROP TRIGGER full")
+    refuse_rejects(rig, None)
     assert eventually(lambda: rig.balance() == {"delivered": 0, "rejected": 1, "dropped": 0, "lag": 0})
     assert eventually(lambda: drain.trouble() is None)
     assert len(rig.rejects.list()) == 1
@@ -240,21 +250,16 @@ def test_events_go_on_when_the_disk_refuses_the_rejects_for_a_while(rig: Rig, tm
 def test_events_are_sent_again_when_the_rejects_cannot_be_stored_at_the_end(
     rig: Rig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rig.rejects._connection.execute(
-        "CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'no'); END"
-    )
+    refuse_rejects(rig, "no")
     rig.append(1, 2)
     outlet = Memory(settings_of(name="one"), lambda batch: [DELIVERED, Refused("bad")])
     drain = drain_to(rig, outlet)
     assert eventually(lambda: drain.trouble() is not None)
-    rig.rejects._connection.execute("DROP TRIGGER full")
-    rig.rejects._connection.execute(
-        "CREATE TRIGGER full BEFORE INSERT ON rejects BEGIN SELECT RAISE(ABORT, 'still no'); END"
-    )
+    refuse_rejects(rig, "still no")
     drain.close(1.0)
     assert "will be sent again" in caplog.text
     assert rig.balance()["lag"] == 2
-    rig.rejects._connection.execute("DROP TRIGGER full")
+    refuse_rejects(rig, None)
     drain_to(rig, Memory(settings_of(name="one")))
     assert eventually(rig.settled)
     assert rig.balance()["delivered"] == 2

@@ -102,6 +102,16 @@ class Drain:
             return problem
         return self._engine.trouble() if self._engine is not None else None
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the events that are in memory now, within the budget (G8)."""
+        return self._engine.held_bytes if self._engine is not None else 0
+
+    @property
+    def parked(self) -> int:
+        """Sessions that have events in the log which are read only when the session can take them."""
+        return len(self._feed.parked) if self._started.is_set() else 0
+
     def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
         try:

@@ -176,7 +176,7 @@ class KafkaOutlet(Outlet):
             raise OutletUnavailable(f"Kafka at {self.options.servers} takes no more: {self._problem}")
         # cancelled by the timeout, this leaves the reports where they are, for the next try to wait for
         await asyncio.wait(reports)
-        results = [self._result(report.result()) for report in reports]
+        results = [self.result(report.result()) for report in reports]
         for event in batch.events[: len(reports)]:
             handed.pop(event.position, None)
         if not handed:
@@ -206,7 +206,8 @@ class KafkaOutlet(Outlet):
             report.set_result(error.args[0])
         return report
 
-    def _result(self, error: KafkaError | None) -> Result:
+    def result(self, error: KafkaError | None) -> Result:
+        """What a delivery report means for its event."""
         if error is None:
             return DELIVERED
         reason = f"Kafka topic {self.options.topic}: {error.str()}"
