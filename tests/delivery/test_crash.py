@@ -12,18 +12,12 @@ from pathlib import Path
 import orjson
 import pytest
 
+from headwater.faults import CRASH_POINTS
 from headwater.testing import OpenLineageServer
 from tests.delivery.drain_process import BATCH
 from tests.delivery.rig import Rig, numbers
 
-POINTS = [
-    "reader.after_read",
-    "reader.before_send",
-    "reader.after_send",
-    "cursor.before_commit",
-    "cursor.after_commit",
-    "rejects.after_insert",
-]
+POINTS = [point for point in CRASH_POINTS if point.startswith(("reader.", "cursor.", "rejects."))]
 
 
 def run(folder: Path, url: str, group_by: str, point: str) -> int:
