@@ -16,9 +16,9 @@ Facet = Any
 class DatasetBuilder:
     """One dataset of an event, until the event is built.
 
-    A facet that is put into `facets` here belongs to this dataset alone; what facet builders make goes to every
-    dataset of the event. `ids` are the expression ids of the plan's columns that come from, or go to, this
-    dataset: they tie its numbers and its columns to it.
+    A facet that is put into `facets` here belongs to this dataset alone; what facet builders make goes to
+    every dataset of the event. `ids` are the expression ids of the plan's columns that come from, or go to,
+    this dataset: they tie its numbers and its columns to it.
     """
 
     def __init__(
@@ -36,6 +36,8 @@ class DatasetBuilder:
         self.facets: dict[str, Facet] = dict(facets or {})
         self.ids: set[int] = set(ids)
         self.nodes: set[int] = set() if node is None else {node}
+        self.places: set[tuple[int, int]] = set()
+        """Nodes as (id of the SQL execution, number of the node); known when the event is put together."""
         self.locations: set[str] = set()
         self.is_guess = is_guess
         """Whether the place is what Spark does by default, and a nested command may know it better."""
@@ -57,6 +59,7 @@ class DatasetBuilder:
             self.own_facets.setdefault(name, facet)
         self.ids |= other.ids
         self.nodes |= other.nodes
+        self.places |= other.places
         self.locations |= other.locations
 
     def __repr__(self) -> str:

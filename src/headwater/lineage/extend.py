@@ -10,10 +10,11 @@ A package offers a factory through the entry point group `headwater.lineage`, or
         def apply(self, event):
             return [InputDatasetBuilder("warehouse://main", event.paths[0])]
 
-For every event of a run each builder is offered every object of the run, one at a time: QueryExecution, ActiveJob,
-Stage, StageInfo, each RDD of the chains (views.py), and the Run itself. It is called for those for which it says
-`is_defined_at`. All of this happens on lineage's own thread, never on Spark's or the user's. A builder that raises,
-or that does not return in time, loses its own result; the event tells it as `extractionError` (G10).
+For every event of a run each builder is offered every object of the run, one at a time: QueryExecution,
+ActiveJob, Stage, StageInfo, each RDD of the chains (views.py), and the Run itself. It is called for those for
+which it says `is_defined_at`. All of this happens on lineage's own threads, never on Spark's or the user's. A
+builder that raises, or that does not return in time, loses its own result; the event tells it as
+`extractionError` (G10).
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class AbstractDatasetFacetBuilder(CustomFacetBuilder[T, Facet]):
 
 
 class AbstractInputDatasetBuilder(_Partial[T]):
-    """Makes inputs from objects of type T. A facet that is meant for one of them alone is put into it here."""
+    """Makes inputs from objects of type T. A facet meant for one of them alone is put into it here."""
 
     @abstractmethod
     def apply(self, event: T) -> Iterable[InputDatasetBuilder]:
@@ -117,7 +118,7 @@ class QueryPlanVisitor(ABC, Generic[D]):
     """Makes datasets from nodes of a query's analyzed plan, chosen by the names of their JVM classes.
 
     Whoever needs another node's datasets asks the context for them when they are needed
-    (`context.inputs_of(node)`), not when the visitor is made: other factories may not have had their turn yet.
+    (`context.inputs_of(node)`), not when the visitor is made: other factories may not have had their turn.
     """
 
     node_classes: ClassVar[Collection[str]] = ()
@@ -135,8 +136,9 @@ class QueryPlanVisitor(ABC, Generic[D]):
 class OpenLineageEventListenerFactory:
     """Makes the builders of one extension. Made once, without arguments.
 
-    `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application, in no
-    promised order: while they run, the context's collections may still be filling. All return nothing by default.
+    `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application, in
+    no promised order: while they run, the context's collections may still be filling. All return nothing by
+    default.
     """
 
     def set_open_lineage_context(self, context: OpenLineageContext) -> None:

@@ -1,7 +1,7 @@
 """What builders are handed: Spark's objects as plain Python values, with the live JVM object behind `.jvm`.
 
-The values were copied when Spark told of them and never change; `.jvm` is fetched when it is asked for and is None
-once Spark has let go of the object.
+The values were copied when Spark told of them and never change; `.jvm` is fetched when it is asked for and is
+None once Spark has let go of the object.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from headwater.lineage.plan import Plan
 
 __all__ = [
+    "JDBCRDD",
     "RDD",
     "ActiveJob",
     "CoGroupedRDD",
     "DataSourceRDD",
     "FileScanRDD",
     "HadoopRDD",
-    "JDBCRDD",
     "LocalCheckpointRDD",
     "MapPartitionsRDD",
     "NewHadoopRDD",

@@ -52,6 +52,23 @@ public class Rdds {
         out.raw("]");
     }
 
+    /* The RDDs of a chain themselves, each once, the result first. */
+    public static java.util.List flat(Object start) {
+        IdentityHashMap seen = new IdentityHashMap();
+        ArrayList found = new ArrayList();
+        found.add(start);
+        seen.put(start, start);
+        for (int at = 0; at < found.size(); at++) {
+            ArrayList parents = parents((RDD) found.get(at));
+            for (int i = 0; i < parents.size(); i++) {
+                if (found.size() < MOST_RDDS && seen.put(parents.get(i), start) == null) {
+                    found.add(parents.get(i));
+                }
+            }
+        }
+        return found;
+    }
+
     private static ArrayList parents(RDD rdd) {
         ArrayList found = new ArrayList();
         try {

@@ -1,0 +1,117 @@
+"""Column lineage of a run's outputs: the graph of each plan once, and one facet an output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headwater.lineage.columns import (
+    ColumnLineage,
+    ColumnMemory,
+    ColumnSettings,
+    Graph,
+    Late,
+    column_graph,
+    column_lineage,
+    column_lineage_facet,
+    explicit_lineage_facet,
+)
+from headwater.lineage.context import OpenLineageContext
+from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.naming import DatasetId
+from headwater.lineage.plan import Node, Plan
+from headwater.lineage.producer import PRODUCER
+from headwater.lineage.runs import ExtractionError, Run
+from headwater.lineage.settings import LineageSettings
+from headwater.lineage.views import QueryExecution
+
+__all__ = ["Columns"]
+
+
+class Columns:
+    """Keeps what earlier queries knew of their columns, for those that begin where they ended."""
+
+    def __init__(self, settings: LineageSettings, context: OpenLineageContext) -> None:
+        self._is_wanted = "columnLineage" not in settings.disabled_facets or settings.explicit_lineage
+        self._is_explicit = settings.explicit_lineage
+        self._context = context
+        self._memory = ColumnMemory()
+        self._settings = ColumnSettings(
+            dataset_level=settings.column_lineage_datasets,
+            descriptions=settings.column_lineage_descriptions,
+            max_columns=settings.column_lineage_max_columns,
+            max_edges=settings.column_lineage_max_edges,
+        )
+
+    def add(
+        self,
+        run: Run,
+        inputs: Sequence[InputDatasetBuilder],
+        outputs: Sequence[OutputDatasetBuilder],
+        objects: Iterable[object],
+        until: float,
+        errors: list[ExtractionError],
+    ) -> None:
+        """Put `columnLineage` on the outputs; what is late or fails is told in `errors`.
+
+        Also called without outputs: the memory learns from every query.
+        """
+        if not self._is_wanted:
+            return
+        graphs: dict[int, Graph] = run.memo.setdefault("graphs", {})  # type: ignore[assignment]
+        facets: dict[Any, dict[str, Any]] = run.memo.setdefault("columns", {})  # type: ignore[assignment]
+        for query in objects:
+            if not isinstance(query, QueryExecution) or query.plan is None:
+                continue
+            try:
+                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until)
+            except Late:
+                errors.append(ExtractionError("columnLineage", "not found within the deadline"))
+            except Exception as error:
+                errors.append(ExtractionError("columnLineage", f"{type(error).__name__}: {error}"))
+
+    def _add(
+        self,
+        number: int,
+        plan: Plan,
+        inputs: Sequence[InputDatasetBuilder],
+        outputs: Sequence[OutputDatasetBuilder],
+        graphs: dict[int, Graph],
+        facets: dict[Any, dict[str, Any]],
+        until: float,
+    ) -> None:
+        if plan.top is None:
+            return
+        datasets: dict[int, list[DatasetId]] = {}
+        for each in inputs:
+            for execution, node in each.places:
+                if execution == number:
+                    datasets.setdefault(node, []).append(each.id)
+
+        def read(node: Node) -> Sequence[DatasetId]:
+            return datasets.get(node.id, ())
+
+        if number not in graphs:
+            graphs[number] = column_graph(
+                plan, read, settings=self._settings, memory=self._memory, deadline=until
+            )
+        for output in outputs:
+            for node in (node for execution, node in sorted(output.places) if execution == number):
+                if "columnLineage" in output.facets:
+                    break  # the outer command knows the query as it was written
+                key = (number, node)
+                if key not in facets:
+                    found = column_lineage(
+                        plan, read, plan.nodes[node], self._settings, graph=graphs[number], deadline=until
+                    )
+                    facets[key] = self._facets(found)
+                for name, facet in facets[key].items():
+                    output.facets.setdefault(name, facet)
+
+    def _facets(self, found: ColumnLineage) -> dict[str, Any]:
+        if not found:
+            return {}
+        made = {"columnLineage": column_lineage_facet(found, PRODUCER)}
+        if self._is_explicit:
+            made["lineage"] = explicit_lineage_facet(found, PRODUCER)
+        return made

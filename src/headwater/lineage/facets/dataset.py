@@ -1,0 +1,138 @@
+"""Facets of datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from headwater.lineage.facets.make import standard
+from headwater.lineage.naming import DatasetId, source_uri
+from headwater.lineage.plan import Attribute
+
+__all__ = [
+    "catalog",
+    "data_source",
+    "dataset_type",
+    "documentation",
+    "lifecycle",
+    "ownership",
+    "schema",
+    "schema_of_struct",
+    "storage",
+    "subset",
+    "symlinks",
+    "version",
+]
+
+Facet = dict[str, Any]
+MOST_DEPTH = 20  # of nested types
+
+
+def schema(columns: Iterable[Attribute], names: Sequence[str] | None = None) -> Facet:
+    """The columns with their types, nested ones with their fields. `names` are those they are written under."""
+    fields = [_field(column.name, column.type) for column in columns]
+    if names is not None and len(names) == len(fields):
+        for field, name in zip(fields, names, strict=True):
+            field["name"] = name
+    return standard("schema_dataset.SchemaDatasetFacet", fields=fields)
+
+
+def schema_of_struct(struct: dict[str, Any]) -> Facet:
+    """The same from Spark's JSON of a struct type."""
+    return standard("schema_dataset.SchemaDatasetFacet", fields=_fields(struct, 0))
+
+
+def _fields(struct: dict[str, Any], depth: int) -> list[dict[str, Any]]:
+    return [
+        _field(str(each["name"]), each.get("type"), depth, (each.get("metadata") or {}).get("comment"))
+        for each in struct.get("fields", ())
+    ]
+
+
+def _field(name: str, kind: Any, depth: int = 0, comment: str | None = None) -> dict[str, Any]:
+    field: dict[str, Any] = {"name": name}
+    if isinstance(kind, str):
+        field["type"] = kind
+    elif isinstance(kind, dict) and depth < MOST_DEPTH:
+        field["type"] = str(kind.get("type", "unknown"))
+        if field["type"] == "struct":
+            field["fields"] = _fields(kind, depth + 1)
+        elif field["type"] == "array":
+            field["fields"] = [_field("_element", kind.get("elementType"), depth + 1)]
+        elif field["type"] == "map":
+            field["fields"] = [
+                _field("key", kind.get("keyType"), depth + 1),
+                _field("value", kind.get("valueType"), depth + 1),
+            ]
+    if comment:
+        field["description"] = comment
+    return field
+
+
+def data_source(namespace: str) -> Facet:
+    """Where the dataset lives."""
+    return standard("datasource_dataset.DatasourceDatasetFacet", name=namespace, uri=source_uri(namespace))
+
+
+def symlinks(others: Iterable[tuple[DatasetId, str]]) -> Facet:
+    """Other names of the dataset with their kinds, TABLE or LOCATION."""
+    identifiers = [{"namespace": id.namespace, "name": id.name, "type": kind} for id, kind in others]
+    return standard("symlinks_dataset.SymlinksDatasetFacet", identifiers=identifiers)
+
+
+def storage(layer: str, file_format: str | None = None) -> Facet:
+    """What keeps the data, and in which format."""
+    return standard("storage_dataset.StorageDatasetFacet", storageLayer=layer, fileFormat=file_format or None)
+
+
+def catalog(
+    framework: str, kind: str, name: str, *, metadata_uri: str | None = None, warehouse_uri: str | None = None
+) -> Facet:
+    """The catalog that knows the table."""
+    return standard(
+        "catalog_dataset.CatalogDatasetFacet",
+        framework=framework,
+        type=kind,
+        name=name,
+        metadataUri=metadata_uri or None,
+        warehouseUri=warehouse_uri or None,
+        source="spark",
+    )
+
+
+def version(text: str) -> Facet:
+    """Which version of the dataset was read or replaced."""
+    return standard("dataset_version_dataset.DatasetVersionDatasetFacet", datasetVersion=text)
+
+
+def lifecycle(state: str, previous: DatasetId | None = None) -> Facet:
+    """CREATE, DROP, ALTER, TRUNCATE, OVERWRITE, or RENAME with the name before."""
+    before = {"name": previous.name, "namespace": previous.namespace} if previous is not None else None
+    return standard(
+        "lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet",
+        lifecycleStateChange=state,
+        previousIdentifier=before,
+    )
+
+
+def documentation(text: str) -> Facet:
+    """The comment of a table."""
+    return standard("documentation_dataset.DocumentationDatasetFacet", description=text)
+
+
+def ownership(owner: str) -> Facet:
+    """Who the catalog says owns the table."""
+    return standard("ownership_dataset.OwnershipDatasetFacet", owners=[{"name": owner, "type": "OWNER"}])
+
+
+def dataset_type(kind: str, subtype: str | None = None) -> Facet:
+    """VIEW, TOPIC, …: told where it is not a plain table or folder."""
+    return standard("dataset_type_dataset.DatasetTypeDatasetFacet", datasetType=kind, subType=subtype)
+
+
+def subset(locations: Iterable[str], role: str) -> Facet:
+    """Which parts of the dataset are meant: the paths before their partition folders were cut off."""
+    condition = {"type": "location", "locations": sorted(locations)}
+    if role == "input":
+        return standard("base_subset_dataset.InputSubsetInputDatasetFacet", inputCondition=condition)
+    return standard("base_subset_dataset.OutputSubsetOutputDatasetFacet", outputCondition=condition)

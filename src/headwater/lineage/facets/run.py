@@ -1,0 +1,163 @@
+"""Facets of runs: Spark and its settings, the application, the job, the environment, tags, what went wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headwater import __version__
+from headwater.lineage.extend import AbstractRunFacetBuilder, Consumer
+from headwater.lineage.facets.make import custom, standard
+from headwater.lineage.runs import Kind, Run
+from headwater.lineage.settings import LineageSettings
+from headwater.lineage.surroundings import Surroundings
+
+__all__ = [
+    "ApplicationDetails",
+    "EnvironmentVariables",
+    "ErrorMessage",
+    "JobDetails",
+    "ProcessingEngine",
+    "RunTags",
+    "SparkProperties",
+    "StreamDetails",
+    "tags",
+]
+
+LONGEST_STACK = 20_000
+
+
+class ProcessingEngine(AbstractRunFacetBuilder[Run]):
+    """`processing_engine`: which Spark, and which Headwater."""
+
+    def __init__(self, version: str) -> None:
+        self._facet = standard(
+            "processing_engine_run.ProcessingEngineRunFacet",
+            version=version,
+            name="spark",
+            openlineageAdapterVersion=__version__,
+        )
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        consumer("processing_engine", self._facet)
+
+
+class SparkProperties(AbstractRunFacetBuilder[Run]):
+    """`spark_properties`: the settings that `capturedProperties` names, as far as they are set."""
+
+    def __init__(self, settings: LineageSettings, surroundings: Surroundings) -> None:
+        self._wanted = settings.captured_properties
+        self._around = surroundings
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        known: Mapping[str, str] = {**self._around.conf, **event.properties}
+        found = {name: str(known[name]) for name in self._wanted if name in known}
+        if found:
+            consumer("spark_properties", custom("run", properties=found))
+
+
+class ApplicationDetails(AbstractRunFacetBuilder[Run]):
+    """`spark_applicationDetails`: what Spark calls the application, and where it runs."""
+
+    def __init__(self, details: Mapping[str, Any]) -> None:
+        self._details = {name: value for name, value in details.items() if value}
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if event.ended is not None and event.kind is not Kind.APPLICATION:
+            return  # once, at the start, is enough for a backend that merges the events of a run
+        app = event.root.app
+        told = {"applicationId": app.id, "appName": app.name, "userName": app.user} if app is not None else {}
+        consumer("spark_applicationDetails", custom("run", **{**told, **self._details}))
+
+
+class JobDetails(AbstractRunFacetBuilder[Run]):
+    """`spark_jobDetails`: the Spark job of the run, as its user described it."""
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if not event.jobs:
+            return
+        properties = event.jobs[0].start.properties or event.properties
+        consumer(
+            "spark_jobDetails",
+            custom(
+                "run",
+                jobId=event.jobs[0].id,
+                jobDescription=properties.get("spark.job.description"),
+                jobGroup=properties.get("spark.jobGroup.id"),
+                jobCallSite=properties.get("callSite.short"),
+            ),
+        )
+
+
+class StreamDetails(AbstractRunFacetBuilder[Run]):
+    """`headwater_stream`: which streaming query, and which of its batches."""
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if event.stream is None:
+            return
+        consumer(
+            "headwater_stream",
+            custom(
+                "run",
+                queryId=event.stream.id,
+                queryRunId=event.stream.run,
+                queryName=event.stream.name,
+                batchId=event.batch,
+            ),
+        )
+
+
+class EnvironmentVariables(AbstractRunFacetBuilder[Run]):
+    """`environmentVariables`: those that a setting names, and no others."""
+
+    def __init__(self, names: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
+        found = [{"name": name, "value": environ[name]} for name in names if name in environ]
+        self._facet = standard(
+            "environment_variables_run.EnvironmentVariablesRunFacet", environmentVariables=found
+        )
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if self._facet["environmentVariables"]:
+            consumer("environmentVariables", self._facet)
+
+
+class RunTags(AbstractRunFacetBuilder[Run]):
+    """`tags` of the run, from the settings."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._tags = tags(texts)
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if self._tags:
+            consumer("tags", standard("tags_run.TagsRunFacet", tags=self._tags))
+
+
+class ErrorMessage(AbstractRunFacetBuilder[Run]):
+    """`errorMessage` of a run that failed."""
+
+    def accept(self, event: Run, consumer: Consumer) -> None:
+        if event.failure is None or event.ended is None:
+            return
+        is_python = event.kind is Kind.APPLICATION
+        stack = event.failure.stack
+        consumer(
+            "errorMessage",
+            standard(
+                "error_message_run.ErrorMessageRunFacet",
+                message=event.failure.text,
+                programmingLanguage="PYTHON" if is_python else "JAVA",
+                stackTrace=stack[:LONGEST_STACK] if stack else None,
+            ),
+        )
+
+
+def tags(texts: Iterable[str]) -> list[dict[str, str]]:
+    """`key`, `key:value` or `key:value:source`, as the settings of openlineage-spark have them."""
+    found = []
+    for text in texts:
+        key, _, rest = text.strip().partition(":")
+        value, _, source = rest.partition(":")
+        if key:
+            found.append({"key": key, "value": value or "true", "source": source or "CONFIG"})
+    return found

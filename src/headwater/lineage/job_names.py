@@ -1,0 +1,85 @@
+"""Names of jobs: `{app}.{node}.{suffix}`, the same for every event of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headwater.lineage.dataset_builders import DatasetBuilder
+from headwater.lineage.naming import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
+from headwater.lineage.runs import Kind, Run
+from headwater.lineage.settings import LineageSettings
+from headwater.lineage.views import RDD
+
+__all__ = ["JobNames"]
+
+
+class JobNames:
+    """By the application's name, what Spark runs and what is written; read ones where nothing is."""
+
+    def __init__(self, settings: LineageSettings, app_name: str) -> None:
+        self._settings = settings
+        self._app = normalized(settings.app_name or app_name or "unknown") or "unknown"
+
+    def application(self) -> str:
+        """The name of the application's own job."""
+        return self._app
+
+    def of(self, run: Run, datasets: Sequence[DatasetBuilder], rdds: Sequence[RDD]) -> str:
+        """The name of a run's job; found once, so that the end has the name of the start."""
+        known = run.memo.get("job_name")
+        if isinstance(known, str):
+            return known
+        name = self._name(run, datasets, rdds)
+        run.memo["job_name"] = name
+        return name
+
+    def _name(self, run: Run, datasets: Sequence[DatasetBuilder], rdds: Sequence[RDD]) -> str:
+        dots = not self._settings.job_name_replace_dot
+        if run.kind is Kind.APPLICATION:
+            return self._app
+        if run.kind is Kind.STREAM:
+            return job_name(self._app, [self._stream(run)], dots=dots)
+        suffix = self._suffix(datasets) if self._settings.job_name_append_dataset_name else ""
+        if run.kind is Kind.BATCH:
+            return job_name(self._app, [self._stream(run), "micro_batch"], suffix, dots=dots)
+        if run.kind is Kind.RDD_JOB:
+            return job_name(self._app, [_chain(rdds)], suffix, dots=dots)
+        return job_name(self._app, [_node(run)], suffix, dots=dots)
+
+    def _stream(self, run: Run) -> str:
+        stream = run.stream
+        if stream is None:
+            return "streaming_query"
+        return normalized(stream.name) if stream.name else f"streaming_query_{stream.id[:8]}"
+
+    def _suffix(self, datasets: Sequence[DatasetBuilder]) -> str:
+        for dataset in datasets:
+            links = (dataset.facets.get("symlinks") or {}).get("identifiers", ())
+            table = next((link["name"] for link in links if link["type"] == "TABLE"), None)
+            if table:
+                return path_suffix(DatasetId("", str(table).replace("/", ".")))
+            return path_suffix(dataset.id)
+        return ""
+
+
+def _node(run: Run) -> str:
+    execution = run.execution
+    if execution is None:
+        return "query"
+    for told in (execution.start, execution.end):
+        if told is not None and told.physical:
+            return normalized(told.physical)
+    try:
+        top = execution.plan.top if execution.plan is not None else None
+    except Exception:  # a plan that cannot be read is reported where its datasets are looked for
+        top = None
+    return normalized(top.simple) if top is not None else "query"
+
+
+def _chain(rdds: Sequence[RDD]) -> str:
+    parts: list[str] = []
+    for rdd in rdds:
+        part = normalized(rdd.cls.rpartition(".")[2].removesuffix("RDD"))
+        if part and (not parts or parts[-1] != part):
+            parts.append(part)
+    return "_".join(parts)[:CHAIN_LENGTH].rstrip("_") or "rdd"
