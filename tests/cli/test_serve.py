@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from headwater.testing import OpenLineageServer
 from .servers import EVENT, Server
 
 Serve = Callable[..., Server]
+NOISE = {"_producer": "https://p.example", "_schemaURL": "https://s.example", "x": os.urandom(100_000).hex()}
 HEAVY = (
     "pyspark",
     "py4j",
@@ -178,3 +181,37 @@ def test_lines_are_json_and_numbers_reach_statsd_when_so_configured(serve: Serve
     lines = [line for line in server.output.splitlines() if not line.startswith("headwater listens")]
     assert lines
     assert all(json.loads(line)["text"] for line in lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_starts_and_heals_when_the_disk_is_full(
+    serve: Serve, tmp_path: Path, number: signal.Signals
+) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m", "tmpfs", str(disk)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode != 0:
+        pytest.skip("mounting a small tmpfs needs root and the right to mount")
+    try:
+        settings = {"data_dir": str(disk / "data"), "log": {"collect_seconds": 0.1}}
+        first = serve(settings)
+        assert first.post().status_code == 200
+        first.stop(number)
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        second = serve(settings, "second")
+        large = EVENT | {"run": EVENT["run"] | {"facets": {"noise": NOISE}}}  # type: ignore[operator]
+        while (answer := second.post(large)).status_code == 200:  # what the reserve has left is used
+            pass
+        assert answer.status_code == 507
+        ballast.unlink()
+        deadline = time.monotonic() + 60
+        while second.post().status_code != 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert second.stop() == 0
+        assert (disk / "data" / "reserve").exists()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

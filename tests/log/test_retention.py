@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from headwater.clock import ManualClock
 from headwater.log import inspect
+from headwater.log.aside import set_aside
 from headwater.log.partitions import Extent, partition_paths
 from headwater.log.retention import removals
 from headwater.log.store import Log
@@ -266,4 +268,25 @@ def test_partitions_are_single_files_when_they_are_closed(tmp_path: Path) -> Non
         assert not path.with_suffix(".db-wal").exists()
         assert path.stat().st_size <= 256 * 1024 + len(body(1, 3000)) * 10
     adds_up(log)
+    log.close()
+
+
+def test_damaged_files_go_before_any_event_when_the_limit_is_reached(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log", small(partition_bytes=100_000, retention_bytes=1_500_000))
+    log.reader("stuck")
+    damaged = log.folder / "damaged"
+    damaged.mkdir()
+    for name in ("old", "new"):
+        (damaged / name).write_bytes(bytes(500_000))
+        time.sleep(0.02)  # the file system's clock is a coarse one
+    fill(log, 50)
+    log.collect()
+    assert set_aside(log.folder) == ["new", "old"]
+    fill(log, 100)
+    log.collect()
+    assert set_aside(log.folder) == ["new"]
+    fill(log, 120)
+    log.collect()
+    assert set_aside(log.folder) == []
+    assert log.stat().readers[0].dropped_bytes == 0
     log.close()

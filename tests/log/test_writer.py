@@ -78,6 +78,35 @@ def test_everybody_in_the_group_is_told_when_a_commit_fails(
     assert answers[1][1] is None
 
 
+def test_it_is_told_once_and_counted_when_a_fault_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    store = Store()
+    store.error = RuntimeError("a fault of ours")
+    writer = started(store)
+    for number in range(5):
+        writer.append([b"a"], lambda tokens, error: None, number)
+        writer.call(lambda: None)
+    store.error = None
+    writer.append([b"b"], lambda tokens, error: None, 5)
+    writer.close()
+    assert [record.getMessage() for record in caplog.records] == [
+        "The log's writer failed.",
+        "The log's writer works again; it had failed 5 times in a row.",
+    ]
+
+
+def test_one_entry_holds_what_fits_into_a_commit_when_many_are_handed_in() -> None:
+    store = Store()
+    store.gate.clear()
+    writer = started(store, max_bytes=10)
+    answered: list[Any] = []
+    items = [([b"aaaa"], 1), ([b"bbb", b"bbb"], 2), ([b"c" * 30], 3), ([b"d"], 4)]
+    writer.append_all(items, lambda tokens, error: answered.extend(tokens))
+    store.gate.set()
+    writer.close()
+    assert store.groups == [[b"aaaa", b"bbb", b"bbb"], [b"c" * 30], [b"d"]]
+    assert answered == [1, 2, 3, 4]
+
+
 def test_work_runs_between_commits_and_its_error_goes_to_the_caller_when_it_fails() -> None:
     writer = started(Store())
     assert writer.call(threading.current_thread).name == "log-writer"

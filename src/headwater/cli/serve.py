@@ -16,12 +16,13 @@ import click
 from headwater.cli.lines import print_lines
 from headwater.cli.options import log_folder, rejects_path, with_settings
 from headwater.delivery.drain import Drain
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogFull
 from headwater.gateway.events import EventRoutes
 from headwater.gateway.server import Gateway
 from headwater.log.incoming import Incoming
 from headwater.log.queues import Multiplex, Queues
 from headwater.log.rejects import Rejects
+from headwater.log.reserve import Reserve
 from headwater.log.store import Log
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
@@ -65,13 +66,25 @@ async def _serve(settings: Settings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, number)
+    reserve = Reserve(Path(settings.data_dir))
     sidecar = Sidecar(settings)
     try:
-        await sidecar.start()
+        try:
+            await sidecar.start()
+        except LogFull as error:
+            if not reserve.give():
+                raise
+            logger.warning("%s Starting with the space that was set by for that.", error.text)
+            await sidecar.close()
+            sidecar = Sidecar(settings)
+            await sidecar.start()
+        else:
+            reserve.take()
         click.echo(sidecar.greeting(), err=True)
         await stop.wait()
     finally:
         await sidecar.close()
+    reserve.take()
     logger.info("Stopped.")
 
 

@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-__all__ = ["copy_aside", "files_of", "move_aside", "set_aside"]
+__all__ = ["copy_aside", "files_of", "move_aside", "set_aside", "trim_aside"]
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +21,18 @@ def files_of(path: Path) -> list[Path]:
 def set_aside(folder: Path) -> list[str]:
     """The names of the files that were set aside."""
     return sorted(file.name for file in (folder / "damaged").glob("*"))
+
+
+def trim_aside(folder: Path, room_bytes: int) -> None:
+    """Remove the oldest files that were set aside until the rest fits: evidence is not worth an event."""
+    files = sorted((file.stat().st_ctime, file) for file in (folder / "damaged").glob("*"))
+    excess = sum(file.stat().st_size for _, file in files) - room_bytes
+    for _, file in files:
+        if excess <= 0:
+            return
+        excess -= file.stat().st_size
+        log.warning("damaged/%s was removed: with it the log would exceed its limit of bytes.", file.name)
+        file.unlink()
 
 
 def move_aside(path: Path, error: Exception) -> None:

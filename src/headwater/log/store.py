@@ -16,7 +16,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import LogError, LogFull
 from headwater.faults import crash_point
 from headwater.log import recovery, sqlite
-from headwater.log.aside import set_aside
+from headwater.log.aside import set_aside, trim_aside
 from headwater.log.cursors import Cursor, Outcome
 from headwater.log.index import CursorRow
 from headwater.log.inspect import LogStat, received_at, summarise, tail_line
@@ -242,6 +242,8 @@ class Log:
             crash_point("collection.after_index")
             self._shelf.remove(extent)
             crash_point("collection.after_unlink")
+        kept = sum(extent.bytes for extent in self._shelf.closed) + self._settings.partition_bytes
+        trim_aside(self.folder, self._settings.retention_bytes - kept)
         self._count()
 
     def _steady_now(self) -> float:

@@ -52,6 +52,7 @@ class Writer:
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._faults = 0  # commits in a row that failed by a fault of ours
         self.pending_bytes = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
 
@@ -149,10 +150,9 @@ class Writer:
         except HeadwaterError as failure:
             error = failure
         except Exception as failure:  # a fault of ours must not leave everybody waiting for ever
-            log.exception("The log's writer failed.")
-            error = LogUnavailable(
-                f"The log's writer failed ({type(failure).__name__}).", hint="Send it again."
-            )
+            error = self._fault(failure)
+        else:
+            self._recovered()
         with self._wake:
             self.pending_bytes -= sum(entry.bytes for entry in group)
         start = 0
@@ -161,6 +161,17 @@ class Writer:
                 tokens = [token for entry in group[start:i] for token in entry.tokens]
                 self.guarded(partial(group[start].answer, tokens, error))
                 start = i
+
+    def _fault(self, failure: Exception) -> LogUnavailable:
+        if self._faults == 0:  # told once, not for every commit until it is mended
+            log.error("The log's writer failed.", exc_info=failure)
+        self._faults += 1
+        return LogUnavailable(f"The log's writer failed ({type(failure).__name__}).", hint="Send it again.")
+
+    def _recovered(self) -> None:
+        if self._faults:
+            log.warning("The log's writer works again; it had failed %d times in a row.", self._faults)
+            self._faults = 0
 
     def guarded(self, function: Callable[[], None]) -> None:
         """Whatever a callback does, the thread that everybody depends on goes on."""
