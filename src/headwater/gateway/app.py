@@ -333,7 +333,9 @@ class App:
         request.respond(Response(200, text, content_type=OPENMETRICS))
 
     def _openapi(self, request: Request) -> None:
-        request.respond(Response(200, orjson.dumps(describe(self.routes.paths))))
+        routes = self.routes
+        found = describe(routes.paths, further_paths=routes.described, further_schemas=routes.schemas)
+        request.respond(Response(200, orjson.dumps(found)))
 
 
 def reason_of(verdict: Verdict) -> str:

@@ -5,7 +5,7 @@ docs/http.md says the same to people; a test compares the two, and another one d
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -17,6 +17,7 @@ from headwater.gateway.openapi_parts import ANY_ROUTE, COUNT, FLAG, TEXT, answer
 
 __all__ = ["ANY_ROUTE", "SCHEMAS", "describe"]
 
+_NONE: Mapping[str, Any] = {}
 _KEY = {401: "The API key is missing or unknown."}
 _EVENTS = _KEY | {
     400: "The body cannot be read, or the event is not compliant; `violations` names each place.",
@@ -27,15 +28,27 @@ _EVENTS = _KEY | {
 }
 
 
-def describe(served: Collection[str] | None = None) -> dict[str, Any]:
-    """The description as data, with the schemas of OpenLineage events inside; only of the paths served."""
+def describe(
+    served: Collection[str] | None = None,
+    *,
+    further_paths: Mapping[str, Any] = _NONE,
+    further_schemas: Mapping[str, Any] = _NONE,
+) -> dict[str, Any]:
+    """The description as data, with the schemas of OpenLineage events inside; only of the paths served.
+
+    `further_…` are what other stages serve; a path that is here already gets their methods beside ours.
+    """
     paths = _paths() | event_paths()
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headwater gateway", "version": __version__, "license": {"name": "Apache-2.0"}},
-        "paths": {path: paths[path] for path in paths if served is None or path in served},
+        "paths": {
+            path: paths.get(path, {}) | further_paths.get(path, {})
+            for path in {**paths, **further_paths}
+            if served is None or path in served or path in further_paths
+        },
         "components": {
-            "schemas": SCHEMAS | _event_schemas(),
+            "schemas": {**SCHEMAS, **_event_schemas(), **further_schemas},
             "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}} | SECURITY_SCHEMES,
         },
     }

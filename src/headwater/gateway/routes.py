@@ -30,11 +30,17 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """The table. A path either is in it or is not: no patterns, so a lookup is one dictionary access."""
+    """The table. A path either is in it or is not: no patterns, so a lookup is one dictionary access.
+
+    `described` and `schemas` are what stages that add routes add to the OpenAPI description.
+    """
 
     def __init__(self) -> None:
         self._paths: dict[str, dict[str, Route]] = {}
         self._targets: dict[bytes, dict[str, Route]] = {}
+        self._trees: dict[bytes, dict[str, Route]] = {}
+        self.described: dict[str, Any] = {}
+        self.schemas: dict[str, Any] = {}
 
     def add(
         self, method: str, path: str, handler: Handler, *, is_open: bool = False, admit: Admit | None = None
@@ -44,6 +50,16 @@ class Routes:
         methods[method] = Route(path, handler, is_open, admit)
         self._targets[path.encode()] = methods
 
+    def add_tree(self, method: str, prefix: str, handler: Handler, *, admit: Admit | None = None) -> None:
+        """Serve all paths below the prefix that are not served otherwise; without an API key.
+
+        The handler reads the rest from `Request.target`: there an encoded slash differs from a real one.
+        """
+        self._trees.setdefault(prefix.encode(), {})[method] = Route(prefix, handler, True, admit)
+
+    def _below(self, target: bytes) -> dict[str, Route] | None:
+        return next((found for prefix, found in self._trees.items() if target.startswith(prefix)), None)
+
     @property
     def paths(self) -> set[str]:
         """All paths that are served."""
@@ -52,7 +68,9 @@ class Routes:
     def find(self, request: Request) -> Route | Response:
         """The route of a request, or the answer that it gets instead: 404, 405, or what OPTIONS asks for."""
         methods = self._targets.get(request.target)
-        if methods is None and (methods := self._paths.get(request.path)) is None:
+        if methods is None:
+            methods = self._paths.get(request.path) or self._below(request.target)
+        if methods is None:
             known = ", ".join(sorted(self._paths))
             return Problem(
                 404, "not_found", "Nothing is served at this path.", hint=f"Known paths: {known}."
