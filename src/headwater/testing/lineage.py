@@ -1,0 +1,167 @@
+"""For tests of Spark jobs and of lineage extensions: collect a job's events and look into them.
+
+    from headwater.testing.lineage import collect_lineage
+
+    def test_orders(spark):
+        with collect_lineage(spark) as events:
+            load_orders(spark)
+        event = events.only("COMPLETE", output="orders")
+        assert [dataset["name"] for dataset in event["inputs"]] == ["/data/raw/orders"]
+
+`lineage` is the same as a pytest fixture: `from headwater.testing.lineage import lineage` in a conftest.py
+that has a fixture `spark`. It needs pytest, the context manager does not.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from openlineage.client.serde import Serde
+from openlineage.client.transport import Transport
+
+from headwater.lineage import attach
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["CollectingTransport", "Events", "collect_lineage", "lineage"]
+
+Event = dict[str, Any]
+
+
+class CollectingTransport(Transport):
+    """Keeps events as plain dicts, as a receiver would get them."""
+
+    kind = "collecting"
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._lock = threading.Lock()
+
+    def emit(self, event: Any) -> None:
+        with self._lock:
+            self.events.append(Serde.to_dict(event))
+
+
+class Events:
+    """The events so far, in order. Reading them waits until all that has happened is told."""
+
+    def __init__(self, transport: CollectingTransport, *, flush: Callable[[], bool] = attach.flush) -> None:
+        self._transport = transport
+        self._flush = flush
+        self._first = len(transport.events)
+
+    @property
+    def all(self) -> list[Event]:
+        """Every event since the beginning of the block."""
+        self._flush()
+        return self._transport.events[self._first :]
+
+    def __iter__(self) -> Iterator[Event]:
+        return iter(self.all)
+
+    def __len__(self) -> int:
+        return len(self.all)
+
+    def select(
+        self,
+        state: str | None = None,
+        *,
+        job: str | None = None,
+        input: str | None = None,
+        output: str | None = None,
+        job_type: str | None = None,
+    ) -> list[Event]:
+        """Those of a state, of jobs whose name holds `job`, with an input or output whose name ends so."""
+        return [
+            event
+            for event in self.all
+            if (state is None or event.get("eventType") == state)
+            and (job is None or job in event["job"]["name"])
+            and (input is None or _names(event, "inputs", input))
+            and (output is None or _names(event, "outputs", output))
+            and (job_type is None or _job_type(event) == job_type)
+        ]
+
+    def only(self, state: str | None = None, **wanted: Any) -> Event:
+        """The one event that `select` finds; an AssertionError that lists what there is otherwise."""
+        found = self.select(state, **wanted)
+        if len(found) != 1:
+            told = "\n".join(f"  {line}" for line in self.describe()) or "  none"
+            raise AssertionError(f"{len(found)} events are {state} {wanted}, of:\n{told}")
+        return found[0]
+
+    def runs(self) -> dict[str, list[str]]:
+        """The states of each run, in order, by run id."""
+        found: dict[str, list[str]] = {}
+        for event in self.all:
+            found.setdefault(event["run"]["runId"], []).append(event["eventType"])
+        return found
+
+    def assert_paired(self) -> None:
+        """Each run that has ended has exactly one START, first, and one end."""
+        for run, states in self.runs().items():
+            assert states[0] == "START", f"run {run} began with {states}"
+            assert states.count("START") == 1, f"run {run} has {states}"
+            assert len(states) <= 2, f"run {run} has {states}"
+
+    def describe(self) -> list[str]:
+        """A line for each event."""
+        return [
+            f"{event['eventType']:8} {event['job']['name']}: "
+            f"{[each['name'] for each in event.get('inputs', [])]} -> "
+            f"{[each['name'] for each in event.get('outputs', [])]}"
+            for event in self.all
+        ]
+
+
+@contextmanager
+def collect_lineage(spark: SparkSession, **settings: Any) -> Iterator[Events]:
+    """The events of what runs inside the block, the application's START and its end included.
+
+    Installs lineage with a transport that collects, and takes it out again; `settings` as for `install`.
+    """
+    attach.uninstall()
+    transport = CollectingTransport()
+    attach.install(spark, **{"transport": transport, **settings})
+    events = Events(transport)
+    try:
+        yield events
+        attach.flush()
+    finally:
+        attach.uninstall()
+        events._flush = lambda: True
+
+
+def _fixture() -> Any:
+    import pytest
+
+    @pytest.fixture(name="lineage")
+    def fixture(spark: SparkSession) -> Iterator[Events]:
+        """The events of the test's Spark job."""
+        with collect_lineage(spark) as events:
+            yield events
+
+    return fixture
+
+
+def __getattr__(name: str) -> Any:
+    if name == "lineage":
+        return _fixture()
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _names(event: Event, side: str, end: str) -> bool:
+    return any(each["name"].endswith(end) for each in event.get(side, []))
+
+
+def _job_type(event: Event) -> str | None:
+    facet = (event["job"].get("facets") or {}).get("jobType") or {}
+    return facet.get("jobType")
+
+
+if TYPE_CHECKING:
+    lineage: Any
