@@ -1,8 +1,7 @@
-"""A process that drains a log and may be killed at a crash point: `python -m … <folder> <url> <group_by>`."""
+"""A process that drains a log and may be killed at a crash point."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from tests.delivery.rig import Rig, eventually
@@ -15,7 +14,3 @@ def main(folder: str, url: str, group_by: str) -> None:
         keys = tuple(filter(None, group_by.split(",")))
         rig.drain(url=url, max_batch_events=BATCH, group_by=keys, max_in_flight=2)
         assert eventually(rig.settled)
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import orjson
@@ -16,20 +14,21 @@ from headwater.faults import CRASH_POINTS
 from headwater.testing import OpenLineageServer
 from tests.delivery.drain_process import BATCH
 from tests.delivery.rig import Rig, numbers
+from tests.parts.forks import Forks
 
 POINTS = [point for point in CRASH_POINTS if point.startswith(("reader.", "cursor.", "rejects."))]
 
 
-def run(folder: Path, url: str, group_by: str, point: str) -> int:
-    command = [sys.executable, "-m", "tests.delivery.drain_process", str(folder), url, group_by]
-    environment = os.environ | {"HEADWATER_CRASH_POINT": point}
-    return subprocess.run(command, env=environment, cwd=Path(__file__).parents[2], check=False).returncode
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks("tests.delivery.drain_process") as forks:
+        yield forks
 
 
 @pytest.mark.parametrize("group_by", ["", "/k"], ids=["one-session", "keyed"])
 @pytest.mark.parametrize("point", POINTS)
 def test_nothing_is_missing_and_little_comes_twice_when_killed(
-    tmp_path: Path, backend: OpenLineageServer, point: str, group_by: str
+    tmp_path: Path, backend: OpenLineageServer, forks: Forks, point: str, group_by: str
 ) -> None:
     backend.refuse = lambda event: "bad" if event["i"] % 20 == 7 else None
     with Rig(tmp_path) as rig:
@@ -37,11 +36,11 @@ def test_nothing_is_missing_and_little_comes_twice_when_killed(
         rig.log.reader("one")
     kills = 0
     for n in (1, 2, 3):
-        code = run(tmp_path, backend.url, group_by, f"{point}:{n}")
+        code = forks.run(str(tmp_path), backend.url, group_by, crash_point=f"{point}:{n}")
         assert code in (0, -signal.SIGKILL)
         kills += code != 0
     assert kills
-    assert run(tmp_path, backend.url, group_by, "") == 0
+    assert forks.run(str(tmp_path), backend.url, group_by) == 0
     with Rig(tmp_path) as rig:
         assert rig.balance() == {"delivered": 190, "rejected": 10, "dropped": 0, "lag": 0}
         assert sorted(numbers([reject.body for reject in rig.rejects.list()])) == list(range(7, 200, 20))

@@ -1,9 +1,8 @@
-"""A process that uses the log and may be killed at a crash point: `python -m … <folder>`."""
+"""A process that uses the log and may be killed at a crash point."""
 
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 from headwater.log.rejects import NewReject, Rejects
@@ -13,8 +12,10 @@ from tests.log.parts import body, small
 BATCH = 7
 
 
-def work(folder: Path, notes: int) -> None:
+def main(place: str) -> None:
     """Append, read, finish, reject, collect, and note what was acknowledged or delivered before going on."""
+    folder = Path(place)
+    notes = os.open(folder / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     log = Log.open(folder / "log", small(partition_bytes=64 * 1024))
     rejects = Rejects(folder / "rejects.db", max_bytes=1 << 30)
     reader = log.reader("r")
@@ -35,8 +36,3 @@ def work(folder: Path, notes: int) -> None:
 
 def _reject(position: int, content: bytes) -> NewReject:
     return NewReject("tens are bad", content, position=position)
-
-
-if __name__ == "__main__":
-    place = Path(sys.argv[1])
-    work(place, os.open(place / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,21 +14,27 @@ from headwater.log.rejects import Rejects
 from headwater.log.store import Log
 from tests.log.crash_process import BATCH
 from tests.log.parts import adds_up, body, read_all, small
+from tests.parts.forks import Forks
 
 # those of the log itself; sending, tables and the pipeline have theirs
 PARTS = ("writer.", "rotation.", "collection.", "cursor.", "reader.after_read", "rejects.")
 POINTS = [point for point in CRASH_POINTS if point.startswith(PARTS)]
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks("tests.log.crash_process") as forks:
+        yield forks
+
+
 @pytest.mark.parametrize("point", POINTS)
-def test_nothing_is_lost_and_all_adds_up_when_the_process_is_killed(tmp_path: Path, point: str) -> None:
+def test_nothing_is_lost_and_all_adds_up_when_the_process_is_killed(
+    tmp_path: Path, forks: Forks, point: str
+) -> None:
     notes = tmp_path / "notes"
     kills = 0
     for n in (1, 3, 2):
-        command = [sys.executable, "-m", "tests.log.crash_process", str(tmp_path)]
-        environment = os.environ | {"HEADWATER_CRASH_POINT": f"{point}:{n}"}
-        code = subprocess.run(command, env=environment, cwd=Path(__file__).parents[2]).returncode
-        assert code == -signal.SIGKILL
+        assert forks.run(str(tmp_path), crash_point=f"{point}:{n}") == -signal.SIGKILL
         kills += 1
     lines = [line.split() for line in notes.read_text().splitlines()]
     acknowledged = {int(position) for kind, position in lines if kind == "acknowledged"}
