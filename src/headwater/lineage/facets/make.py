@@ -33,14 +33,14 @@ def _schema(name: str) -> str:
     return str(found._get_schema())
 
 
-def standard(name: str, **fields: Any) -> dict[str, Any]:
+def standard(name: str, /, **fields: Any) -> dict[str, Any]:
     """A facet of the specification. `name` is `module.Class` in openlineage-python; None fields are left out."""
     facet: dict[str, Any] = {"_producer": PRODUCER, "_schemaURL": _schema(name)}
     facet.update((key, value) for key, value in fields.items() if value is not None)
     return facet
 
 
-def custom(container: str, **fields: Any) -> dict[str, Any]:
+def custom(container: str, /, **fields: Any) -> dict[str, Any]:
     """A facet that the specification does not know, for `run`, `job`, `dataset`, `input` or `output`."""
     facet: dict[str, Any] = {"_producer": PRODUCER, "_schemaURL": _CORE + _BASES[container]}
     facet.update((key, value) for key, value in fields.items() if value is not None)

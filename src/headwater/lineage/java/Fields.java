@@ -47,6 +47,10 @@ public class Fields {
         IdentityHashMap kin = new IdentityHashMap();
         remember(node.children(), kin);
         remember(Masks.ask(node, "innerChildren"), kin);
+        Object query = Masks.ask(node, "query");
+        if (query instanceof LogicalPlan) {
+            kin.put(query, query);
+        }
         String kind = node.getClass().getSimpleName();
         if (kind.equals("LogicalRelation") || kind.equals("HiveTableRelation") || kind.equals("View")) {
             kin.put(NO_SCHEMA, NO_SCHEMA); // the columns of a leaf are told already

@@ -128,11 +128,23 @@ public class Walk {
             children.put(child, child);
             kids.add(Integer.valueOf(visit(child, command)));
         }
+        // the inner children of most nodes are their subqueries, which are in their expressions as well
+        scala.collection.Iterator within = plan.subqueries().iterator();
+        while (within.hasNext()) {
+            Object subquery = within.next();
+            children.put(subquery, subquery);
+        }
         it = plan.innerChildren().iterator();
         while (it.hasNext()) {
             Object child = it.next();
             if (child instanceof LogicalPlan && children.get(child) == null) {
                 inner.add(Integer.valueOf(visit((LogicalPlan) child, true)));
+            }
+        }
+        if (command && inner.isEmpty() && kids.isEmpty()) {
+            Object query = attempt(plan, "query");  // saveAsTable keeps it to itself
+            if (query instanceof LogicalPlan) {
+                inner.add(Integer.valueOf(visit((LogicalPlan) query, true)));
             }
         }
         scala.collection.Iterator used = plan.expressions().iterator();
@@ -171,6 +183,9 @@ public class Walk {
             if (!plain) {
                 part("in", plan, 4);
                 part("lin", plan, 5);
+                if (plan instanceof Command) {
+                    part("to", plan, 7);
+                }
             }
             if ((!plain || cls.endsWith(".View")) && DETAILS != null) {
                 part("f", plan, 6);
@@ -199,6 +214,11 @@ public class Walk {
                 inputs(plan);
             } else if (what == 5) {
                 interfaces(plan);
+            } else if (what == 7) {
+                Object table = attempt(plan, "table");
+                if (table instanceof LogicalPlan && !(table instanceof Command)) {
+                    output((LogicalPlan) table, false);
+                }
             } else {
                 DETAILS.invoke(null, new Object[] {plan, out});
             }
@@ -278,7 +298,8 @@ public class Walk {
             if (value instanceof scala.Option) {
                 value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
             }
-            boolean number = value instanceof Long && (role.equals("id") || role.endsWith("Id"));
+            boolean number = (value instanceof Long || value instanceof Integer)
+                    && (role.equals("id") || role.endsWith("Id") || role.endsWith("Len"));
             boolean text = role.equals("joinType");
             boolean list = value instanceof scala.collection.Seq && holds((scala.collection.Seq) value);
             if (!(value instanceof Expression) && !list && !number && !text) {
@@ -290,7 +311,7 @@ public class Walk {
             }
             out.key(role);
             if (number) {
-                out.number(((Long) value).longValue());
+                out.number(((Number) value).longValue());
             } else if (text) {
                 out.string(String.valueOf(value), LONGEST_TEXT);
             } else if (list) {
@@ -396,6 +417,9 @@ public class Walk {
             return;
         } else if (cls.endsWith("UDF") || cls.endsWith("UDTF") || cls.endsWith("UDAF")) {
             names = name(attempt(expression, cls.startsWith("Scala") ? "udfName" : "name"));
+        } else if (cls.endsWith("ElementAt") && !kids.isEmpty()) {
+            Object type = ((Expression) kids.head()).dataType();
+            names = type.getClass().getSimpleName().equals("MapType") ? "\"value\"" : null;
         } else if (cls.equals("Inline")) {
             names = fieldNames((StructType) call(expression, "elementSchema"));
         } else if (cls.equals("Cast") && expression.dataType() instanceof StructType) {
