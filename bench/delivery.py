@@ -5,7 +5,14 @@ process of its own. Rounds alternate, so that whatever else the machine does hit
 as ratios. The time is from the first event to the last answer; the peer's start, and its polling at shutdown,
 are not counted. Needs `go`, which fetches and builds the peer's published module into the cache.
 
-Then, behind the log: the same events with one session that fails all the time, against the run without it.
+Then, behind the log: half of the events with one session that fails all the time, against the run without
+it; twice as often, and each goes first half of the time, since the two are close and what else the machine
+does is not.
+
+100,000 events by default: a run takes seconds, so that its start does not count, and all of them some three
+minutes, or five where others use the machine too. 200,000 take twice as long and tell nothing more, but that
+the peer's memory grows with them. On a machine whose processors are all busy, look at the CPU time per event:
+there, events/s say who has more threads.
 """
 
 from __future__ import annotations
@@ -212,10 +219,11 @@ def round_behind_log(folder: Path, count: int, *, dead: bool) -> dict[str, Any]:
     return result | {"taken": taken}
 
 
-def fill_log(folder: Path, file: Path) -> None:
+def fill_log(folder: Path, file: Path, count: int) -> None:
     log = Log.open(folder)
     with file.open("rb") as lines:
-        while batch := [line.rstrip() for line in islice(lines, 2000)]:
+        first = islice(lines, count)
+        while batch := [line.rstrip() for line in islice(first, 2000)]:
             log.append_wait(batch)
     log.close()
 
@@ -249,20 +257,23 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"delivery: {count:,} events, {keys:,} keys, {LATENCY_SECONDS * 1000:g} ms latency", flush=True)
     file, log = folder / "events.ndjson", folder / "log"
     write_events(file, count, keys)
-    fill_log(log, file)
-    healthy = count - len(range(0, count, keys))
+    behind = count // 2
+    fill_log(log, file, behind)
+    healthy = behind - len(range(0, behind, keys))
     runs: dict[str, Callable[[], dict[str, Any]]] = {
         "headwater": lambda: round_of_headwater(file),
         "dataset-go": lambda: round_of_peer(file, peer),
         "headwater, zstd": lambda: round_of_headwater(file, "zstd"),
-        "behind the log": lambda: round_behind_log(log, count, dead=False),
+        "behind the log": lambda: round_behind_log(log, behind, dead=False),
         "one session dead": lambda: round_behind_log(log, healthy, dead=True),
     }
     rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
-    for number in range(arguments.rounds):
-        for name, run_once in runs.items():
-            print(f"round {number + 1} of {arguments.rounds}: {name} …", flush=True)
-            rounds[name].append(run_once())
+    *clients, without, with_dead = runs
+    order = clients * arguments.rounds
+    order += [without, with_dead, with_dead, without] * arguments.rounds
+    for number, name in enumerate(order, 1):
+        print(f"run {number} of {len(order)}: {name} …", flush=True)
+        rounds[name].append(runs[name]())
     table = Table("", "events/s", "µs CPU/event", "peak memory", "requests", "at once")
     for name, done in rounds.items():
         row(table, name, done)
@@ -273,10 +284,12 @@ def compare(arguments: argparse.Namespace, folder: Path) -> None:
                 raise SystemExit(f"{name} lost events: {one}")
     ratios = {
         "rate": ratio(rounds, "headwater", "dataset-go", "events_per_second"),
+        "cpu": ratio(rounds, "headwater", "dataset-go", "cpu_seconds"),
         "memory": ratio(rounds, "headwater", "dataset-go", "peak_rss_bytes"),
         "one_session_dead": ratio(rounds, "one session dead", "behind the log", "events_per_second"),
     }
     print(f"events/s of headwater to dataset-go:       {ratios['rate']:.2f} x (aim 2)")
+    print(f"CPU per event of headwater to dataset-go:  {ratios['cpu']:.2f} x")
     print(f"peak memory of headwater to dataset-go:    {ratios['memory']:.2f} x")
     print(f"events/s of the others, one session dead:  {ratios['one_session_dead']:.2f} x (aim 0.9)")
     print(f"written: {write_result('delivery', {'ratios': ratios, 'rounds': rounds})}")
@@ -287,7 +300,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--events", type=int, default=100_000)
     parser.add_argument("--keys", type=int, default=1000)
     parser.add_argument("--as", dest="role", choices=["receiver", "client", "drain"], help=argparse.SUPPRESS)
     parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
