@@ -8,12 +8,13 @@ import java.io.IOException;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /*
  * Which fields do the lines of a batch have, and of which kinds are their values? One answer for each partition,
- * as JSON: counts and a tree of [kinds, children].
+ * or for each table of a partition, as JSON: counts and a tree of [kinds, children].
  *
  * Jackson is what from_json parses with, so what is well-formed here is well-formed there. The text is compiled
  * by Janino, which has no generics and no lambdas; hence the plain style.
@@ -30,13 +31,38 @@ public class Scan implements FlatMapFunction {
     private final int maxDepth;
     private final int maxNodes;
     private final String browserKeys;  // each api_key of browser events, between two line ends
-    private int nodes;
+    private final boolean byTable;
+    private Found counted;
     private ArrayList changed = new ArrayList();  // Node, Integer: what kinds were before this line
 
-    public Scan(int maxDepth, int maxNodes, String browserKeys) {
+    /* byTable: rows are a line, the table that it goes to (empty: none), and why it has none. */
+    public Scan(int maxDepth, int maxNodes, String browserKeys, boolean byTable) {
         this.maxDepth = maxDepth;
         this.maxNodes = maxNodes;
         this.browserKeys = browserKeys.length() > 0 ? "\n" + browserKeys + "\n" : "";
+        this.byTable = byTable;
+    }
+
+    /* What was found in all lines, or in those of a table. */
+    static final class Found {
+        final String table;
+        final Node root = new Node("");
+        int nodes;
+        long events, bad, blank, browser, skipped;
+
+        Found(String table) {
+            this.table = table;
+        }
+
+        public String toString() {
+            StringBuilder out = new StringBuilder();
+            out.append("{\"table\":\"").append(new String(JsonStringEncoder.getInstance().quoteAsString(table)));
+            out.append("\",\"events\":").append(events).append(",\"bad\":").append(bad);
+            out.append(",\"blank\":").append(blank).append(",\"browser\":").append(browser);
+            out.append(",\"skipped\":").append(skipped).append(",\"tree\":");
+            Scan.write(root, out);
+            return out.append('}').toString();
+        }
     }
 
     static final class Node {
@@ -67,11 +93,11 @@ public class Scan implements FlatMapFunction {
         }
         Node found = (Node) parent.byName.get(name);
         if (found == null) {
-            if (nodes >= maxNodes) {
+            if (counted.nodes >= maxNodes) {
                 saw(parent, MORE);
                 return null;
             }
-            nodes++;
+            counted.nodes++;
             found = new Node(name);
             found.place = parent.children.size();
             parent.byName.put(name, found);
@@ -99,45 +125,67 @@ public class Scan implements FlatMapFunction {
     public Iterator call(Object input) throws Exception {
         Iterator rows = (Iterator) input;
         JsonFactory factory = Verdict.factory();
-        Node root = new Node("");
-        nodes = 0;
-        long events = 0, bad = 0, blank = 0, browser = 0;
-        while (rows.hasNext()) {
-            byte[] line = ((InternalRow) rows.next()).getUTF8String(0).getBytes();
-            if (Verdict.isBlank(line)) {
-                blank++;
-                continue;
-            }
-            changed.clear();
-            try {
-                JsonParser parser = factory.createParser(line, 0, line.length);
-                if (parser.nextToken() != JsonToken.START_OBJECT) {
-                    bad++;
-                    continue;
-                }
-                boolean isBrowser = object(parser, root, 1);
-                if (parser.nextToken() != null) {
-                    forget();
-                    bad++;
-                    continue;
-                }
-                events++;
-                if (isBrowser) {
-                    browser++;
-                }
-            } catch (IOException error) {
-                forget();
-                bad++;
-            }
+        LinkedHashMap found = new LinkedHashMap();
+        Found all = new Found("");
+        if (!byTable) {
+            found.put("", all);
         }
-        StringBuilder out = new StringBuilder();
-        out.append("{\"events\":").append(events).append(",\"bad\":").append(bad);
-        out.append(",\"blank\":").append(blank).append(",\"browser\":").append(browser).append(",\"tree\":");
-        write(root, out);
-        out.append('}');
-        ArrayList answer = new ArrayList();
-        answer.add(out.toString());
-        return answer.iterator();
+        while (rows.hasNext()) {
+            InternalRow row = (InternalRow) rows.next();
+            Found own = all;
+            if (byTable) {
+                String table = row.getUTF8String(1).toString();
+                own = (Found) found.get(table);
+                if (own == null) {
+                    own = new Found(table);
+                    found.put(table, own);
+                }
+                if (table.length() == 0) {
+                    // routed nowhere: counted, but its fields become no columns
+                    if (row.isNullAt(2)) {
+                        own.skipped++;
+                    } else {
+                        own.bad++;
+                    }
+                    continue;
+                }
+            }
+            look(factory, row.getUTF8String(0).getBytes(), own);
+        }
+        ArrayList answers = new ArrayList();
+        for (Iterator each = found.values().iterator(); each.hasNext();) {
+            answers.add(((Found) each.next()).toString());
+        }
+        return answers.iterator();
+    }
+
+    private void look(JsonFactory factory, byte[] line, Found found) {
+        if (Verdict.isBlank(line)) {
+            found.blank++;
+            return;
+        }
+        changed.clear();
+        counted = found;
+        try {
+            JsonParser parser = factory.createParser(line, 0, line.length);
+            if (parser.nextToken() != JsonToken.START_OBJECT) {
+                found.bad++;
+                return;
+            }
+            boolean isBrowser = object(parser, found.root, 1);
+            if (parser.nextToken() != null) {
+                forget();
+                found.bad++;
+                return;
+            }
+            found.events++;
+            if (isBrowser) {
+                found.browser++;
+            }
+        } catch (IOException error) {
+            forget();
+            found.bad++;
+        }
     }
 
     /* Whether a top-level `api_key` says that a browser sent the event. */
@@ -263,7 +311,7 @@ public class Scan implements FlatMapFunction {
         return value;
     }
 
-    private static void write(Node node, StringBuilder out) {
+    static void write(Node node, StringBuilder out) {
         out.append('[').append(node.kinds).append(",{");
         int count = node.children == null ? 0 : node.children.size();
         for (int i = 0; i < count; i++) {

@@ -19,13 +19,14 @@ from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.faults import crash_point
 from headwater.log.incoming import IncomingFile, Status, archive, settle, write_failed
+from headwater.pipeline.header import Scanned
 from headwater.pipeline.load import Loader, Outcome
 from headwater.pipeline.modes import batch_files
 from headwater.pipeline.names import sanitise
-from headwater.pipeline.report import DestinationReport, FileReport, PairReport, Report
+from headwater.pipeline.report import DestinationReport, FileReport, PairReport, Report, Times
 from headwater.pipeline.route import Template
 from headwater.pipeline.source import LINE, read_lines, rejects_of
-from headwater.pipeline.split import Split, split_lines
+from headwater.pipeline.split import SMALL_BYTES, Split, scan_tables, split_lines
 from headwater.pipeline.stage import Staging
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import Destination, destination_class, load_destination
@@ -62,6 +63,7 @@ def run_cycle(
     with ExitStack() as stack:
         staging = stack.enter_context(Staging(settings.staging_dir))
         cycle = _Cycle(settings, spark, staging, clock or SystemClock())
+        report.times = cycle.times
         stack.callback(cycle.close)
         for file in files:
             if progress is not None:
@@ -81,6 +83,7 @@ class _Cycle:
         self._spark = spark
         self._staging = staging
         self._clock = clock
+        self.times = Times()
         self._locks = load_locks(settings.pipeline.lock, settings.locks_dir)
         self._open: dict[str, Destination] = {}
         self._away: dict[str, DestinationUnavailable] = {}
@@ -103,7 +106,8 @@ class _Cycle:
                     report.destinations.append(self._destination(file, status, wanting))
                 if all(each.is_done for each in report.destinations) and status.is_complete:
                     crash_point("pipeline.after_status")
-                    archive(file)
+                    with self.times.of("archive"):
+                        archive(file)
                     crash_point("pipeline.after_archive")
                     report.archived = True
         except FileNotFoundError:
@@ -160,12 +164,13 @@ class _Cycle:
             elif known and settings.id in self._away:
                 tables = known
             else:
-                folder = stack.enter_context(self._staging.folder())
-                routed = split_lines(lines, template, folder / "lines", max_identifier_length=limit)
+                with self.times.of("route"):
+                    routed = self._routed(file, lines, template, limit, stack)
                 tables = list(routed.tables)
             for table in tables:
                 own = routed.table(table) if routed else lines
-                pair = self._pair(file, status, settings, table, own)
+                scanned = routed.scanned.get(table) if routed else None
+                pair = self._pair(file, status, settings, table, own, scanned)
                 report.pairs.append(pair)
                 if pair.skipped:
                     # the rows are known; what is missing to the lines was rejected then
@@ -190,6 +195,15 @@ class _Cycle:
         status.count(settings.id, events=report.events, skipped=report.skipped, rejected=report.rejected)
         status.save()
 
+    def _routed(
+        self, file: IncomingFile, lines: DataFrame, template: Template, limit: int, stack: ExitStack
+    ) -> Split:
+        if _size(file.path) <= SMALL_BYTES:
+            key = self._browser_keys.get(file.token_id, "")
+            return scan_tables(lines, template, max_identifier_length=limit, browser_key=key)
+        folder = stack.enter_context(self._staging.folder())
+        return split_lines(lines, template, folder / "lines", max_identifier_length=limit)
+
     def _pair(
         self,
         file: IncomingFile,
@@ -197,6 +211,7 @@ class _Cycle:
         settings: DestinationSettings,
         table: str,
         lines: DataFrame,
+        scanned: Scanned | None,
     ) -> PairReport:
         """One destination and table, unless its status says that it is done."""
         if status.is_done(settings.id, table):
@@ -211,7 +226,9 @@ class _Cycle:
                 self._staging,
                 browser_key=self._browser_keys.get(file.token_id, ""),
             )
-            outcome: Outcome = loader.load(lines, table, file, self._clock.now())
+            loader.times = self.times
+            loader.is_small = _size(file.path) <= SMALL_BYTES
+            outcome: Outcome = loader.load(lines, table, file, self._clock.now(), scanned)
             for rejects in outcome.rejects:
                 write_failed(self._settings.events_dir, settings.id, rejects)
         except Exception as error:

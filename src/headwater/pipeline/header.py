@@ -117,21 +117,30 @@ class Scanned:
     bad: int = 0
     blank: int = 0
     browser: int = 0
+    skipped: int = 0
     root: Node = field(default_factory=lambda: Node(Json(())))
 
     @classmethod
     def of(cls, answers: Iterable[str | bytes]) -> Scanned:
         """Merge what the partitions answered, in their order."""
-        scanned = cls()
-        budget = [MAX_NODES]
+        return cls.by_table(answers).get("") or cls()
+
+    @classmethod
+    def by_table(cls, answers: Iterable[str | bytes]) -> dict[str, Scanned]:
+        """The same for each table that the lines go to; those that go to none are under the empty name."""
+        tables: dict[str, Scanned] = {}
+        budgets: dict[str, list[int]] = {}
         for answer in answers:
             found = msgspec.json.decode(answer)
+            table = found.get("table", "")
+            scanned = tables.setdefault(table, cls())
             scanned.events += found["events"]
             scanned.bad += found["bad"]
             scanned.blank += found["blank"]
             scanned.browser += found["browser"]
-            _merge(scanned.root, found["tree"], (), budget)
-        return scanned
+            scanned.skipped += found.get("skipped", 0)
+            _merge(scanned.root, found["tree"], (), budgets.setdefault(table, [MAX_NODES]))
+        return tables
 
 
 def _merge(node: Node, tree: Any, path: tuple[str, ...], budget: list[int]) -> None:

@@ -35,18 +35,20 @@ FUNCTION = "headwater_verdict"
 _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
-def scan(
-    lines: DataFrame, column: str, *, max_depth: int, max_nodes: int, browser_key: str = ""
-) -> list[str]:
-    """The answers of Scan.java over a column of text, one JSON text per partition, in order."""
+def scan(lines: DataFrame, *columns: str, max_depth: int, max_nodes: int, browser_key: str = "") -> list[str]:
+    """The answers of Scan.java over a column of text, one JSON text per partition, in order.
+
+    With two columns more, the table of a line and why it has none: one per partition and table.
+    """
     spark = lines.sparkSession
     constructor = _load(spark, "Scan").getConstructors()[0]
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 3)
-    arguments[0], arguments[1], arguments[2] = max_depth, max_nodes, browser_key
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
+    for place, argument in enumerate((max_depth, max_nodes, browser_key, len(columns) > 1)):
+        arguments[place] = argument
     function = constructor.newInstance(arguments)
-    rows = lines.select(column)._jdf.queryExecution().toRdd().toJavaRDD()
+    rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()
     return [str(answer) for answer in rows.mapPartitions(function).collect()]
 
 

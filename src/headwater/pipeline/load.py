@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+import msgspec
+
 from headwater.faults import crash_point
 from headwater.log.incoming import EventError
 from headwater.pipeline import mapping
@@ -15,8 +17,9 @@ from headwater.pipeline.header import Scanned, columns_of
 from headwater.pipeline.lookup import look_up, rules_of
 from headwater.pipeline.names import column_name, parse_pointer
 from headwater.pipeline.project import Fit, fit, project
+from headwater.pipeline.report import Times
 from headwater.pipeline.source import REASON, bad_lines, events_of, rejects_of, scan_lines
-from headwater.pipeline.stage import Staging, write_rows
+from headwater.pipeline.stage import Staging, write_rows, write_small
 from headwater.settings import DestinationSettings, PipelineSettings
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow
 from headwater.warehouse.locks import Locks
@@ -80,11 +83,21 @@ class Loader:
         self._locks = locks
         self._staging = staging
         self._browser_key = browser_key
+        self.times = Times()
+        self.is_small = False
+        """Few rows: they are staged by the driver, without Spark's writers."""
 
-    def load(self, lines: DataFrame, table: str, file: Origin, now: float) -> Outcome:
-        """Load the lines into the table, unless the ledger knows that they are there."""
+    def load(
+        self, lines: DataFrame, table: str, file: Origin, now: float, scanned: Scanned | None = None
+    ) -> Outcome:
+        """Load the lines into the table, unless the ledger knows that they are there.
+
+        `scanned` is what is known of their fields already.
+        """
         id = load_id(file, self.settings.id, table)
-        scanned = scan_lines(lines, self._browser_key)
+        if scanned is None:
+            with self.times.of("scan"):
+                scanned = scan_lines(lines, self._browser_key)
         with self._staging.folder() as folder:
             # After a crash between load and status: the answer of then, and nothing is staged again.
             if self.destination.loaded([id]):
@@ -113,17 +126,27 @@ class Loader:
         events = events_of(lines, scanned)
         key = self._browser_key if scanned.browser else ""
         rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=key)
-        joined = look_up(events, scanned.root, rules, folder)
-        fitted, patched = self.patch(table, scanned)
-        rows = project(events, fitted, joined)
-        files, unmapped = self.stage(rows, fitted, folder)
+        with self.times.of("enrich"):
+            joined = look_up(events, scanned.root, rules, folder)
+        with self.times.of("patch"):
+            fitted, patched = self.patch(table, scanned)
+        with self.times.of("stage"):
+            rows = project(events, fitted, joined)
+            files, unmapped = self.stage(rows, fitted, folder)
         crash_point("pipeline.before_load")
-        loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
+        with self.times.of("load"):
+            loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
         crash_point("pipeline.after_load")
         return loaded, unmapped
 
     def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
         """Write the rows as Parquet; the files in their order, and how many values have no column."""
+        if self.is_small:
+            unmapped, written = 0, write_small(rows, folder)
+            if fitted.needs_unmapped:
+                for text in written.column(UNMAPPED).drop_null().to_pylist():
+                    unmapped += len(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
+            return [str(folder / "rows.parquet")], unmapped
         files = write_rows(rows, folder)
         return files, _count_unmapped(rows, files) if fitted.needs_unmapped else 0
 

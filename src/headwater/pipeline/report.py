@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["DestinationReport", "FileReport", "PairReport", "Report"]
+__all__ = ["DestinationReport", "FileReport", "PairReport", "Report", "Times"]
+
+
+class Times:
+    """Seconds by step: `route`, `scan`, `enrich`, `patch`, `stage`, `load`, `archive`."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def of(self, step: str) -> Iterator[None]:
+        """Count what is done in the block as this step's."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[step] = self.seconds.get(step, 0.0) + time.monotonic() - began
 
 
 @dataclass
@@ -58,6 +77,7 @@ class Report:
     """One cycle."""
 
     files: list[FileReport] = field(default_factory=list)
+    times: Times = field(default_factory=Times)
 
     @property
     def is_complete(self) -> bool:

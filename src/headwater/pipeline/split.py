@@ -1,16 +1,18 @@
 """Lines sorted by their table, where a template gives more than one.
 
 One pass reads only the fields that the template looks at and writes the lines to staging, in a few buckets;
-each table is then read from its bucket alone, however many tables there are.
+each table is then read from its bucket alone, however many tables there are. A small file is not written
+again: each Spark job costs more than reading such a file, so one job routes it and scans all of its tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.pipeline import jvm
 from headwater.pipeline.convert import literal
+from headwater.pipeline.header import MAX_DEPTH, MAX_NODES, Scanned
 from headwater.pipeline.reading import Reading
 from headwater.pipeline.route import Template
 from headwater.pipeline.source import LINE, REASON
@@ -21,9 +23,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-__all__ = ["TABLE", "Split", "name_tables", "place_lines", "split_lines", "table_sql"]
+__all__ = [
+    "SMALL_BYTES",
+    "TABLE",
+    "Split",
+    "name_tables",
+    "place_lines",
+    "scan_tables",
+    "split_lines",
+    "table_sql",
+]
 
 BUCKETS = 32
+SMALL_BYTES = 16 * 1024 * 1024
+"""Up to here a file is routed and scanned in one job."""
 MAX_TABLES = 1_000
 """Tables that one file may have; a template that gives more is a mistake, and its events are rejects."""
 
@@ -40,11 +53,15 @@ class Split:
     tables: dict[str, int]
     skipped: int
     rejected: int
+    scanned: dict[str, Scanned] = field(default_factory=dict)
+    """What is known of the tables' fields already."""
 
     def table(self, name: str) -> DataFrame:
         """The lines of a table with their numbers."""
-        bucket = f"{_BUCKET} = pmod(hash({literal(name)}), {BUCKETS})"
-        return self.lines.where(f"{bucket} AND {TABLE} = {literal(name)}").select(LINE, ROW)
+        own = f"{TABLE} = {literal(name)}"
+        if _BUCKET in self.lines.columns:
+            own += f" AND {_BUCKET} = pmod(hash({literal(name)}), {BUCKETS})"
+        return self.lines.where(own).select(LINE, ROW)
 
     def rejects(self) -> DataFrame:
         """The lines that have no table because of an error, with the reason."""
@@ -87,6 +104,23 @@ def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: 
         f"CASE WHEN {_VERDICT} IS NOT NULL OR {REASON} IS NOT NULL OR {TABLE} = '' THEN '' "
         f"ELSE {table} END AS {TABLE}",
     )
+
+
+def scan_tables(
+    lines: DataFrame, template: Template, *, max_identifier_length: int, browser_key: str = ""
+) -> Split:
+    """Name the tables of the lines of a small file, and tell the fields of each, in one job."""
+    placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
+    answers = jvm.scan(
+        placed, LINE, TABLE, REASON, max_depth=MAX_DEPTH, max_nodes=MAX_NODES, browser_key=browser_key
+    )
+    scanned = Scanned.by_table(answers)
+    nowhere = scanned.pop("", Scanned())
+    found = {name: each.events + each.bad for name, each in scanned.items() if each.events + each.bad}
+    order = sorted(found, key=lambda name: (-found[name], name))
+    surplus = sum(found[name] for name in order[MAX_TABLES:])
+    tables = {name: found[name] for name in order[:MAX_TABLES]}
+    return Split(placed, tables, nowhere.skipped, nowhere.bad + surplus, scanned)
 
 
 def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_identifier_length: int) -> Split:
