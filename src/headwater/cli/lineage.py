@@ -8,6 +8,7 @@ import sys
 
 import click
 
+from headwater.cli import lineage_graph
 from headwater.errors import ExtensionError
 
 __all__ = ["command"]
@@ -16,6 +17,10 @@ __all__ = ["command"]
 @click.group("lineage")
 def command() -> None:
     """Where tables and columns come from."""
+
+
+for _graph_command in lineage_graph.COMMANDS:
+    command.add_command(_graph_command)
 
 
 @command.command(

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,12 +30,23 @@ from headwater.settings import Settings
 
 __all__ = ["Sidecar", "command"]
 
+if TYPE_CHECKING:
+    from headwater.cli.graph_part import GraphPart
+
 logger = logging.getLogger(__name__)
+
+GRAPH_READER = "headwater:graph"  # as headwater.graph.fold has it, which is not loaded without need
 
 
 @click.command("serve")
+@click.option(
+    "--graph/--no-graph",
+    "graph",
+    default=None,
+    help="Fold lineage events into the graph and serve it, or not; else as `graph.enabled` says.",
+)
 @with_settings
-def command(settings: Settings) -> None:
+def command(settings: Settings, graph: bool | None) -> None:
     """Run the sidecar: take events in, keep them, send them on.
 
     SIGTERM or Ctrl-C stops it: what was received is committed and answered first. A second one quits at once;
@@ -42,7 +54,7 @@ def command(settings: Settings) -> None:
     """
     print_lines(settings)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_serve(settings))
+        runner.run(_serve(settings, with_graph=graph if graph is not None else bool(settings.graph.enabled)))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -53,7 +65,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-async def _serve(settings: Settings) -> None:
+async def _serve(settings: Settings, *, with_graph: bool) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -67,7 +79,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, number)
     reserve = Reserve(Path(settings.data_dir))
-    sidecar = Sidecar(settings)
+    sidecar = Sidecar(settings, with_graph=with_graph)
     try:
         try:
             await sidecar.start()
@@ -91,8 +103,10 @@ async def _serve(settings: Settings) -> None:
 class Sidecar:
     """All parts of one server. The log is opened first and closed last: everything else leans on it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, *, with_graph: bool = False) -> None:
         self._settings = settings
+        self._with_graph = with_graph
+        self._graph: GraphPart | None = None
         self.metrics = Metrics()
         self._log: Log | None = None
         self._rejects: Rejects | None = None
@@ -135,7 +149,15 @@ class Sidecar:
                 places = Multiplex(self._incoming, self._queues, settings.destinations)
             events = EventRoutes(settings.gateway, settings.tokens, places, self.metrics)
             events.add(self._gateway.routes)
+        if self._with_graph:
+            from headwater.cli.graph_part import GraphPart  # the sidecar alone does not load it
+
+            self._graph = GraphPart(settings, self._log, self._gateway.routes, self.metrics)
+        else:
+            self._log.forget(GRAPH_READER)  # it would hold back events that nobody folds
         await self._gateway.start()
+        if self._graph is not None:
+            self._graph.start()
         for drain in self._drains.values():
             drain.start()
         if (statsd := settings.metrics.statsd) is not None:
@@ -163,6 +185,8 @@ class Sidecar:
             troubles.append("events: the last commit to an incoming file failed")
         if self._queues is not None and not self._queues.healthy:
             troubles.append("events: the last commit to a stream's queue failed")
+        if self._graph is not None and (trouble := self._graph.trouble()):
+            troubles.append(f"graph: {trouble}")
         return troubles
 
     async def close(self) -> None:
@@ -177,6 +201,6 @@ class Sidecar:
             closer.start()
         for closer in closers:
             await asyncio.to_thread(closer.join)
-        for part in (self._incoming, self._queues, self._log, self._rejects, self._statsd):
+        for part in (self._graph, self._incoming, self._queues, self._log, self._rejects, self._statsd):
             if part is not None:
                 await asyncio.to_thread(part.close)

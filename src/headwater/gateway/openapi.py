@@ -17,6 +17,7 @@ from headwater.gateway.openapi_parts import ANY_ROUTE, COUNT, FLAG, TEXT, answer
 
 __all__ = ["ANY_ROUTE", "SCHEMAS", "describe"]
 
+_BEARER = {"type": "http", "scheme": "bearer"}
 _NONE: Mapping[str, Any] = {}
 _KEY = {401: "The API key is missing or unknown."}
 _EVENTS = _KEY | {
@@ -49,7 +50,7 @@ def describe(
         },
         "components": {
             "schemas": {**SCHEMAS, **_event_schemas(), **further_schemas},
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}} | SECURITY_SCHEMES,
+            "securitySchemes": {"key": _BEARER, "admin": _BEARER} | SECURITY_SCHEMES,
         },
     }
 

@@ -18,7 +18,7 @@ __all__ = ["READER", "Folding", "import_events", "lines_of"]
 
 log = logging.getLogger(__name__)
 
-READER = "graph"  # the name of its cursor in the log
+READER = "headwater:graph"  # its cursor in the log; no outlet can have a colon in its name
 BATCH_BYTES = 8 * 1024 * 1024
 PAUSE_SECONDS = 0.2  # between two batches of a trickle: one commit for what gathers meanwhile
 RETRY_SECONDS = 5.0
