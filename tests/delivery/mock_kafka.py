@@ -30,6 +30,7 @@ class MockCluster:
                 "group.id": uuid.uuid4().hex,
                 "enable.auto.commit": False,
                 "enable.partition.eof": False,
+                "fetch.wait.max.ms": 10,  # the broker holds an empty fetch back for so long
             }
         )
         try:

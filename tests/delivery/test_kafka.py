@@ -80,7 +80,7 @@ def test_an_event_is_refused_when_it_is_too_large_for_the_producer() -> None:
 
 def test_events_are_handed_to_the_producer_once_when_a_try_ran_into_its_timeout() -> None:
     cluster = MockCluster()
-    outlet = outlet_of(cluster.servers, linger_seconds=1.0)
+    outlet = outlet_of(cluster.servers, linger_seconds=0.4)
 
     async def work() -> None:
         await outlet.connect()
@@ -96,13 +96,13 @@ def test_events_are_handed_to_the_producer_once_when_a_try_ran_into_its_timeout(
 
 def test_the_rest_is_sent_next_when_the_producers_queue_is_full() -> None:
     cluster = MockCluster()
-    outlet = outlet_of(cluster.servers, linger_seconds=0.2, config={"queue.buffering.max.messages": "2"})
+    outlet = outlet_of(cluster.servers, linger_seconds=0.3, config={"queue.buffering.max.messages": "2"})
 
     async def work() -> None:
         await outlet.connect()
         assert await outlet.send(batch_of(outlet, ["a", "b", "c"])) == [DELIVERED] * 2
         first = asyncio.create_task(outlet.send(batch_of(outlet, ["a", "b"])))
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0)  # it has handed both to the producer, which lingers
         with pytest.raises(OutletUnavailable, match="takes no more"):
             await outlet.send(batch_of(outlet, ["c"], ("/name",)))
         assert await first == [DELIVERED] * 2

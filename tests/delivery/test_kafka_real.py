@@ -9,8 +9,10 @@ import os
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 import pytest
@@ -80,45 +82,63 @@ def expected(count: int) -> dict[str, list[int]]:
     return {f"key-{key}": list(range(key, count, KEYS)) for key in range(KEYS)}
 
 
-def test_order_is_kept_and_none_is_missing_when_the_broker_is_killed_midway(
-    tmp_path: Path, kafka_broker: KafkaBroker
-) -> None:
-    topic = make_topic(kafka_broker)
-    with Rig(tmp_path) as rig:
-        append(rig, 0, EVENTS)
-        rig.drain(type="kafka", servers=kafka_broker.bootstrap, topic=topic, group_by=("/key",))
-        assert eventually(lambda: rig.balance()["delivered"] > EVENTS // 5, 120)
-        kafka_broker.kill()
-        before = rig.balance()["delivered"]
-        kafka_broker.restart()
-        assert eventually(rig.settled, 240)
-        assert rig.balance() == {"delivered": EVENTS, "rejected": 0, "dropped": 0, "lag": 0}
+class Draining(NamedTuple):
+    """A log with a topic of its own that it is drained to."""
 
-    found = received(kafka_broker, topic)
-    print(f"{EVENTS} events, {before} of them before the kill, {repeated(found)} repeated")
-    assert before < EVENTS  # else nothing was under way
+    rig: Rig
+    settings: dict[str, Any]
+
+    def start(self) -> None:
+        self.rig.drain(type="kafka", **self.settings)
+
+    @property
+    def delivered(self) -> int:
+        return self.rig.balance()["delivered"]
+
+
+@pytest.fixture
+def draining(tmp_path: Path, kafka_broker: KafkaBroker) -> Iterator[Callable[[str, int], Draining]]:
+    with ExitStack() as rigs:
+
+        def make(name: str, count: int) -> Draining:
+            rig = rigs.enter_context(Rig(tmp_path / name))
+            append(rig, 0, count)
+            topic = make_topic(kafka_broker)
+            return Draining(rig, {"servers": kafka_broker.bootstrap, "topic": topic, "group_by": ("/key",)})
+
+        yield make
+
+
+def test_order_is_kept_and_none_is_missing_when_the_broker_is_killed_midway(
+    kafka_broker: KafkaBroker, draining: Callable[[str, int], Draining]
+) -> None:
+    """One outlet lives on, another restarts while the broker is away: one kill serves both."""
+    counts = {"lasting": EVENTS, "restarted": EVENTS // 2}
+    lasting, restarted = (draining(name, count // 2) for name, count in counts.items())
+    lasting.start()
+    restarted.start()
+    assert eventually(lambda: lasting.delivered > EVENTS // 5 and restarted.delivered > EVENTS // 10, 120)
+    append(restarted.rig, EVENTS // 4, EVENTS // 4)  # so that much is to be sent when the broker is killed
+    append(lasting.rig, EVENTS // 2, EVENTS // 2)
+    kafka_broker.kill()
+    before_lasting = lasting.delivered
+    restarted.rig.restart()
+    before_restarted = restarted.delivered
+    restarted.start()
+    kafka_broker.restart()
+    for each, count in zip((lasting, restarted), counts.values(), strict=True):
+        assert eventually(each.rig.settled, 240)
+        assert each.rig.balance() == {"delivered": count, "rejected": 0, "dropped": 0, "lag": 0}
+
+    found = received(kafka_broker, lasting.settings["topic"])
+    print(f"{EVENTS} events, {before_lasting} of them before the kill, {repeated(found)} repeated")
+    assert before_lasting < EVENTS  # else nothing was under way
     # the producer is idempotent and lives on: what it sent twice, the broker took once
     assert found == expected(EVENTS)
 
-
-def test_order_is_kept_and_none_is_missing_when_broker_and_outlet_restart_together(
-    tmp_path: Path, kafka_broker: KafkaBroker
-) -> None:
-    topic, count = make_topic(kafka_broker), EVENTS // 2
-    settings: dict[str, Any] = {"servers": kafka_broker.bootstrap, "topic": topic, "group_by": ("/key",)}
-    with Rig(tmp_path) as rig:
-        append(rig, 0, count)
-        rig.drain(type="kafka", **settings)
-        assert eventually(lambda: rig.balance()["delivered"] > count // 5, 120)
-        kafka_broker.kill()
-        rig.restart()
-        before = rig.balance()["delivered"]
-        rig.drain(type="kafka", **settings)
-        kafka_broker.restart()
-        assert eventually(rig.settled, 240)
-
-    found = received(kafka_broker, topic)
-    print(f"{count} events, {before} of them before the restart, {repeated(found)} repeated")
+    found = received(kafka_broker, restarted.settings["topic"])
+    print(f"{EVENTS // 2} events, {before_restarted} before the restart, {repeated(found)} repeated")
+    assert before_restarted < EVENTS // 2
     # a new producer cannot know what the old one had under way: those may come twice (G4), after their firsts
-    assert {key: firsts(numbers) for key, numbers in found.items()} == expected(count)
-    assert repeated(found) <= count - before
+    assert {key: firsts(numbers) for key, numbers in found.items()} == expected(EVENTS // 2)
+    assert repeated(found) <= EVENTS // 2 - before_restarted

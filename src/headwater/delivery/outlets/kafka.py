@@ -54,7 +54,8 @@ OURS = {
     "acks": "all",
     "message.timeout.ms": 0,
 }
-POLL_SECONDS = 1.0
+POLL_SECONDS = 0.1  # also what closing may take
+PURGE_SECONDS = 1.0
 
 log = logging.getLogger(__name__)
 
@@ -227,7 +228,7 @@ def _poll(producer: Producer, stopping: threading.Event) -> None:
 
 def _let_go(producer: Producer) -> None:
     producer.purge()
-    producer.flush(POLL_SECONDS)
+    producer.flush(PURGE_SECONDS)
 
 
 def _text(error: Exception) -> str:
