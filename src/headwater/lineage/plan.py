@@ -1,21 +1,22 @@
 """The plan document that java/Walk.java writes, and typed views on it. Pure Python: nothing here needs Spark.
 
-    {"v":1, "root":N, "cut":"why it is not whole"?, "nodes":[node, …]}          in post-order; ids are positions
-    node: {"id", "cls",
-           "kids":[ids]   children,   "inner":[ids]   a command's query where it is not a child,
-           "out":[[exprId,"name",type?], …]   the columns of leaves, of nodes that make new ones, and (with types)
-                                              of the root, of a command's query and of subqueries,
-           "in":[[exprIds], …]   the columns of each child, where the node does not just pass them on,
-           "ex":{field of Spark's class: [expression, …] or [[expression, …], …] or a number or a text},
-           "lin":{"" or field: [interfaces of OpenLineage that it implements]},
-           "f":{…}   what datasets need to know of it (java/Fields.java)}
-    type: Spark's own JSON of a type.
+{"v":1, "root":N, "cut":"why it is not whole"?, "nodes":[node, …]}          in post-order; ids are positions
+node: {"id", "cls",
+       "kids":[ids]   children,   "inner":[ids]   a command's query where it is not a child,
+       "out":[[exprId,"name",type?], …]   the columns of leaves, of nodes that make new ones, and (with types)
+                                          of the root, of a command's query and of subqueries,
+       "in":[[exprIds], …]   the columns of each child, where the node does not just pass them on,
+       "to":[[exprId,"name"], …]   the columns of the table that a v2 command writes,
+       "ex":{field of Spark's class: [expression, …] or [[expression, …], …] or a number or a text},
+       "lin":{"" or field: [interfaces of OpenLineage that it implements]},
+       "f":{…}   what datasets need to know of it (java/Fields.java)}
+type: Spark's own JSON of a type.
 
-    expression: ["a",exprId]  a column         ["=",exprId,"name",expression]  an alias
-                ["l",value?]  a literal, with its value if that is a short text or an integer
-                ["v",exprId]  a variable of a lambda
-                ["q","class",node]  a subquery, its plan among the nodes
-                ["f","class",[children],extra?]  anything else; extra is a field's name, a list of names, …
+expression: ["a",exprId]  a column         ["=",exprId,"name",expression]  an alias
+            ["l",value?]  a literal, with its value if that is a short text or an integer
+            ["v",exprId]  a variable of a lambda
+            ["q","class",node]  a subquery, its plan among the nodes
+            ["f","class",[children],extra?]  anything else; extra is a field's name, a list of names, …
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Node(msgspec.Struct, kw_only=True, rename={"interfaces": "lin", "fields": 
     kids: list[int] = []
     inner: list[int] = []
     out: list[Attribute] = []
+    to: list[Attribute] = []
     in_: list[list[int]] = msgspec.field(default=[], name="in")
     ex: dict[str, Any] = {}
     interfaces: dict[str, list[str]] = {}

@@ -1,0 +1,221 @@
+"""Column lineage of one written dataset: the graph, the columns that are written, and the budgets.
+
+Pure Python and without Spark: whoever has a plan document and knows the datasets of its leaves can ask.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from headwater.lineage.columns import functions, nested, rules, rules_code, rules_leaves, rules_sets
+from headwater.lineage.columns.edges import EMPTY, Edges, Kind, bits, kind_of, union
+from headwater.lineage.columns.graph import Gap, Graph, Inputs, Late, TellsColumns
+from headwater.lineage.columns.memory import ColumnMemory
+from headwater.lineage.columns.text import texts_of
+from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
+from headwater.lineage.columns.written import Written, written_by
+from headwater.lineage.naming import DatasetId
+from headwater.lineage.plan import Attribute, Node, Plan
+
+__all__ = ["ColumnLineage", "ColumnSettings", "InputColumn", "column_graph", "column_lineage"]
+
+# the modules that only register their rules
+_REGISTERED = (functions, nested, rules, rules_code, rules_leaves, rules_sets)
+
+_DEEPEST = 16
+
+
+class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told about columns, and how much of it at most."""
+
+    dataset_level: bool = True
+    """Filters, joins and the like once for the whole dataset; otherwise at each of its fields."""
+    descriptions: bool = False
+    """The expression that made a field, as text."""
+    nested: bool = True
+    """Parts of structs, arrays and maps by path; otherwise top-level columns alone."""
+    max_columns: int = 2_000
+    max_edges: int = 1_000_000
+
+
+class InputColumn(NamedTuple):
+    """An input that a field depends on, and every way in which it does."""
+
+    dataset: DatasetId
+    field: str
+    pointer: str
+    kinds: tuple[Kind, ...]
+
+
+class ColumnLineage(msgspec.Struct, kw_only=True):
+    """Inputs by field (a part of a column has a path as its name), inputs of all fields, what is missing."""
+
+    fields: dict[str, list[InputColumn]] = {}
+    dataset: list[InputColumn] = []
+    texts: dict[str, str] = {}
+    gaps: list[Gap] = []
+    cut: list[str] = []
+    """What was left out, and why (G11)."""
+
+    def __bool__(self) -> bool:
+        return bool(self.fields or self.dataset or self.cut)
+
+
+def column_graph(
+    plan: Plan,
+    inputs: Inputs,
+    *,
+    settings: ColumnSettings | None = None,
+    tells: TellsColumns | None = None,
+    memory: ColumnMemory | None = None,
+    deadline: float | None = None,
+) -> Graph:
+    """The graph of a plan; raises Late if `deadline` (of the monotonic clock) passes.
+
+    One graph answers for every dataset that the plan writes. If there is a memory, it learns the columns of
+    the root, so that a later query that starts from these rows can be followed to here.
+    """
+    texts = settings is not None and settings.descriptions
+    graph = Graph(plan, inputs, tells=tells, memory=memory, deadline=deadline, texts=texts)
+    graph.run()
+    top = plan.top
+    if memory is not None and top is not None:
+        for number in {top.id, *top.kids, *top.inner}:
+            if plan.nodes[number].out:
+                memory.learn(graph, number)
+    return graph
+
+
+def column_lineage(
+    plan: Plan,
+    inputs: Inputs,
+    written: Written | Node | None = None,
+    settings: ColumnSettings | None = None,
+    *,
+    tells: TellsColumns | None = None,
+    memory: ColumnMemory | None = None,
+    deadline: float | None = None,
+    graph: Graph | None = None,
+) -> ColumnLineage:
+    """The lineage of what `written` names: a command's node, or a node's columns under other names.
+
+    Without it, of the plan's root. Whatever is over a budget is left out and told in `cut`.
+    """
+    settings = settings or ColumnSettings()
+    if plan.top is None:
+        return ColumnLineage(cut=[plan.cut or "the plan has no root"])
+    if graph is None:
+        try:
+            graph = column_graph(
+                plan, inputs, settings=settings, tells=tells, memory=memory, deadline=deadline
+            )
+        except Late:
+            return ColumnLineage(cut=["the deadline passed before the plan was followed to its end"])
+    if not isinstance(written, Written):
+        written = written_by(plan, written or plan.top)
+    return _Result(graph, settings, deadline).of(written)
+
+
+class _Result:
+    """Edges by bit become inputs by name. Sets that several fields share are translated once."""
+
+    def __init__(self, graph: Graph, settings: ColumnSettings, deadline: float | None) -> None:
+        self._graph = graph
+        self._settings = settings
+        self._deadline = deadline
+        self._known: dict[Edges, list[InputColumn]] = {}
+        self._left = settings.max_edges
+        self._cut: dict[str, None] = {}
+
+    def of(self, written: Written) -> ColumnLineage:
+        graph, settings = self._graph, self._settings
+        columns = self._columns(written)
+        rows = graph.rows[written.node]
+        if len(columns) > settings.max_columns:
+            self._cut[f"{len(columns) - settings.max_columns} of {len(columns)} columns"] = None
+            columns = columns[: settings.max_columns]
+        spread = EMPTY if settings.dataset_level else rows
+        fields: dict[str, list[InputColumn]] = {}
+        for name, attribute, value in columns:
+            self._field(fields, name, attribute, value, spread, 0)
+        dataset = self._named(rows) if settings.dataset_level else []
+        gaps = [*graph.gaps, *([Gap("plan", graph.plan.cut)] if graph.plan.cut else [])]
+        texts = texts_of(graph, columns) if settings.descriptions else {}
+        return ColumnLineage(fields=fields, dataset=dataset, texts=texts, gaps=gaps, cut=list(self._cut))
+
+    def _columns(self, written: Written) -> list[tuple[str, Attribute, Value]]:
+        attributes = self._graph.plan.nodes[written.node].out
+        values = self._graph.columns(written.node)
+        if written.names is None:
+            return [(a.name, a, v) for a, v in zip(attributes, values, strict=True)]
+        if not written.by_name:
+            return [
+                (name, a, v) for name, a, v in zip(written.names, attributes, values, strict=False) if name
+            ]
+        wanted = dict.fromkeys(written.names)
+        return [(a.name, a, v) for a, v in zip(attributes, values, strict=True) if a.name in wanted]
+
+    def _field(
+        self,
+        fields: dict[str, list[InputColumn]],
+        name: str,
+        attribute: Attribute,
+        value: Value,
+        spread: Edges,
+        depth: int,
+    ) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            self._cut["the deadline passed: the fields after it are missing"] = None
+            return
+        edges = union(value.edges, spread)
+        if len(edges) > self._left:
+            self._cut[f"fields with more edges than the budget of {self._settings.max_edges} has left"] = None
+            return
+        self._left -= len(edges)
+        fields[name] = self._named(edges)
+        if not self._settings.nested or not value.deep or depth >= _DEEPEST:
+            return
+        for part, kind in _parts(attribute.type):
+            inner = Attribute(attribute.id, part, kind)
+            self._field(fields, f"{name}.{part}", inner, value.part(part), spread, depth + 1)
+
+    def _named(self, edges: Edges) -> list[InputColumn]:
+        known = self._known.get(edges)
+        if known is not None:
+            return known
+        found: dict[tuple[DatasetId, str, str], list[int]] = {}
+        for number in sorted(edges.masks):
+            for place in bits(edges.masks[number]):
+                for key in self._keys(place):
+                    numbers = found.setdefault(key, [])
+                    if number not in numbers:
+                        numbers.append(number)
+        made = [
+            InputColumn(*key, tuple(kind_of(number) for number in sorted(set(numbers))))
+            for key, numbers in found.items()
+        ]
+        made.sort()
+        self._known[edges] = made
+        return made
+
+    def _keys(self, place: int) -> Sequence[tuple[DatasetId, str, str]]:
+        source = self._graph.sources.all[place]
+        field = ".".join(source.path) if self._settings.nested else source.path[0]
+        return [(dataset, field, source.pointer) for dataset in source.datasets]
+
+
+def _parts(kind: object) -> list[tuple[str, object]]:
+    """The parts that a type has, by name."""
+    if not isinstance(kind, dict):
+        return []
+    if kind.get("type") == "struct":
+        return [(str(field["name"]), field["type"]) for field in kind.get("fields", [])]
+    if kind.get("type") == "array" and isinstance(kind.get("elementType"), dict):
+        return [(ELEMENT, kind["elementType"])]
+    if kind.get("type") == "map":
+        return [(KEY, kind.get("keyType")), (VALUE, kind.get("valueType"))]
+    return []
