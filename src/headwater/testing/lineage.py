@@ -126,8 +126,8 @@ def collect_lineage(spark: SparkSession, **settings: Any) -> Iterator[Events]:
     """
     attach.uninstall()
     transport = CollectingTransport()
-    attach.install(spark, **{"transport": transport, **settings})
     events = Events(transport)
+    attach.install(spark, **{"transport": transport, **settings})
     try:
         yield events
         attach.flush()
