@@ -1,0 +1,335 @@
+"""Events become tables, side by side with peers: `make bench-pipeline`.
+
+    python -m bench.pipeline [--events N] [--dlt-events N] [--long MILLIONS] [--only PART,…]
+
+    duckdb     ours, dlt and DuckDB's own reader of JSON, into DuckDB
+    postgres   ours and dlt, into a Postgres server from a wheel
+    enrich     what looking addresses up costs, with few and with many distinct ones
+    long       only with --long: ours, a million after the other in one session
+
+The events drift and conflict (bench/pipeline_events.py). Every contender is a process of its own; CPU is user
+and system time of it and all that it started, the JVM too, and memory the most that these had together.
+Spark's start and the first, cold, million are counted; `again` is the next million of the same session, as a
+pipeline that runs every few minutes has it. CPU seconds are the figures to compare: wall time depends on
+what else the machine does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import venv
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from bench.pipeline_events import write
+from bench.pipeline_load import Done, Plan, Step
+from bench.report import Table, write_result
+from bench.usage import Usage
+
+ROOT = Path(__file__).parent.parent
+DLT = ROOT / ".cache" / "bench-dlt"
+DLT_PACKAGE = "dlt[duckdb,parquet,postgres]>=1.30"
+PARTS = ("duckdb", "postgres", "enrich", "long")
+LOOKUP = [{"name": "ip_lookup", "from": "/source_ip", "to": "/eventn_ctx/location"}]
+
+
+class Figure(msgspec.Struct):
+    """One contender in one part."""
+
+    name: str
+    events: int
+    seconds: float
+    cpu: float
+    peak_bytes: int = 0
+    server_cpu: float = 0.0
+    columns: int = 0
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+    @property
+    def cpu_per_million(self) -> float:
+        return (self.cpu + self.server_cpu) * 1e6 / self.events
+
+
+class Files:
+    """Generated files, each made once."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made: dict[tuple[int, int], Path] = {}
+
+    def get(self, events: int, addresses: int = 1_000) -> Path:
+        if (events, addresses) not in self._made:
+            path = self._folder / f"events-{events}-{addresses}.log"
+            size = write(path, events, addresses=addresses)
+            print(f"made {events:,} events of {size / events:,.0f} bytes", flush=True)
+            self._made[events, addresses] = path
+        return self._made[events, addresses]
+
+
+def dlt_python() -> Path:
+    """The Python of a venv that has dlt and nothing of ours."""
+    python = DLT / "bin" / "python"
+    if not python.exists():
+        print(f"installing {DLT_PACKAGE} into {DLT.relative_to(ROOT)} ...", flush=True)
+        venv.create(DLT, with_pip=True)
+    probe = subprocess.run([python, "-c", "import dlt, pyarrow, psycopg2"], capture_output=True, check=False)
+    if probe.returncode:
+        subprocess.run([python, "-m", "pip", "install", "-q", DLT_PACKAGE], check=True)
+    return python
+
+
+def watched(command: Sequence[str | Path], name: str, events: int, *, server: int = 0, **env: str) -> Figure:
+    """Run a peer to its end. It prints {"rows": …, "columns": …}."""
+    began = time.monotonic()
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | env, cwd=ROOT)
+    with Usage(*filter(None, (child.pid, server))) as usage:
+        assert child.stdout is not None
+        answer = child.stdout.read()
+        seconds = time.monotonic() - began
+        usage.look()
+        child.wait()
+    if child.returncode:
+        raise SystemExit(f"{name} failed with {child.returncode}")
+    told = msgspec.json.decode(answer.splitlines()[-1])
+    if told["rows"] != events:
+        raise SystemExit(f"{name} has {told['rows']} rows of {events}")
+    return Figure(
+        name,
+        events,
+        seconds,
+        usage.cpu(child.pid),
+        usage.peak_bytes[child.pid],
+        usage.cpu(server) if server else 0.0,
+        told["columns"],
+    )
+
+
+def ours(plan: Plan, *, server: int = 0) -> tuple[list[Done], list[float], int]:
+    """Run our pipeline; what each step cost, the server's CPU seconds by step, and the peak memory."""
+    began = time.monotonic()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "bench.pipeline_load", msgspec.json.encode(plan).decode()],
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+    done: list[Done] = []
+    served: list[float] = []
+    with Usage(*filter(None, (child.pid, server))) as usage:
+        assert child.stdout is not None
+        for line in child.stdout:
+            usage.look()
+            found = msgspec.json.decode(line, type=Done)
+            if not done:
+                # from the start of the process on: importing Spark is part of it
+                found.seconds, found.cpu = time.monotonic() - began, usage.cpu(child.pid)
+            served.append((usage.cpu(server) if server else 0.0) - sum(served))
+            done.append(found)
+        child.wait()
+    if child.returncode:
+        raise SystemExit(f"our pipeline failed with {child.returncode}")
+    return done, served, usage.peak_bytes[child.pid]
+
+
+def both(done: list[Done], served: list[float], peak: int) -> list[Figure]:
+    """Start and first step as one figure, and the second."""
+    start, first, again = done
+    return [
+        Figure(
+            "headwater, with Spark's start",
+            first.rows,
+            start.seconds + first.seconds,
+            start.cpu + first.cpu,
+            peak,
+            served[0] + served[1],
+            first.columns,
+        ),
+        Figure(
+            "headwater, again",
+            again.rows,
+            again.seconds,
+            again.cpu,
+            peak,
+            served[2],
+            again.columns,
+        ),
+    ]
+
+
+def show(title: str, figures: list[Figure]) -> None:
+    table = Table(title, "events", "rows/s", "CPU s", "of it server", "CPU s/M", "peak MB")
+    for each in figures:
+        table.row(
+            each.name,
+            each.events,
+            round(each.rate),
+            f"{each.cpu + each.server_cpu:.1f}",
+            f"{each.server_cpu:.1f}",
+            f"{each.cpu_per_million:.1f}",
+            each.peak_bytes // 1_000_000,
+        )
+    print(f"\n{table}", flush=True)
+
+
+def profile(done: list[Done]) -> None:
+    """Where our time goes, from our own report."""
+    steps = ("route", "scan", "enrich", "patch", "stage", "load", "archive")
+    table = Table("seconds by step", *steps, "other", "all")
+    for each in done[1:]:
+        times = [each.times.get(step, 0.0) for step in steps]
+        cells = [*times, each.seconds - sum(times), each.seconds]
+        table.row(each.label, *(f"{cell:.1f}" for cell in cells))
+    print(f"\n{table}", flush=True)
+
+
+def to_duckdb(files: Files, folder: Path, events: int, dlt_events: int) -> dict[str, Any]:
+    source = str(files.get(events))
+    destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "ours.duckdb")}}
+    steps = [Step("first", source), Step("again", source)]
+    done, served, peak = ours(Plan(str(folder / "ours"), destination, steps))
+    figures = both(done, served, peak)
+    peers = ROOT / "bench" / "peers"
+    figures.append(
+        watched(
+            [sys.executable, peers / "duckdb_load.py", source, folder / "peer.duckdb"],
+            "DuckDB read_json_auto",
+            events,
+        )
+    )
+    figures.append(
+        watched(
+            [dlt_python(), peers / "dlt_load.py", files.get(dlt_events), f"duckdb:{folder / 'dlt.duckdb'}"],
+            "dlt, JSON, 2 workers",
+            dlt_events,
+            DLT_FOLDER=str(folder / "dlt"),
+        )
+    )
+    show("to DuckDB", figures)
+    profile(done)
+    first, again, duck, peer = figures
+    print(
+        f"\nrows/s against dlt: {first.rate / peer.rate:.1f} times with the start, "
+        f"{again.rate / peer.rate:.1f} times without (aim: 5)"
+        f"\nCPU against dlt: {first.cpu_per_million / peer.cpu_per_million:.2f} and "
+        f"{again.cpu_per_million / peer.cpu_per_million:.2f}"
+        f"\nCPU against DuckDB: {first.cpu / duck.cpu:.2f} times with the start, "
+        f"{again.cpu / duck.cpu:.2f} times without (aim: at most 2.5)",
+        flush=True,
+    )
+    return {"figures": figures, "steps": done}
+
+
+def to_postgres(files: Files, folder: Path, events: int, dlt_events: int) -> dict[str, Any]:
+    from tests.parts.postgres import PostgresServer
+
+    with ExitStack() as stack:
+        server = stack.enter_context(PostgresServer())
+        pid = int(Path(folder_of(server), "postmaster.pid").read_text().split()[0])
+        source = str(files.get(events))
+        destination = {"id": "pg", "type": "postgres", "options": {"url": server.url}}
+        steps = [Step("first", source), Step("again", source)]
+        done, served, peak = ours(Plan(str(folder / "ours-pg"), destination, steps), server=pid)
+        figures = both(done, served, peak)
+        figures.append(
+            watched(
+                [dlt_python(), ROOT / "bench/peers/dlt_load.py", files.get(dlt_events), server.url],
+                "dlt, JSON, 2 workers",
+                dlt_events,
+                server=pid,
+                DLT_FOLDER=str(folder / "dlt-pg"),
+            )
+        )
+    show("to Postgres", figures)
+    profile(done)
+    first, again, peer = figures
+    print(
+        f"\nrows/s against dlt: {first.rate / peer.rate:.1f} times with the start, "
+        f"{again.rate / peer.rate:.1f} times without; "
+        f"CPU {first.cpu_per_million / peer.cpu_per_million:.2f} and "
+        f"{again.cpu_per_million / peer.cpu_per_million:.2f}",
+        flush=True,
+    )
+    return {"figures": figures, "steps": done}
+
+
+def folder_of(server: Any) -> Path:
+    """Where the server has its data."""
+    return Path(server._folder, "data")
+
+
+def enrichment(files: Files, folder: Path, events: int) -> dict[str, Any]:
+    few, many = str(files.get(events)), str(files.get(events, events))
+    destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "enrich.duckdb")}}
+    steps = [
+        Step("warm-up", str(files.get(events // 5)), LOOKUP),
+        Step("no lookup", few),
+        Step("1,000 addresses", few, LOOKUP),
+        Step(f"of {events:,} addresses", many, LOOKUP),
+    ]
+    done, _, _ = ours(Plan(str(folder / "enrich"), destination, steps))
+    base = done[2].cpu
+    table = Table(f"lookups, {events:,} events", "CPU s", "more than none", "seconds in `enrich`")
+    for each in done[2:]:
+        table.row(each.label, f"{each.cpu:.1f}", f"{each.cpu - base:+.1f}", f"{each.times['enrich']:.1f}")
+    print(f"\n{table}", flush=True)
+    return {"steps": done}
+
+
+def long(files: Files, folder: Path, events: int, millions: int) -> dict[str, Any]:
+    source = str(files.get(events))
+    destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "long.duckdb")}}
+    steps = [Step(str(number + 1), source) for number in range(millions)]
+    done, _, peak = ours(Plan(str(folder / "long"), destination, steps))
+    table = Table(f"file of {events:,}", "rows/s", "CPU s", "Python MB", "JVM MB", "live heap MB")
+    for each in done[1:]:
+        table.row(
+            each.label,
+            round(each.rows / each.seconds),
+            f"{each.cpu:.1f}",
+            each.python_bytes // 1_000_000,
+            each.jvm_bytes // 1_000_000,
+            each.heap_bytes // 1_000_000,
+        )
+    print(f"\n{table}\npeak of both: {peak / 1e6:,.0f} MB", flush=True)
+    return {"steps": done, "peak_bytes": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--events", type=int, default=1_000_000)
+    parser.add_argument("--dlt-events", type=int, default=0, help="by default a tenth: its rate is flat")
+    parser.add_argument("--long", type=int, default=0, metavar="FILES", help="so many files of --events")
+    parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
+    options = parser.parse_args()
+    events, parts = options.events, options.only.split(",")
+    dlt_events = options.dlt_events or max(1, events // 10)
+    figures: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
+        folder = Path(name)
+        files = Files(folder)
+        if dlt_events != events:
+            print(f"dlt gets {dlt_events:,} events: its rate does not depend on how many there are.")
+        if "duckdb" in parts:
+            figures["duckdb"] = to_duckdb(files, folder, events, dlt_events)
+        if "postgres" in parts:
+            figures["postgres"] = to_postgres(files, folder, events, dlt_events)
+        if "enrich" in parts:
+            figures["enrich"] = enrichment(files, folder, events // 2)
+        if "long" in parts and options.long:
+            figures["long"] = long(files, folder, events, options.long)
+    print(f"\nwritten to {write_result('pipeline', figures)}")
+
+
+if __name__ == "__main__":
+    main()
