@@ -291,6 +291,8 @@ def _words(facet: dict[str, Any]) -> bytes | None:
 
 def _statistics(facets: dict[str, Any], extra: dict[str, Any]) -> tuple[int, int, int]:
     """Rows, bytes and files, from whichever facet has them."""
+    if not extra and "dataQualityMetrics" not in facets:
+        return _UNTOLD
     rows = size = files = -1
     for facet in (
         extra.get("outputStatistics"),

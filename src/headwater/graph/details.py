@@ -67,7 +67,7 @@ _USERS = (
     " WHERE n.dataset = ?1 LIMIT 1000"
 )
 _FACETS = (
-    "SELECT f.key, f.value FROM json_each(?1) AS j JOIN facets f ON f.owner = j.value"
+    "SELECT f.key, f.value FROM json_each(?1) AS j CROSS JOIN facets f ON f.owner = j.value"
     " WHERE f.container = ?2 AND NOT f.deleted ORDER BY f.key, f.at, f.value"
 )
 
@@ -195,7 +195,7 @@ def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list
     jobs = {node.key: node for node in job_nodes(connection, {row[2] for row in rows})}
     facets: dict[int, dict[str, dict[str, Any]]] = {}
     query = (
-        "SELECT f.run, f.key, f.value FROM json_each(?1) AS j JOIN run_facets f ON f.run = j.value"
+        "SELECT f.run, f.key, f.value FROM json_each(?1) AS j CROSS JOIN run_facets f ON f.run = j.value"
         " WHERE f.key IN ('nominalTime', 'errorMessage') AND NOT f.deleted"
     )
     for id, key, value in rows_for(connection, query, (row[0] for row in rows)):

@@ -45,23 +45,24 @@ class Folding:
         self._since = self._collected_at = 0.0
         self._folded = metrics.counter("graph_events_folded")
         self._unreadable = metrics.counter("graph_events_unreadable")
+        self._position = graph.position
         self._reader = self._begin()
-        self._position = max(graph.position, self._reader.position)
         metrics.gauge("graph_lag_events").set(lambda: max(0, log.end - self._position))
         self._unlisten = log.on_append(self._wake.set)
         self._thread = threading.Thread(target=self._run, name="graph", daemon=True)
 
     def _begin(self) -> Reader:
-        reader, position = self._log.reader(READER), self._graph.position
-        if position > self._log.end:
+        reader = self._log.reader(READER)
+        if self._position > self._log.end:
             log.warning(
                 "The graph is ahead of the log, which must be another one; it is folded from its start."
             )
-            position = 0
-        if position < reader.position:
+            self._position = 0
+        if self._position < reader.position:
             # The graph is new, or an older copy: begin with the oldest event that is kept.
             self._log.forget(READER)
             reader = self._log.reader(READER)
+        self._position = max(self._position, reader.position)
         return reader
 
     def start(self) -> None:

@@ -23,7 +23,10 @@ MAX_COLUMNS = 300  # of one dataset in a graph; its own view has all of them
 def rows_for(
     connection: apsw.Connection, sql: str, ids: Iterable[Any], *values: Any
 ) -> list[tuple[Any, ...]]:
-    """The rows of a query whose first argument is read by `json_each(?1)`: many ids, one statement."""
+    """The rows of a query whose first argument is read by `json_each(?1)`: many ids, one statement.
+
+    CROSS JOIN behind it keeps SQLite from beginning with a table, all of which it would read then.
+    """
     return select(connection, sql, orjson.dumps(list(ids)).decode(), *values)
 
 
@@ -32,14 +35,16 @@ def state_name(level: int, state: int) -> str:
     return "NEW" if level <= 0 else "RUNNING" if level == 1 else State(state).name
 
 
-_DATASETS = "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1) JOIN names n ON n.id = value"
+_DATASETS = (
+    "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1) CROSS JOIN names n ON n.id = value"
+)
 _USERS = (
     "SELECT n.dataset, io.direction, count(DISTINCT io.job) FROM json_each(?1)"
-    " JOIN names n ON n.dataset = value JOIN io ON io.name = n.id GROUP BY n.dataset, io.direction"
+    " CROSS JOIN names n ON n.dataset = value JOIN io ON io.name = n.id GROUP BY n.dataset, io.direction"
 )
 _JOBS = (
     "SELECT j.id, j.namespace, j.name, j.last_at, r.level, r.state FROM json_each(?1)"
-    " JOIN jobs j ON j.id = value LEFT JOIN runs r ON r.id ="
+    " CROSS JOIN jobs j ON j.id = value LEFT JOIN runs r ON r.id ="
     " (SELECT id FROM runs WHERE job = j.id ORDER BY last_at DESC, uuid DESC LIMIT 1)"
 )
 
@@ -80,11 +85,11 @@ _SCHEMAS = (
     "SELECT dataset, fields FROM (SELECT n.dataset AS dataset, v.schema AS schema,"
     " row_number() OVER (PARTITION BY n.dataset"
     " ORDER BY v.written_at DESC, v.last_at DESC, v.schema DESC) AS n"
-    " FROM json_each(?1) JOIN names n ON n.dataset = value JOIN versions v ON v.name = n.id)"
+    " FROM json_each(?1) CROSS JOIN names n ON n.dataset = value JOIN versions v ON v.name = n.id)"
     " JOIN schemas ON schemas.id = schema WHERE n = 1"
 )
 _MENTIONED = (
-    "SELECT DISTINCT n.dataset, f.text FROM json_each(?1) JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT n.dataset, f.text FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN columns c ON c.name = n.id AND c.field != ?2 JOIN fields f ON f.id = c.field"
     " WHERE EXISTS (SELECT 1 FROM edges WHERE target = c.id)"
     " OR EXISTS (SELECT 1 FROM edges WHERE source = c.id)"

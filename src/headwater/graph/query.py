@@ -231,14 +231,15 @@ class _Reached:
         tracing = traces.Tracing(self._connection, (dataset, field), indirect=True, limit=self._limit)
         tracing.go("down", self._depth)
         self.truncated |= tracing.truncated
-        for (other, column), distance in tracing.distances.items():
-            self._reach(other, distance)
+        self._reach(dataset, 0)
+        for step in tracing.steps:
+            other, column = step.target
+            self._reach(other, tracing.distances[step.target])
             if column == WHOLE:
                 self.wholly.add(other)
             else:
                 self.columns.setdefault(other, set()).add(column)
-        for step in tracing.steps:
-            self.jobs.setdefault(step.target[0], set()).add(step.job)
+            self.jobs.setdefault(other, set()).add(step.job)
         # behind a gap nothing is known but that something is made of it
         near = {dataset for dataset, _ in tracing.distances}
         behind = {}

@@ -46,29 +46,29 @@ _TARGETS = " JOIN edges e ON e.target = c.id JOIN columns d ON d.id = e.source J
 _SOURCES = " JOIN edges e ON e.source = d.id JOIN columns c ON c.id = e.target JOIN names t ON t.id = c.name"
 # What concerns the whole dataset concerns each column of it, and the other way round.
 _UP = (
-    f"{_SELECT} JOIN names t ON t.dataset = j.value ->> 0 JOIN columns c ON c.name = t.id"
+    f"{_SELECT} CROSS JOIN names t ON t.dataset = j.value ->> 0 JOIN columns c ON c.name = t.id"
     f" AND (j.value ->> 1 = 0 OR c.field IN (j.value ->> 1, 0)){_TARGETS}{_REPORTED} LIMIT ?2"
 )
 _DOWN = (
-    f"{_SELECT} JOIN names s ON s.dataset = j.value ->> 0 JOIN columns d ON d.name = s.id"
+    f"{_SELECT} CROSS JOIN names s ON s.dataset = j.value ->> 0 JOIN columns d ON d.name = s.id"
     f" AND (j.value ->> 1 = 0 OR d.field IN (j.value ->> 1, 0)){_SOURCES}{_REPORTED} LIMIT ?2"
 )
 _AMONG = (
-    f"{_SELECT} JOIN names t ON t.dataset = j.value"  # noqa: S608
+    f"{_SELECT} CROSS JOIN names t ON t.dataset = j.value"  # noqa: S608
     " JOIN columns c ON c.name = t.id"
-    f"{_TARGETS}{_REPORTED} WHERE s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2"
+    f"{_TARGETS}{_REPORTED} WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2"
 )
-_TEXTS = "SELECT f.id, f.text FROM json_each(?1) JOIN fields f ON f.id = value"
+_TEXTS = "SELECT f.id, f.text FROM json_each(?1) CROSS JOIN fields f ON f.id = value"
 # Jobs that write one of these datasets (up), or read one and write another (down), and never told of columns.
 _SILENT_UP = (
-    "SELECT DISTINCT i.job, m.dataset, n.dataset FROM json_each(?1) JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT i.job, m.dataset, n.dataset FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN io o ON o.name = n.id AND o.direction = 2 JOIN io i ON i.job = o.job AND i.direction = 1"
     " JOIN names m ON m.id = i.name"
     " WHERE NOT EXISTS (SELECT 1 FROM reports p WHERE p.name = o.name AND p.job = o.job AND p.kind = ?2)"
     " AND m.dataset != n.dataset LIMIT ?3"
 )
 _SILENT_DOWN = (
-    "SELECT DISTINCT i.job, n.dataset, m.dataset FROM json_each(?1) JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT i.job, n.dataset, m.dataset FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN io i ON i.name = n.id AND i.direction = 1 JOIN io o ON o.job = i.job AND o.direction = 2"
     " JOIN names m ON m.id = o.name"
     " WHERE NOT EXISTS (SELECT 1 FROM reports p WHERE p.name = o.name AND p.job = o.job AND p.kind = ?2)"
@@ -153,11 +153,13 @@ class Tracing:
             for step in found:
                 if not self._indirect and step.type != "DIRECT":
                     continue
-                place = step.source if way == "up" else step.target
+                near, place = (step.target, step.source) if way == "up" else (step.source, step.target)
                 if place not in self.distances and len(self.distances) >= self._limit:
                     self.truncated = True
                     continue
                 self.steps.add(step)
+                # the near end is the dataset as a whole where that is what the edge concerns
+                self.distances.setdefault(near, sign * (distance - 1))
                 self.distances.setdefault(place, sign * distance)
                 if place not in seen:
                     seen.add(place)

@@ -30,32 +30,34 @@ def ways(direction: Ways) -> tuple[Way, ...]:
 
 # Jobs that read (1) or write (2) these datasets.
 _USERS = (
-    "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN io ON io.name = n.id AND io.direction = ?2 LIMIT ?3"
 )
 # Datasets that these jobs read or write.
 _USED = (
     "SELECT io.job, n.dataset, max(io.last_at) FROM json_each(?1)"
-    " JOIN io ON io.job = value AND io.direction = ?2 JOIN names n ON n.id = io.name GROUP BY 1, 2 LIMIT ?3"
+    " CROSS JOIN io ON io.job = value AND io.direction = ?2 JOIN names n ON n.id = io.name"
+    " GROUP BY 1, 2 LIMIT ?3"
 )
 # Since when what a job tells is current: the first moment of the run in which it last told it.
 _CURRENT = (
     "SELECT p.job, coalesce(r.first_at, p.at) FROM json_each(?1)"
-    " JOIN reports p ON p.name = 0 AND p.job = value AND p.kind = ?2 LEFT JOIN runs r ON r.uuid = p.run"
+    " CROSS JOIN reports p ON p.name = 0 AND p.job = value AND p.kind = ?2 LEFT JOIN runs r ON r.uuid = p.run"
 )
 # Jobs that said in so many words what a dataset is made of: then it is not made of all that they read.
 _EXPLICIT = (
-    "SELECT DISTINCT n.dataset, p.job FROM json_each(?1) JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT n.dataset, p.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN reports p ON p.name = n.id AND (p.kind = ?2 OR p.job = 0)"
 )
 _MADE_OF = (
     "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
-    " JOIN names t ON t.dataset = value JOIN columns c ON c.name = t.id JOIN edges e ON e.target = c.id"
+    " CROSS JOIN names t ON t.dataset = value JOIN columns c ON c.name = t.id JOIN edges e ON e.target = c.id"
     " JOIN columns d ON d.id = e.source JOIN names s ON s.id = d.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
 _MAKES = (
     "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
-    " JOIN names s ON s.dataset = value JOIN columns d ON d.name = s.id JOIN edges e ON e.source = d.id{}"
+    " CROSS JOIN names s ON s.dataset = value JOIN columns d ON d.name = s.id"
+    " JOIN edges e ON e.source = d.id{}"
     " JOIN columns c ON c.id = e.target JOIN names t ON t.id = c.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
 _MAKES_ALL, _MAKES_ALONE = _MAKES.format(""), _MAKES.format(" AND e.job = 0")

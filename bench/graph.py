@@ -1,0 +1,303 @@
+"""How fast events are folded into the graph, in how much memory, how fast it answers: `make bench-graph`.
+
+1  1,000,000 events are folded: START and COMPLETE of runs of 5,000 jobs, with schemas and column lineage,
+   one in ten late and one in twenty twice. Memory must not grow with their number.
+2  A graph of 100,000 datasets, 100,000 jobs and 1,000,000 columns is asked for neighbourhoods, traces, impact
+   and searches, around datasets chosen at random.
+
+The fold runs in a process of its own, so that the memory is its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import psutil
+
+from bench.memory import peak_rss_bytes
+from bench.report import Table, write_result
+from headwater.graph.fold import import_events
+from headwater.graph.query import Query
+from headwater.graph.store import FILE, Graph
+from headwater.settings import GraphSettings
+
+__all__ = ["Figures", "run"]
+
+EVENTS, JOBS = 1_000_000, 5_000
+DATASETS, COLUMNS, LAYERS = 100_000, 10, 20
+ASKED = 300
+PRODUCER = "https://bench.example"
+FACET = {"_producer": PRODUCER, "_schemaURL": "https://bench.example/facet.json"}
+
+
+class Folding(msgspec.Struct):
+    """What folding took; memory at a tenth of the events and at the end."""
+
+    events: int
+    seconds: float
+    cpu_seconds: float
+    rss_bytes_early: int
+    rss_bytes_late: int
+    peak_rss_bytes: int
+    file_bytes: int
+    collected_rows: int
+
+    @property
+    def rate(self) -> float:
+        return self.events / self.seconds
+
+
+class Answer(msgspec.Struct):
+    """How long a kind of question took, in milliseconds, and how many datasets were answered at most."""
+
+    question: str
+    p50_ms: float
+    p99_ms: float
+    most: int
+
+
+class Figures(msgspec.Struct):
+    """All of it."""
+
+    stream: Folding
+    datasets: int
+    large: Folding
+    answers: list[Answer]
+
+
+def _schema(count: int) -> dict[str, Any]:
+    return FACET | {"fields": [{"name": f"column_{i}", "type": "bigint"} for i in range(count)]}
+
+
+def _columns(sources: list[str], count: int) -> dict[str, Any]:
+    fields = {
+        f"column_{i}": {
+            "inputFields": [
+                {
+                    "namespace": "s3://warehouse",
+                    "name": sources[i % len(sources)],
+                    "field": f"column_{i}",
+                    "transformations": [{"type": "DIRECT", "subtype": "IDENTITY", "masking": False}],
+                }
+            ]
+        }
+        for i in range(count)
+    }
+    return FACET | {"fields": fields}
+
+
+def _event(
+    kind: str, at: float, run: int, job: str, inputs: list[str], output: str, rows: int, columns: int
+) -> bytes:
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1e6):06d}Z"
+    described = {"schema": _schema(columns), "columnLineage": _columns(inputs, columns)}
+    return orjson.dumps(
+        {
+            "eventType": kind,
+            "eventTime": stamp,
+            "producer": PRODUCER,
+            "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+            "run": {
+                "runId": str(uuid.UUID(int=run)),
+                "facets": {"processing_engine": FACET | {"version": "4.3.0", "name": "spark"}},
+            },
+            "job": {
+                "namespace": "bench",
+                "name": job,
+                "facets": {"jobType": FACET | {"processingType": "BATCH", "integration": "SPARK"}},
+            },
+            "inputs": [
+                {"namespace": "s3://warehouse", "name": name, "facets": {"schema": _schema(columns)}}
+                for name in inputs
+            ],
+            "outputs": [
+                {
+                    "namespace": "s3://warehouse",
+                    "name": output,
+                    "facets": described,
+                    "outputFacets": {"outputStatistics": FACET | {"rowCount": rows, "size": rows * 100}},
+                }
+            ],
+        }
+    )
+
+
+def stream(events: int, jobs: int) -> Iterator[bytes]:
+    """Runs of some jobs, over and over; some events late, some twice."""
+    chance = random.Random(1)
+    late: list[bytes] = []
+    for number in range(events // 2):
+        job = number % jobs
+        at = 1_760_000_000 + number * 0.5
+        name, inputs = f"app.job_{job}", [f"layer_0/table_{job}", f"layer_0/table_{(job * 7 + 1) % jobs}"]
+        for kind, moment in (("START", at), ("COMPLETE", at + 60)):
+            body = _event(
+                kind, moment, number + 1, name, inputs, f"layer_1/table_{job}", number % 1000, COLUMNS
+            )
+            if chance.random() < 0.1:
+                late.append(body)
+                continue
+            yield body
+            if chance.random() < 0.05:
+                yield body
+        if len(late) > 100:
+            chance.shuffle(late)
+            yield from late
+            late.clear()
+    yield from late
+
+
+def layers(datasets: int) -> Iterator[bytes]:
+    """A warehouse in layers: each dataset is made of three of the layer before, by a job of its own."""
+    chance = random.Random(2)
+    width = max(1, datasets // LAYERS)
+    for number in range(datasets):
+        layer, place = divmod(number, width)
+        if layer == 0:
+            inputs = [f"source/{place}"]
+        else:
+            inputs = [f"layer_{layer - 1}/table_{chance.randrange(width)}" for _ in range(3)]
+        at = 1_760_000_000 + number
+        output = f"layer_{layer}/table_{place}"
+        yield _event("COMPLETE", at, number + 1, f"build.{output}", inputs, output, number, COLUMNS)
+
+
+def fold(folder: Path, bodies: Iterator[bytes], events: int) -> Folding:
+    """Fold events in this process, and take its measure."""
+    graph = Graph(folder, GraphSettings(retention_days=365, max_runs_per_job=100))
+    early = done = 0
+    spent = collected = 0.0
+    began = resource.getrusage(resource.RUSAGE_SELF)
+    batch: list[bytes] = []
+
+    def write() -> None:
+        nonlocal early, done, spent, collected
+        start = time.monotonic()
+        graph_done = import_events(graph, iter(batch))
+        done += graph_done.events
+        if done // 100_000 != (done - graph_done.events) // 100_000:
+            collected += graph.collect()
+        spent += time.monotonic() - start
+        batch.clear()
+        if not early and done >= events / 10:
+            early = psutil.Process().memory_info().rss
+
+    for body in bodies:
+        batch.append(body)
+        if len(batch) == 1000:
+            write()
+    if batch:
+        write()
+    late, ended = psutil.Process().memory_info().rss, resource.getrusage(resource.RUSAGE_SELF)
+    graph.close()
+    peak = peak_rss_bytes()
+    cpu = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+    size = (folder / FILE).stat().st_size
+    return Folding(done, spent, cpu, early, late, peak, size, int(collected))
+
+
+def ask(folder: Path, datasets: int, asked: int) -> list[Answer]:
+    """Ask about datasets chosen at random; each question is a new one, with the file's pages warm."""
+    chance = random.Random(3)
+    width = max(1, datasets // LAYERS)
+    answers = []
+    with Query(folder) as query:
+
+        def near(depth: int, columns: bool) -> Callable[[str], int]:
+            return lambda name: len(
+                query.neighbourhood("s3://warehouse", name, depth=depth, columns=columns, limit=300).datasets
+            )
+
+        def trace(name: str) -> int:
+            return len(query.trace("s3://warehouse", name, "column_3", depth=5).columns)
+
+        questions: dict[str, Callable[[str], int]] = {
+            "neighbourhood, depth 1": near(1, False),
+            "neighbourhood, depth 2": near(2, False),
+            "neighbourhood, depth 2, with columns": near(2, True),
+            "column trace, depth 5": trace,
+            "impact, depth 3": lambda name: len(
+                query.impact("s3://warehouse", name, depth=3, limit=300).datasets
+            ),
+            "dataset": lambda name: len(query.dataset("s3://warehouse", name).columns),
+            "search": lambda name: len(query.search(name.partition("/")[2], limit=20)),
+        }
+        for question, answer in questions.items():
+            times, most = [], 0
+            for _ in range(asked):
+                name = f"layer_{chance.randrange(LAYERS)}/table_{chance.randrange(width)}"
+                start = time.perf_counter()
+                most = max(most, answer(name))
+                times.append((time.perf_counter() - start) * 1000)
+            cuts = statistics.quantiles(times, n=100)
+            answers.append(Answer(question, cuts[49], cuts[98], most))
+    return answers
+
+
+def run(events: int = EVENTS, jobs: int = JOBS, datasets: int = DATASETS, asked: int = ASKED) -> Figures:
+    """Fold and ask, in a folder of its own."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        first = _apart(folder / "stream", "stream", events, jobs)
+        large = _apart(folder / "large", "layers", datasets, 0)
+        return Figures(first, datasets, large, ask(folder / "large", datasets, asked))
+
+
+def _apart(folder: Path, what: str, count: int, jobs: int) -> Folding:
+    command = [sys.executable, "-m", "bench.graph", "--fold", what, str(folder), str(count), str(jobs)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
+    return msgspec.json.decode(done.stdout, type=Folding)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--events", type=int, default=EVENTS)
+    parser.add_argument("--jobs", type=int, default=JOBS)
+    parser.add_argument("--datasets", type=int, default=DATASETS)
+    parser.add_argument("--asked", type=int, default=ASKED, help="questions of each kind")
+    parser.add_argument("--fold", nargs=4, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.fold:
+        what, folder, count, jobs = given.fold
+        bodies = stream(int(count), int(jobs)) if what == "stream" else layers(int(count))
+        sys.stdout.buffer.write(msgspec.json.encode(fold(Path(folder), bodies, int(count))))
+        return
+    figures = run(given.events, given.jobs, given.datasets, given.asked)
+    table = Table("folding", "events", "events/s", "RSS early", "RSS late", "peak", "file")
+    for name, each in (("stream", figures.stream), (f"{figures.datasets:,} datasets", figures.large)):
+        table.row(
+            name,
+            each.events,
+            f"{each.rate:,.0f}",
+            *(
+                f"{size / 2**20:.0f} MiB"
+                for size in (each.rss_bytes_early, each.rss_bytes_late, each.peak_rss_bytes)
+            ),
+            f"{each.file_bytes / 2**20:.0f} MiB",
+        )
+    print(table)
+    print()
+    table = Table("question", "p50", "p99", "largest answer")
+    for answer in figures.answers:
+        table.row(answer.question, f"{answer.p50_ms:.2f} ms", f"{answer.p99_ms:.2f} ms", answer.most)
+    print(table)
+    print(f"\nwritten to {write_result('graph', figures)}")
+
+
+if __name__ == "__main__":
+    main()

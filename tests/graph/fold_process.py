@@ -1,0 +1,26 @@
+"""A process that folds a log into a graph, to be killed by tests."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from headwater.graph.fold import Folding
+from headwater.graph.store import Graph
+from headwater.log.store import Log
+from headwater.metrics import Metrics
+
+
+def main(folder: Path) -> None:
+    log = Log.open(folder / "log")
+    folding = Folding(log, Graph(folder / "graph"), Metrics(), batch_events=10)
+    folding.start()
+    while folding.lag_events:
+        time.sleep(0.01)
+    folding.close()
+    log.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,136 @@
+"""The reader of the log that keeps the graph up to date, and the import."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import orjson
+import pytest
+
+from headwater.graph.fold import READER, Folding, import_events, lines_of
+from headwater.graph.query import Query
+from headwater.graph.store import FILE, Graph
+from headwater.log.store import Log
+from headwater.metrics import Metrics
+from tests.graph.parts import content, encoded, flow, folded
+from tests.graph.shop import shop
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+def test_events_are_in_the_graph_when_they_were_appended(tmp_path: Path) -> None:
+    metrics = Metrics()
+    with_log = Log.open(tmp_path / "log")
+    folding = Folding(with_log, Graph(tmp_path / "graph"), metrics)
+    folding.start()
+    with_log.append_wait([*encoded(shop()), b"[]"])
+    until(lambda: folding.lag_events == 0)
+    with_log.append_wait(encoded([flow("more", ["letters"], ["archive"], minute=4)]))
+    until(lambda: folding.lag_events == 0)
+    assert folding.trouble() == ""
+    assert with_log.reader(READER).lag_events() == 0
+    folding.close()
+    with_log.close()
+    assert metrics.counter("graph_events_folded").values[()] == 4
+    assert metrics.counter("graph_events_unreadable").values[()] == 1
+    with Query(tmp_path / "graph") as query:
+        assert len(query.neighbourhood("db", "events", direction="down", depth=9).datasets) == 5
+
+
+def test_only_new_events_are_read_when_folding_starts_again(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    log.append_wait(encoded(shop()))
+    for total in (3, 4):
+        metrics = Metrics()
+        folding = Folding(log, Graph(tmp_path / "graph"), metrics)
+        folding.start()
+        until(lambda folding=folding: folding.lag_events == 0)  # type: ignore[misc]
+        folding.close()
+        graph = Graph(tmp_path / "graph")
+        assert graph.position == total + 1
+        graph.close()
+        assert metrics.counter("graph_events_folded").values[()] == (3 if total == 3 else 1)
+        log.append_wait(encoded([flow("more", ["letters"], ["archive"], minute=4)]))
+    log.close()
+
+
+def test_all_that_the_log_holds_is_folded_again_when_the_graph_is_gone(tmp_path: Path) -> None:
+    log = Log.open(tmp_path / "log")
+    log.append_wait(encoded(shop()))
+    for name in ("one", "two"):
+        folding = Folding(log, Graph(tmp_path / name), Metrics())
+        folding.start()
+        until(lambda folding=folding: folding.lag_events == 0)  # type: ignore[misc]
+        folding.close()
+    log.close()
+    assert content(tmp_path / "one") == content(tmp_path / "two")
+
+
+def test_a_graph_of_another_log_is_folded_from_the_start_when_it_is_ahead(tmp_path: Path) -> None:
+    graph = Graph(tmp_path / "graph")
+    graph.fold(encoded([flow("j", ["a"], ["b"])]), 1_000)
+    log = Log.open(tmp_path / "log")
+    log.append_wait(encoded(shop()))
+    folding = Folding(log, graph, Metrics())
+    folding.start()
+    until(lambda: folding.lag_events == 0)
+    folding.close()
+    log.close()
+    with Query(tmp_path / "graph") as query:
+        assert query.dataset("db", "orders").name == "orders"
+
+
+@pytest.mark.parametrize("point", ["graph.before_commit:3", "graph.after_commit:2", "cursor.before_commit:4"])
+def test_the_graph_is_the_same_when_folding_is_killed_and_begun_again(tmp_path: Path, point: str) -> None:
+    bodies = encoded(
+        [
+            event
+            for minute in range(0, 60, 3)
+            for event in (*shop(), flow(f"j{minute}", ["a"], ["b"], minute=minute))
+        ]
+    )
+    log = Log.open(tmp_path / "log")
+    log.append_wait(bodies)
+    log.close()
+    command = [sys.executable, "-m", "tests.graph.fold_process", str(tmp_path)]
+    killed = subprocess.run(command, env=os.environ | {"HEADWATER_CRASH_POINT": point}, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert subprocess.run(command, check=False).returncode == 0
+    folded(tmp_path / "whole", map(orjson.loads, bodies)).close()
+    assert content(tmp_path / "graph") == content(tmp_path / "whole")
+    graph = Graph(tmp_path / "graph")
+    assert graph.position == len(bodies) + 1
+    graph.close()
+
+
+def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:
+    bodies = encoded(shop())
+    lines = tmp_path / "events.ndjson"
+    lines.write_bytes(b"\n".join([bodies[0], b"", b"not json"]))  # without a newline at the end
+    wrapped = tmp_path / "export.ndjson"
+    wrapped.write_bytes(b'{"position":2,"received_at":1.5,"event":' + bodies[1] + b"}\n")
+    log = Log.open(tmp_path / "log")
+    log.append_wait(bodies[2:])
+    log.close()
+    graph = Graph(tmp_path / "graph")
+    told: list[int] = []
+    assert import_events(graph, lines_of(lines), batch_events=1, tell=told.append) == (2, 1)
+    assert import_events(graph, lines_of(wrapped)) == (1, 0)
+    assert import_events(graph, lines_of(tmp_path / "log")) == (1, 0)
+    assert import_events(graph, lines_of(lines)) == (2, 1)
+    graph.close()
+    assert told == [len(bodies[0]) + 1, len(bodies[0]) + len(b"\nnot json")]
+    folded(tmp_path / "whole", shop()).close()
+    assert content(tmp_path / "graph") == content(tmp_path / "whole")
+    assert (tmp_path / "graph" / FILE).exists()

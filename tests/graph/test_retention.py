@@ -1,0 +1,109 @@
+"""What is too old or too much goes; nothing else does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headwater.clock import ManualClock
+from headwater.graph.query import Query
+from headwater.graph.store import Graph
+from headwater.graph.times import micros
+from headwater.settings import GraphSettings
+from tests.graph.parts import (
+    column_lineage,
+    content,
+    dataset,
+    dataset_event,
+    encoded,
+    flow,
+    run_event,
+    run_id,
+    schema,
+    source,
+    symlinks,
+)
+
+
+def clock_at(text: str) -> ManualClock:
+    at = micros(text)
+    assert at is not None
+    return ManualClock(at / 1e6)
+
+
+def dated(event: dict[str, Any], day: int) -> dict[str, Any]:
+    return event | {"eventTime": f"2026-03-{day:02d}T00:00:00Z"}
+
+
+def collected(folder: Path, events: list[Any], now: str = "2026-03-30T00:00:00Z", **settings: Any) -> Query:
+    graph = Graph(folder, GraphSettings(**settings), clock=clock_at(now))
+    graph.fold(encoded(events))
+    graph.collect()
+    graph.close()
+    return Query(folder)
+
+
+def chain(job: str, origin: str, target: str) -> dict[str, Any]:
+    item = dataset(
+        target,
+        schema=schema(x="int"),
+        columnLineage=column_lineage(x=[source(origin, "y")]),
+        symlinks=symlinks(("hive", f"{target}_table")),
+    )
+    return flow(job, [origin], [item])
+
+
+def test_what_no_event_mentions_any_more_is_gone_when_it_is_too_old(tmp_path: Path) -> None:
+    old, new = dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 29)
+    collected(tmp_path / "both", [old, new], retention_days=10).close()
+    collected(tmp_path / "new", [new], retention_days=10).close()
+    both, only = content(tmp_path / "both"), content(tmp_path / "new")
+    assert both == only
+    with Query(tmp_path / "both") as query:
+        assert query.search("hive b_table") == []
+
+
+def test_the_graph_is_whole_again_when_what_was_collected_comes_back(tmp_path: Path) -> None:
+    old, new = dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 29)
+    graph = Graph(tmp_path / "x", GraphSettings(retention_days=10), clock=clock_at("2026-03-30T00:00:00Z"))
+    graph.fold(encoded([old, new]))
+    graph.collect()
+    graph.fold(encoded([old]))
+    graph.close()
+    collected(tmp_path / "y", [old, new], retention_days=90).close()
+    assert content(tmp_path / "x") == content(tmp_path / "y")
+
+
+def test_nothing_goes_when_all_events_are_from_last_year(tmp_path: Path) -> None:
+    events = [dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 5)]
+    with collected(tmp_path, events, now="2027-06-01T00:00:00Z", retention_days=10) as query:
+        assert query.dataset("db", "a").readers[0].name == "j"
+
+
+def test_nothing_goes_when_an_event_claims_to_be_from_the_future(tmp_path: Path) -> None:
+    future = dated(chain("j", "a", "b"), 1) | {"eventTime": "2999-01-01T00:00:00Z"}
+    with collected(tmp_path, [dated(chain("k", "c", "d"), 25), future], retention_days=10) as query:
+        assert query.dataset("db", "c").readers[0].name == "k"
+
+
+def test_the_oldest_runs_go_when_a_job_has_too_many(tmp_path: Path) -> None:
+    events = [run_event(minute=minute, run=minute, outputs=["t"]) for minute in range(1, 8)]
+    events.append(run_event(minute=0, run=99, job="other"))
+    with collected(tmp_path, events, now="2026-01-02T00:00:00Z", max_runs_per_job=3) as query:
+        assert [run.id for run in query.runs("jobs", "job")] == [run_id(7), run_id(6), run_id(5)]
+        assert len(query.runs("jobs", "other")) == 1
+        assert len(query.statistics("db", "t")) == 3
+
+
+def test_the_oldest_schemas_go_when_there_are_too_many(tmp_path: Path) -> None:
+    events = [dataset_event(dataset("t", schema=schema(**{f"c{i}": "int"})), i) for i in range(9)]
+    with collected(tmp_path, events, now="2026-01-02T00:00:00Z", max_schema_versions=2) as query:
+        versions = query.dataset("db", "t").versions
+        assert [version.columns[0].name for version in versions] == ["c8", "c7"]
+
+
+def test_an_alias_stays_when_only_its_other_name_is_mentioned(tmp_path: Path) -> None:
+    item = dataset("path", symlinks=symlinks(("hive", "table")))
+    events = [dated(dataset_event(item), 1), dated(dataset_event(dataset("path")), 29)]
+    with collected(tmp_path, events, retention_days=10) as query:
+        assert query.dataset("hive", "table").name == "path"
