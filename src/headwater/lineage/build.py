@@ -4,8 +4,9 @@
     3 inputs       4 facets of inputs in their role    5 facets of datasets, for the inputs
     6 outputs      7 facets of outputs in their role   8 facets of datasets, for the outputs
 
-Steps 4, 5, 7 and 8 happen only if there are such datasets, and their facets go to all of them. What is tied to one
-dataset, its numbers and its columns, is put on that one. Work is done once a plan: what START found, the end uses.
+Steps 4, 5, 7 and 8 happen only if there are such datasets, and their facets go to all of them. What is tied
+to one dataset, its numbers and its columns, is put on that one. Work is done once a plan: what START found,
+the end uses.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from headwater.lineage.builtin import BuiltinFactory
 from headwater.lineage.columns_of import Columns
 from headwater.lineage.context import Extensions, OpenLineageContext, factories_of
 from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.extend import CustomFacetBuilder
 from headwater.lineage.facets.dataset import subset
@@ -90,6 +92,12 @@ class EventBuilder:
             errors += self._extensions.errors
             self._is_first = False
         objects = objects_of(run, self._agent, errors)
+        context.is_end = run.ended is not None
+        # what a command changes is looked up once more when it is done
+        run.memo["is_change"] = any(
+            is_change(each.plan) for each in objects if isinstance(each, QueryExecution)
+        )
+        context.surroundings.stream = (run.stream.name or "") if run.stream is not None else ""
 
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
@@ -98,7 +106,7 @@ class EventBuilder:
             self._made(run, "inputs", context.input_dataset_builders, objects), context
         )  # 3
         if inputs:
-            add_input_statistics(inputs, _executed(objects))
+            add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)])
             self._attach(
                 inputs, self._facets(context.input_dataset_facet_builders, objects, "input"), own=True
             )  # 4
@@ -176,11 +184,13 @@ class EventBuilder:
         Ours are remembered by execution; other people's may look at what has changed since."""
         memo: dict[Any, list[DatasetBuilder]] = run.memo.setdefault("datasets", {})  # type: ignore[assignment]
         found: list[tuple[int, Any]] = []
+        context = self.context
         for builder in builders:
             for event in objects:
                 number = event.id if isinstance(event, QueryExecution) else -1
                 if number >= 0 and self.context.is_own(builder):
-                    key = (side, number, id(builder))
+                    context.surroundings.database = event.database or "default"  # type: ignore[attr-defined]
+                    key = (side, number, id(builder), context.is_end and run.memo.get("is_change"))
                     if key not in memo and event.plan is not None:  # type: ignore[attr-defined]
                         memo[key] = self.context.ask(builder, _applying(builder, event))
                     made = memo.get(key, [])
@@ -220,8 +230,8 @@ def _applying(builder: Any, event: object) -> Callable[[], list[Any]]:
     return lambda: list(builder.apply(event)) if builder.is_defined_at(event) else []
 
 
-def _executed(objects: Iterable[object]) -> list[Any]:
-    return [node for each in objects if isinstance(each, QueryExecution) for node in each.executed]
+def _executed(objects: Iterable[object]) -> list[tuple[int, Sequence[Any]]]:
+    return [(each.id, each.executed) for each in objects if isinstance(each, QueryExecution)]
 
 
 def _dataset(

@@ -97,7 +97,7 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
         return [Relations(self._sources), RddFrames(self._sources, self._memory), LoadedFiles()]
 
     def create_output_dataset_query_plan_visitors(self) -> list[QueryPlanVisitor[OutputDatasetBuilder]]:
-        return [Writes(self._sources, self._context), Changes(self._sources)]
+        return [Writes(self._sources, self._context), Changes(self._sources, self._context)]
 
     def create_input_dataset_builder(self) -> list[AbstractInputDatasetBuilder[Any]]:
         return [PlanInputs(self._context, self._memory), RddInputs()]

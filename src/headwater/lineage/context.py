@@ -37,7 +37,7 @@ D = TypeVar("D", bound=DatasetBuilder)
 
 
 class OpenLineageContext:
-    """The collections of all builders, alive: they fill while factories are asked, and are whole afterwards."""
+    """The collections of all builders, alive: they fill while factories are asked, and are whole then."""
 
     def __init__(
         self, settings: LineageSettings, surroundings: Surroundings, spark_context: SparkContext | None = None
@@ -56,6 +56,8 @@ class OpenLineageContext:
         self.job_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
         self.plan: Plan | None = None
         """The plan whose nodes are being visited; for visitors alone."""
+        self.is_end = False
+        """Whether the run that is being told has ended."""
         self._own: set[int] = set()
         # Half of the time is for others: what is ours must still fit in after somebody has hung.
         self.guard = Guard(settings.deadline_millis / 2000)
@@ -189,7 +191,7 @@ class Extensions:
 def factories_of(
     settings: LineageSettings,
 ) -> tuple[list[Callable[[], OpenLineageEventListenerFactory]], list[ExtractionError]]:
-    """The factories of installed packages by entry point, then those that the settings name; and what failed."""
+    """The factories of installed packages by entry point, then those that settings name; and what failed."""
     from headwater.extensions import load_all
 
     loaded, failures = load_all(GROUP)

@@ -41,6 +41,8 @@ class DatasetBuilder:
         self.locations: set[str] = set()
         self.is_guess = is_guess
         """Whether the place is what Spark does by default, and a nested command may know it better."""
+        self.is_conditional = False
+        """Whether it is an output only if a nested command writes it: mode `ignore`."""
 
     @property
     def id(self) -> DatasetId:

@@ -136,8 +136,8 @@ class QueryPlanVisitor(ABC, Generic[D]):
 class OpenLineageEventListenerFactory:
     """Makes the builders of one extension. Made once, without arguments.
 
-    `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application, in
-    no promised order: while they run, the context's collections may still be filling. All return nothing by
+    `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application,
+    in no promised order: while they run, the context's collections may still be filling. All return nothing by
     default.
     """
 

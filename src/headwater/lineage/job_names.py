@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from headwater.lineage.dataset_builders import DatasetBuilder
+from headwater.lineage.datasets.writes import WRITES
 from headwater.lineage.naming import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
 from headwater.lineage.runs import Kind, Run
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.views import RDD
 
 __all__ = ["JobNames"]
+
+ADAPTIVE = "AdaptiveSparkPlan"
 
 
 class JobNames:
@@ -63,17 +67,22 @@ class JobNames:
 
 
 def _node(run: Run) -> str:
+    """The root of the physical plan. Of a command it is the command, whether or not the query that it runs is
+    planned adaptively: a shuffle more or less must not make another job."""
     execution = run.execution
     if execution is None:
         return "query"
-    for told in (execution.start, execution.end):
-        if told is not None and told.physical:
-            return normalized(told.physical)
     try:
         top = execution.plan.top if execution.plan is not None else None
     except Exception:  # a plan that cannot be read is reported where its datasets are looked for
         top = None
-    return normalized(top.simple) if top is not None else "query"
+    told = [each.physical for each in (execution.start, execution.end) if each is not None and each.physical]
+    physical = told[0] if told else ""
+    if top is not None and (not physical or (physical == ADAPTIVE and top.simple in WRITES)):
+        physical = f"Execute {top.simple}" if top.simple.endswith("Command") else top.simple
+    if scan := re.match(r"Scan \w+", physical):
+        physical = scan[0]  # what is scanned, and in how many parts, comes after it
+    return normalized(physical) or "query"
 
 
 def _chain(rdds: Sequence[RDD]) -> str:

@@ -82,6 +82,8 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     query_id: str | None = None
     sql: str | None = None
     properties: dict[str, str] = {}
+    database: str = ""
+    """The session's current database: what an unqualified name of a table means."""
     physical: str = ""
     """Name of the root of the physical plan, of its child where that is WholeStageCodegen."""
     stream_run: str | None = None

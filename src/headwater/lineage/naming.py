@@ -105,14 +105,17 @@ def kafka_id(servers: str, topic: str) -> DatasetId:
 
 def table_symlink(
     table: TableName,
-    location: str,
     *,
     warehouse: str,
     metastore_uris: str = "",
     glue: tuple[str, str] | None = None,
 ) -> DatasetId | None:
-    """The other name of a table whose first name is its location: Glue's, else the metastore's, else the
-    warehouse folder's if the table lies in it. None where the table has no name that others could know."""
+    """The other name of a table whose first name is its location: Glue's, else the metastore's, else that of
+    the warehouse folder, which stands for a catalog that has no address. None where there is none either.
+
+    openlineage-spark leaves the last one out for tables that lie outside that folder; we do not, for then
+    nothing would tell what the table is called.
+    """
     if glue is not None:
         region, account = glue
         return DatasetId(f"arn:aws:glue:{region}:{account}", f"table/{table.database}/{table.table}")
@@ -121,10 +124,7 @@ def table_symlink(
         return DatasetId(f"hive://{found.hostname}:{found.port or 9083}", table.dotted)
     if not warehouse:
         return None
-    home, place = path_id(warehouse), path_id(location)
-    inside = home.namespace == place.namespace and (place.name + "/").startswith(home.name.rstrip("/") + "/")
-    if not inside:
-        return None
+    home = path_id(warehouse)
     # a folder is a namespace here: `file:/warehouse`, as openlineage-spark writes it
     namespace = f"{home.namespace}:{home.name}" if home.namespace == "file" else "/".join(home)
     return DatasetId(namespace, table.dotted)

@@ -12,7 +12,7 @@ __all__ = ["objects_of", "rdds_of"]
 
 
 def objects_of(run: Run, agent: Any, errors: list[ExtractionError]) -> list[object]:
-    """The run itself, then its queries outermost first, its jobs with their stages and RDDs, its ended stages."""
+    """The run, then its queries outermost first, its jobs with their stages and RDDs, its ended stages."""
     found: list[object] = [run]
     found += [_query(execution, agent, errors) for execution in run.executions]
     for job in run.jobs:
@@ -36,7 +36,8 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         plan = execution.plan
     except Exception as error:
         errors.append(ExtractionError("plan", f"the plan cannot be read: {error}"))
-    if plan is None and execution.plan_error:
+    # a query that Spark itself refuses is its own failure, not one of ours
+    if plan is None and execution.plan_error and not execution.plan_error.startswith("["):
         errors.append(ExtractionError("plan", execution.plan_error))
     if plan is not None and plan.cut:
         errors.append(ExtractionError("plan", plan.cut))
@@ -48,6 +49,7 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         description=start.description if start is not None else "",
         sql=execution.sql,
         physical=(start.physical if start is not None else "") or (end.physical if end is not None else ""),
+        database=start.database if start is not None else "",
         executed=end.executed if end is not None else (),
         error=end.error if end is not None else None,
         fetch=(lambda: agent.query(number)) if agent is not None else None,

@@ -1,4 +1,4 @@
-"""Namespaces that are one: hosts of a cluster, replicas of a database, under the name that the user gave them."""
+"""Namespaces that are one: hosts of a cluster, replicas of a database, under the name the user gave them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Rule = Callable[[str], str]
 class NamespaceResolvers:
     """`dataset.namespaceResolvers.<name>.…` of three types, as openlineage-spark has them.
 
-    hostList: `hosts` become the name. pattern: what `regex` matches does. patternGroup: what `regex` matches becomes
-    the group that `matchingGroup` names. `schema` keeps a resolver to namespaces of one scheme.
+    hostList: `hosts` become the name. pattern: what `regex` matches does. patternGroup: what `regex` matches
+    becomes the group that `matchingGroup` names. `schema` keeps a resolver to namespaces of one scheme.
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -41,6 +41,7 @@ class NamespaceResolvers:
 
 def _rule(name: str, given: Mapping[str, Any]) -> Rule:
     kind = str(given.get("type", "hostList"))
+    group = ""
     scheme = str(given.get("schema") or "")
     port = r"(:\d+)?"
     if kind == "hostList":
@@ -48,23 +49,20 @@ def _rule(name: str, given: Mapping[str, Any]) -> Rule:
         if isinstance(hosts, str):
             hosts = [host.strip() for host in hosts.strip("[]").split(";")]
         pattern = re.compile("|".join(rf"{re.escape(str(host))}{port}" for host in hosts), re.IGNORECASE)
-        replace: Callable[[re.Match[str]], str] = lambda match: name
     elif kind == "pattern":
         pattern = re.compile(f"(?:{_python(given['regex'])}){port}", re.IGNORECASE)
-        replace = lambda match: name
     elif kind == "patternGroup":
         group = str(given["matchingGroup"])
         pattern = re.compile(f"(?:{_python(given['regex'])}){port}", re.IGNORECASE)
         if group not in pattern.groupindex:
             raise KeyError(f"its regex has no group {group}")
-        replace = lambda match: str(match[group])
     else:
         raise KeyError(f"there is no type {kind}")
 
     def rule(namespace: str) -> str:
         if scheme and not namespace.startswith(f"{scheme}://"):
             return namespace
-        return pattern.sub(replace, namespace)
+        return pattern.sub(lambda match: str(match[group]) if group else name, namespace)
 
     return rule
 

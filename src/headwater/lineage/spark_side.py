@@ -1,4 +1,4 @@
-"""What is asked of the running Spark once, or of its catalog: the only place here that calls the JVM by py4j."""
+"""What is asked of the running Spark once, or of its catalog: the place where datasets call the JVM."""
 
 from __future__ import annotations
 

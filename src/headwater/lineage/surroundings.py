@@ -33,6 +33,10 @@ class Surroundings:
         self._lookup = lookup
         self._catalogs: dict[str, dict[str, str]] = {}
         self._tables: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+        self.database = "default"
+        """The current database of the session whose query is being looked at."""
+        self.stream = ""
+        """The name of the streaming query, while one of its batches is looked at."""
 
     @property
     def conf(self) -> Mapping[str, str]:
@@ -96,6 +100,14 @@ class Surroundings:
             self._tables.move_to_end(key)
             if len(self._tables) > MOST_TABLES:
                 self._tables.popitem(last=False)
+
+    def forget(self, name: TableName) -> None:
+        """The table is dropped, or is called otherwise from now on."""
+        self._tables.pop((name.database or "default", name.table), None)
+
+    def remembered(self, name: TableName) -> dict[str, Any] | None:
+        """What an earlier plan told of a table."""
+        return self._tables.get((name.database or "default", name.table))
 
     def table(self, name: TableName) -> dict[str, Any] | None:
         """What the catalog, else an earlier plan, tells of a table of the session's catalog."""

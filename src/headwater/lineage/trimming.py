@@ -6,6 +6,7 @@ were cut are not lost; they become the `subset` facet. openlineage-python has th
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Sequence
 from functools import lru_cache
@@ -16,6 +17,8 @@ from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 from headwater.lineage.naming import DatasetId
 
 __all__ = ["Trimming"]
+
+logger = logging.getLogger(__name__)
 
 MOST_PASSES = 16
 _JAVA_NAME = re.compile(r"^io\.openlineage\.client\.dataset\.\w*\.?(\w+)$")
@@ -60,14 +63,19 @@ class Trimming:
         for _ in range(MOST_PASSES):
             before = name
             for trimmer in self._trimmers:
-                try:
-                    shorter = trimmer.trim(name)
-                except Exception:  # an extra trimmer of the user's: its name is kept then
-                    continue
-                name = shorter if shorter and len(shorter) <= len(name) else name
+                name = _shorter(trimmer, name)
             if name == before:
                 return name
         return start_name
+
+
+def _shorter(trimmer: DatasetNameTrimmer, name: str) -> str:
+    try:
+        shorter = trimmer.trim(name)
+    except Exception as error:  # an extra trimmer of the user's
+        logger.debug("The trimmer %r does not take %s: %s", trimmer, name, error)
+        return name
+    return shorter if shorter and len(shorter) <= len(name) else name
 
 
 def _python_name(name: str) -> str:

@@ -159,7 +159,11 @@ _KINDS: dict[str, type[RDD]] = {
         ReliableCheckpointRDD,
     )
 }
-_KINDS["PartitionerAwareUnionRDD"] = UnionRDD
+_KINDS |= {
+    "PartitionerAwareUnionRDD": UnionRDD,
+    "WholeTextFileRDD": NewHadoopRDD,
+    "BinaryFileRDD": NewHadoopRDD,
+}
 
 
 def rdd_views(
@@ -268,6 +272,7 @@ class QueryExecution(_View):
         description: str = "",
         sql: str | None = None,
         physical: str = "",
+        database: str = "",
         executed: Sequence[ExecutedNode] = (),
         error: str | None = None,
         fetch: Fetch | None = None,
@@ -278,5 +283,7 @@ class QueryExecution(_View):
         self.description = description
         self.sql = sql
         self.physical = physical
+        self.database = database
+        """What an unqualified name of a table means."""
         self.executed = tuple(executed)
         self.error = error

@@ -1,1 +1,1 @@
-"""Plan nodes and RDDs become datasets: one visitor a kind, all through the door that users' extensions take."""
+"""Plan nodes and RDDs become datasets: one visitor a kind, all through the door that extensions take."""

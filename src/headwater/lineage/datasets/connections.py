@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 import orjson
@@ -46,7 +47,7 @@ def _inner_query(text: str) -> str:
 def tables_of_query(query: str, url: str) -> list[str]:
     """The tables that a query reads, by openlineage-sql if that is installed; else none are known."""
     try:
-        from openlineage_sql import parse
+        parse: Any = import_module("openlineage_sql").parse
     except ImportError:
         return []
     dialect = re.sub(r"^jdbc:", "", url, flags=re.IGNORECASE).partition(":")[0].lower()
@@ -59,8 +60,8 @@ def tables_of_query(query: str, url: str) -> list[str]:
 
 
 def kafka(*maps: Any, topics: list[str] | None = None) -> list[Found]:
-    """The topics that options name: one dataset each. A pattern stays one dataset under the pattern's own text,
-    unless `topics` tells which ones it stood for."""
+    """The topics that options name: one dataset each. A pattern stays one dataset under the pattern's own
+    text, unless `topics` tells which ones it stood for."""
     known = lowered(*maps)
     servers = known.get("kafka.bootstrap.servers", known.get("bootstrap.servers", ""))
     names = list(topics or ())

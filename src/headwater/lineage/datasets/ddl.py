@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.lineage.dataset_builders import OutputDatasetBuilder
-from headwater.lineage.datasets.found import Found
+from headwater.lineage.datasets.found import Found, place
 from headwater.lineage.datasets.sources import Sources
-from headwater.lineage.datasets.tables import SESSION_CATALOG
+from headwater.lineage.datasets.tables import SESSION_CATALOG, table_name
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId
-from headwater.lineage.plan import Node
+from headwater.lineage.naming import DatasetId, path_id
+from headwater.lineage.plan import Node, Plan
 
-__all__ = ["Changes"]
+if TYPE_CHECKING:
+    from headwater.lineage.context import OpenLineageContext
+
+__all__ = ["Changes", "is_change"]
 
 Fields = dict[str, Any]
 
@@ -68,6 +71,8 @@ _STATES = {
     ),
     "": ("LoadDataCommand",),
 }
+# Facets of what is in a table, as opposed to what it is called.
+_OF_CONTENT = {"schema", "ownership", "documentation", "storage", "version"}
 _STATE_OF = {name: state for state, names in _STATES.items() for name in names}
 
 
@@ -76,8 +81,9 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
 
     node_classes = frozenset(_STATE_OF)
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: Sources, context: OpenLineageContext) -> None:
         self._sources = sources
+        self._context = context
 
     def apply(self, node: Node) -> list[OutputDatasetBuilder]:
         fields = node.fields or {}
@@ -91,6 +97,9 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
             told = dict(one.facets)
             if state:
                 told["lifecycleStateChange"] = facets.lifecycle(state)
+            if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._context.is_end):
+                # gone, or not yet what it will be
+                told = {key: facet for key, facet in told.items() if key not in _OF_CONTENT}
             made.append(OutputDatasetBuilder(*one.id, told, node=node.id, is_guess=one.is_guess))
         return made
 
@@ -145,12 +154,29 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
 
     def _moved(self, old: Fields, new: Fields) -> tuple[list[Found], list[Found]]:
         """A managed table moves with its name; one with a place of its own stays where it is."""
-        after, before = self._sources.tables.by_name(new), self._sources.tables.by_name(old)
-        if after and before and before[0].id == after[0].id:
+        around, tables = self._sources.around, self._sources.tables
+        before, after = (table_name(each, around.database) for each in (old, new))
+        known = around.table(after) or around.table(before) or around.remembered(before) or {}
+        place_of_old = around.default_location(before)
+        location = str(known.get("location") or place_of_old)
+        places = (place_of_old, around.default_location(after))
+        if path_id(location) not in [path_id(each) for each in places if each]:
             # Same place under both names: what was renamed is the entry in the catalog.
-            names = [link["name"] for link in before[0].facets.get("symlinks", {}).get("identifiers", ())]
-            return ([Found(DatasetId(before[0].id.namespace, names[0]))] if names else before), after
-        return before, after
+            found = place(path_id(location), str(known.get("provider") or ""))
+            tables.add_names(found, after)
+            entry = place(path_id(location))
+            tables.add_names(entry, before)
+            names = entry.facets.get("symlinks", {}).get("identifiers", ())
+            previous = DatasetId(names[0]["namespace"], names[0]["name"]) if names else entry.id
+            return [Found(previous)], [found]
+        found = place(path_id(places[1] or after.dotted), str(known.get("provider") or ""))
+        tables.add_names(found, after)
+        return [Found(path_id(place_of_old or before.dotted))], [found]
+
+
+def is_change(plan: Plan | None) -> bool:
+    """Whether the plan is a command that changes a table's life."""
+    return plan is not None and plan.top is not None and plan.top.simple in _STATE_OF
 
 
 def _is_view(node: Node, fields: Fields) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,7 +11,9 @@ import msgspec
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.naming import DatasetId
 
-__all__ = ["Found", "lowered", "place"]
+__all__ = ["Found", "above_glob", "lowered", "place"]
+
+_GLOB = re.compile(r"[*?\[{]")
 
 
 class Found(msgspec.Struct):
@@ -47,3 +50,10 @@ def lowered(*maps: Any) -> dict[str, str]:
         for name, value in items:
             merged.setdefault(str(name).lower(), str(value))
     return merged
+
+
+def above_glob(path: str) -> str:
+    """The folder above the first part of a path that is a pattern; the path itself if none is."""
+    parts = path.split("/")
+    at = next((at for at, part in enumerate(parts) if _GLOB.search(part)), None)
+    return path if at is None else "/".join(parts[:at]) or "/"

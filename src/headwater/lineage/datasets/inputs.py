@@ -23,8 +23,8 @@ _FRAMES = {"LogicalRDD", "ExternalRDD"}
 class Memory:
     """Which datasets the columns of earlier queries came from, by expression id.
 
-    A checkpoint, `foreachBatch` and the like begin a new plan at an RDD, but keep the ids of the columns: what
-    the first plan told of them is true of the second one. Bounded (G8): the oldest are forgotten.
+    A checkpoint, `foreachBatch` and the like begin a new plan at an RDD, but keep the ids of the columns:
+    what the first plan told of them is true of the second one. Bounded (G8): the oldest are forgotten.
     """
 
     def __init__(self, most: int = 50_000) -> None:

@@ -1,4 +1,4 @@
-"""Several descriptions of datasets become one each: under the names they are told by, nested commands folded."""
+"""Several descriptions of a dataset become one, under the name it is told by; nested commands are folded."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def merged_inputs(
 def merged_outputs(
     found: Iterable[tuple[int, OutputDatasetBuilder]], context: OpenLineageContext
 ) -> list[OutputDatasetBuilder]:
-    """Each output once. `found` is outermost first: what an outer command only guesses, a nested one knows."""
+    """Each output once. `found` is outermost first: what an outer command guesses, a nested one knows."""
     named = _named(found, context)
-    known = [(number, each) for number, each in named if not each.is_guess]
+    known = [(number, each) for number, each in named if not each.is_guess and not each.is_conditional]
     kept: list[OutputDatasetBuilder] = [each for _, each in known]
     for number, guess in named:
-        if not guess.is_guess:
+        if not guess.is_guess and not guess.is_conditional:
             continue
         inner = [each for other, each in known if other != number and _may_be(guess, each)]
         inner = inner or [each for other, each in known if other != number]
@@ -43,7 +43,7 @@ def merged_outputs(
             inner[0].absorb(guess)  # the place of the inner one, the names of the outer one
             if change := guess.facets.get("lifecycleStateChange"):
                 inner[0].facets["lifecycleStateChange"] = change
-        else:
+        elif not guess.is_conditional:
             kept.append(guess)
     return _unique(kept)
 

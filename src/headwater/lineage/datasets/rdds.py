@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets import connections
-from headwater.lineage.datasets.found import Found, place
+from headwater.lineage.datasets.found import Found, above_glob, place
 from headwater.lineage.extend import AbstractInputDatasetBuilder, AbstractOutputDatasetBuilder
 from headwater.lineage.naming import path_id
 from headwater.lineage.views import JDBCRDD, RDD, ActiveJob, FileScanRDD, HadoopRDD, NewHadoopRDD
@@ -31,7 +31,7 @@ def datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[Found]:
 def _read(kind: str, rdd: Mapping[str, Any]) -> list[Found]:
     if kind == "JDBCRDD" and rdd.get("url"):
         return connections.jdbc(str(rdd["url"]), {"dbtable": rdd.get("table", "")})
-    return [place(path_id(str(path)), _format(rdd)) for path in rdd.get("paths") or ()]
+    return [place(path_id(above_glob(str(path))), _format(rdd)) for path in rdd.get("paths") or ()]
 
 
 def _format(described: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""What a relation of a plan stands for, whichever way the data goes: used for what is read and what is written."""
+"""What a relation of a plan stands for, whichever way the data goes: for what is read and what is written."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.lineage.datasets import connections
-from headwater.lineage.datasets.found import Found, lowered, place
+from headwater.lineage.datasets.found import Found, above_glob, lowered, place
 from headwater.lineage.datasets.rdds import datasets_of_chain
 from headwater.lineage.datasets.tables import Tables, table_name
 from headwater.lineage.datasets.v2 import V2Tables
@@ -20,13 +20,13 @@ __all__ = ["RELATIONS", "Sources"]
 
 Fields = dict[str, Any]
 MOST_PATHS = 100  # datasets of one relation; beyond it is their common folder that is told
-_GLOB = re.compile(r"[*?\[{]")
 
 
 class Sources:
     """Relations by the simple name of their class and their fields (Fields.java)."""
 
     def __init__(self, surroundings: Surroundings) -> None:
+        self.around = surroundings
         self.tables = Tables(surroundings)
         self.v2 = V2Tables(surroundings, self.tables)
 
@@ -66,19 +66,21 @@ class Sources:
             return self._unknown(relation)
         if isinstance(table, dict):
             for each in found:
-                self.tables.add_names(each, table_name(table["id"]))
+                self.tables.add_names(each, table_name(table["id"], self.around.database))
         return found
 
     def files(self, relation: Fields) -> list[Found]:
-        """Files and folders. A glob is the folder above it, files of a stream are the folder that is watched."""
+        """Files and folders. A glob is the folder above it; files of a stream, the folder that is watched."""
         paths = [str(path) for path in relation.get("paths") or ()]
         options = lowered(relation.get("options"))
         file_format = str(relation.get("format", "")).lower()
+        if "__globpaths__" in options:
+            return []  # Spark looks at the first lines of files to find a schema: nobody's query
         base, given = options.get("basepath", ""), options.get("path", "")
         if base and all(_is_under(path, base) for path in paths):
             paths = [base]
-        elif given and _GLOB.search(given):
-            paths = [_above(given)]
+        elif given and above_glob(given) != given:
+            paths = [_absolute(above_glob(given))]
         elif len(paths) > MOST_PATHS:
             paths = [_common(paths)]
         found = [place(path_id(path), file_format) for path in dict.fromkeys(paths)]
@@ -123,7 +125,7 @@ class Sources:
                 return self.tables.of_document(inside["catalogTable"])
             if known.get("path"):
                 path = known["path"]
-                path = _above(path) if _GLOB.search(path) else path
+                path = above_glob(path)
                 return [place(path_id(_absolute(path)), str(inside.get("className", "")).lower())]
             return []
         return self.v2.of_fields(fields)
@@ -142,18 +144,11 @@ def _is_under(path: str, base: str) -> bool:
     return inner.namespace == outer.namespace and (inner.name + "/").startswith(outer.name.rstrip("/") + "/")
 
 
-def _above(path: str) -> str:
-    parts = path.split("/")
-    for at, part in enumerate(parts):
-        if _GLOB.search(part):
-            return _absolute("/".join(parts[:at]) or "/")
-    return path
-
-
 def _common(paths: list[str]) -> str:
-    first, last = min(paths), max(paths)
-    same = os.path.commonprefix([first, last])
-    return same.rpartition("/")[0] or "/"
+    """The folder that all of them lie in."""
+    parts = [path.split("/") for path in (min(paths), max(paths))]
+    same = next((at for at, (one, other) in enumerate(zip(*parts, strict=False)) if one != other), 0)
+    return "/".join(parts[0][:same]) or "/"
 
 
 RELATIONS: dict[str, Callable[[Sources, Fields], list[Found]]] = {

@@ -15,13 +15,14 @@ __all__ = ["SESSION_CATALOG", "Tables", "table_name"]
 SESSION_CATALOG = "spark_catalog"
 
 
-def table_name(document: dict[str, Any]) -> TableName:
-    """A TableIdentifier, or an Identifier of the second API, as Fields.java writes them."""
+def table_name(document: dict[str, Any], database: str = "default") -> TableName:
+    """A TableIdentifier, or an Identifier of the second API, as Fields.java writes them; in `database` where
+    it names none."""
     if document.get("@") == "name":
         return TableName("", ".".join(document.get("namespace") or ()), str(document.get("name", "")))
     return TableName(
         str(document.get("catalog") or ""),
-        str(document.get("database") or "default"),
+        str(document.get("database") or database),
         str(document.get("table", "")),
     )
 
@@ -34,7 +35,7 @@ class Tables:
 
     def of_document(self, table: dict[str, Any]) -> list[Found]:
         """A CatalogTable, as a plan or the catalog tells it."""
-        name = table_name(table["id"])
+        name = table_name(table["id"], self._around.database)
         self._around.remember(name, table)
         if table.get("type") == "VIEW":
             return [self._view(name, table)]
@@ -56,7 +57,7 @@ class Tables:
 
     def by_name(self, document: dict[str, Any]) -> list[Found]:
         """A table of which a command holds only the name."""
-        name = table_name(document)
+        name = table_name(document, self._around.database)
         known = self._around.table(name)
         if known is not None:
             return self.of_document(known)
@@ -67,14 +68,12 @@ class Tables:
 
     def view_by_name(self, document: dict[str, Any]) -> list[Found]:
         """A view of which a command holds only the name."""
-        return [self._view(table_name(document), {})]
+        return [self._view(table_name(document, self._around.database), {})]
 
     def add_names(self, found: Found, name: TableName) -> None:
         """The symlink and the catalog of a table in the session's catalog."""
-        at = found.id.name if found.id.namespace == "file" else "/".join(found.id)
         other = table_symlink(
             name,
-            at,
             warehouse=self._around.warehouse,
             metastore_uris=self._around.metastore_uris,
             glue=self._around.glue,
@@ -85,10 +84,8 @@ class Tables:
 
     def _view(self, name: TableName, table: dict[str, Any]) -> Found:
         """A view lies nowhere: its name in the catalog is its name."""
-        inside = self._around.default_location(name)
         id = table_symlink(
             name,
-            inside,
             warehouse=self._around.warehouse,
             metastore_uris=self._around.metastore_uris,
             glue=self._around.glue,

@@ -1,4 +1,4 @@
-"""Tables of the second data source API: Iceberg, Delta, JDBC catalogs, files, and catalogs that nobody knows."""
+"""Tables of the second data source API: Iceberg, Delta, JDBC catalogs, files, catalogs that nobody knows."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class V2Tables:
         table = table if isinstance(table, dict) else {}
         if table.get("@") == "catalogTable":
             return self._tables.of_document(table)
-        kind = str(table.get("cls", "")).rpartition(".")[2].rpartition("$")[2]
+        kind = str(table.get("cls", "")).rstrip("$").rpartition(".")[2].rpartition("$")[2]
         known = lowered(fields.get("options"), fields.get("extraOptions"))
         if kind in _NOWHERE:
             return []
@@ -48,7 +48,9 @@ class V2Tables:
                 known if known.get("host") else {"host": found[1], "port": found[2]} if found else {}
             )
         if kind.startswith("Memory"):
-            return [place(DatasetId("spark", f"memory/{known.get('queryname', 'stream')}"))]
+            return [
+                place(DatasetId("spark", f"memory/{self._around.stream or known.get('queryname', 'stream')}"))
+            ]
         if table.get("paths"):
             return [place(path_id(path), str(table.get("format", "")).lower()) for path in table["paths"]]
         return self._named(table, fields, known)

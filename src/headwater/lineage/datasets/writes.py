@@ -43,11 +43,15 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
                 told["lifecycleStateChange"] = facets.lifecycle(change)
             if columns := self._columns(node, fields):
                 told["schema"] = columns
-            made.append(OutputDatasetBuilder(*one.id, told, node=node.id, is_guess=one.is_guess))
+            output = OutputDatasetBuilder(*one.id, told, node=node.id, is_guess=one.is_guess)
+            output.is_conditional = (
+                rule is Writes.to_table and str(fields.get("mode", "")).lower() == "ignore"
+            )
+            made.append(output)
         return made
 
     def _columns(self, node: Node, fields: Fields) -> dict[str, Any] | None:
-        """The table's own columns if the command tells them, else those of the query under the names written."""
+        """The table's own columns if the command tells them, else the query's under the names written."""
         for key in ("table", "originalTable", "catalogTable", "tableDesc"):
             nested = fields.get(key)
             if isinstance(nested, dict) and nested.get("out"):

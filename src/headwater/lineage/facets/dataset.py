@@ -29,7 +29,7 @@ MOST_DEPTH = 20  # of nested types
 
 
 def schema(columns: Iterable[Attribute], names: Sequence[str] | None = None) -> Facet:
-    """The columns with their types, nested ones with their fields. `names` are those they are written under."""
+    """The columns with their types, nested ones with fields. `names` are those they are written under."""
     fields = [_field(column.name, column.type) for column in columns]
     if names is not None and len(names) == len(fields):
         for field, name in zip(fields, names, strict=True):

@@ -84,7 +84,8 @@ class Documentation(AbstractJobFacetBuilder[Run]):
         self._text = text
 
     def accept(self, event: Run, consumer: Consumer) -> None:
-        text = event.properties.get("spark.job.description") or self._text
+        properties = event.jobs[0].start.properties if event.jobs else event.properties
+        text = properties.get("spark.job.description") or self._text
         if event.kind in (Kind.STREAM, Kind.BATCH):
             text = self._text  # Spark writes its own ids there
         if text:

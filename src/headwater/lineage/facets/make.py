@@ -34,7 +34,7 @@ def _schema(name: str) -> str:
 
 
 def standard(name: str, /, **fields: Any) -> dict[str, Any]:
-    """A facet of the specification. `name` is `module.Class` in openlineage-python; None fields are left out."""
+    """A facet of the specification. `name` is `module.Class` in openlineage-python; None is left out."""
     facet: dict[str, Any] = {"_producer": PRODUCER, "_schemaURL": _schema(name)}
     facet.update((key, value) for key, value in fields.items() if value is not None)
     return facet

@@ -1,4 +1,4 @@
-"""Facets of runs: Spark and its settings, the application, the job, the environment, tags, what went wrong."""
+"""Facets of runs: Spark and its settings, application, job, environment, tags, what went wrong."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Rows, bytes and files of each input and output.
 
-A scan of the executed plan has the expression ids of its leaf in the analyzed plan, which says whose numbers they
-are. Where the optimizer made new ids (an inlined CTE), the only input left without numbers is meant; where there are
-several, none is told rather than a wrong one.
+A scan of the executed plan has the expression ids of its leaf in the analyzed plan, which says whose numbers
+they are. Where the optimizer made new ids (an inlined CTE), the only input left without numbers is meant;
+where there are several, none is told rather than a wrong one. Executions that are nested in each other run
+the same plan: what the largest of them counted is told, not their sum.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ __all__ = ["add_input_statistics", "add_output_statistics"]
 _ROWS = ("numOutputRows", "number of output rows", "recordsRead")
 _BYTES = ("filesSize", "numOutputBytes", "bytesRead")
 _FILES = ("numFiles",)
+_WRITERS = ("Writ", "Append", "Overwrite", "Replace", "Insert", "Delta", "Command")
 _WRITTEN_ROWS = ("numOutputRows", "numTargetRowsInserted", "numInsertedRows")
 
 
@@ -33,6 +35,11 @@ class _Numbers:
         self.size = _sum(self.size, size)
         self.files = _sum(self.files, files)
 
+    def widen(self, other: _Numbers) -> None:
+        self.rows = _most(self.rows, other.rows)
+        self.size = _most(self.size, other.size)
+        self.files = _most(self.files, other.files)
+
     def facet(self, name: str) -> dict[str, Any]:
         return standard(name, rowCount=self.rows, size=self.size, fileCount=self.files)
 
@@ -44,12 +51,29 @@ def _sum(left: int | None, right: int | None) -> int | None:
     return right if left is None else left if right is None else left + right
 
 
+def _most(left: int | None, right: int | None) -> int | None:
+    return right if left is None else left if right is None else max(left, right)
+
+
 def _first(metrics: dict[str, int], names: Iterable[str]) -> int | None:
     return next((metrics[name] for name in names if metrics.get(name, -1) >= 0), None)
 
 
-def add_input_statistics(inputs: Sequence[InputDatasetBuilder], executed: Iterable[ExecutedNode]) -> None:
+def add_input_statistics(
+    inputs: Sequence[InputDatasetBuilder], executions: Iterable[Sequence[ExecutedNode]]
+) -> None:
     """Put `inputStatistics` on the inputs whose scans are known."""
+    best = {id(each): _Numbers() for each in inputs}
+    for executed in executions:
+        for key, numbers in _scanned(inputs, executed).items():
+            best[key].widen(numbers)
+    for each in inputs:
+        if found := best[id(each)]:
+            facet = found.facet("input_statistics_input_dataset.InputStatisticsInputDatasetFacet")
+            each.input_facets.setdefault("inputStatistics", facet)
+
+
+def _scanned(inputs: Sequence[InputDatasetBuilder], executed: Sequence[ExecutedNode]) -> dict[int, _Numbers]:
     numbers = {id(each): _Numbers() for each in inputs}
     lost = _Numbers()
     for node in executed:
@@ -61,46 +85,41 @@ def add_input_statistics(inputs: Sequence[InputDatasetBuilder], executed: Iterab
     without = [each for each in inputs if not numbers[id(each)]]
     if lost and len(without) == 1:
         numbers[id(without[0])] = lost
-    for each in inputs:
-        if found := numbers[id(each)]:
-            each.input_facets.setdefault(
-                "inputStatistics",
-                found.facet("input_statistics_input_dataset.InputStatisticsInputDatasetFacet"),
-            )
+    return numbers
 
 
 def add_output_statistics(
-    outputs: Sequence[OutputDatasetBuilder], executed: Iterable[ExecutedNode], stages: Iterable[StageDone]
+    outputs: Sequence[OutputDatasetBuilder],
+    executions: Iterable[tuple[int, Sequence[ExecutedNode]]],
+    stages: Iterable[StageDone],
 ) -> None:
-    """Put `outputStatistics` on the outputs: by place where there are several, else by what was written at all."""
-    if not outputs:
-        return
-    writers = [node for node in executed if not _is_scan(node) and _is_writer(node)]
-    if len(outputs) == 1:
-        numbers = _Numbers()
-        for node in writers:
-            numbers.add(*_written(node))
-        if not numbers or not (numbers.rows or numbers.size):
-            whole = _Numbers()
-            for stage in stages:
-                whole.add(stage.metrics.get("records_written"), stage.metrics.get("bytes_written"), None)
-            if whole.rows or whole.size:
-                numbers = whole
-        pairs = [(outputs[0], numbers)]
-    elif len(writers) == len(outputs):
-        pairs = []
-        for output, node in zip(outputs, writers, strict=True):
+    """Put `outputStatistics` on the outputs. Several of one execution are taken in the commands' order."""
+    best = {id(each): _Numbers() for each in outputs}
+    for number, executed in executions:
+        writers = [node for node in executed if _is_writer(node)]
+        own = [each for each in outputs if any(execution == number for execution, _ in each.places)]
+        own = own or (list(outputs) if len(outputs) == 1 else [])
+        if len(own) == 1:
             numbers = _Numbers()
-            numbers.add(*_written(node))
-            pairs.append((output, numbers))
-    else:
-        return
-    for output, numbers in pairs:
-        if numbers:
-            output.output_facets.setdefault(
-                "outputStatistics",
-                numbers.facet("output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet"),
-            )
+            for node in writers:
+                numbers.add(*_written(node))
+            best[id(own[0])].widen(numbers)
+        elif own and len(own) == len(writers):
+            own.sort(key=lambda each: min(node for execution, node in each.places if execution == number))
+            for output, node in zip(own, writers, strict=True):
+                numbers = _Numbers()
+                numbers.add(*_written(node))
+                best[id(output)].widen(numbers)
+    if len(outputs) == 1 and not (best[id(outputs[0])].rows or best[id(outputs[0])].size):
+        whole = _Numbers()
+        for stage in stages:
+            whole.add(stage.metrics.get("records_written"), stage.metrics.get("bytes_written"), None)
+        if whole.rows or whole.size:
+            best[id(outputs[0])] = whole
+    for output in outputs:
+        if numbers := best[id(output)]:
+            facet = numbers.facet("output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet")
+            output.output_facets.setdefault("outputStatistics", facet)
 
 
 def _written(node: ExecutedNode) -> tuple[int | None, int | None, int | None]:
@@ -112,11 +131,11 @@ def _written(node: ExecutedNode) -> tuple[int | None, int | None, int | None]:
 
 
 def _is_scan(node: ExecutedNode) -> bool:
-    return "Scan" in node.cls.rpartition(".")[2]
+    """A scan of a dataset: rows out of a cache or of somebody's RDD are no longer those of the dataset."""
+    name = node.cls.rpartition(".")[2]
+    return "Scan" in name and "RDDScan" not in name and "InMemoryTable" not in name
 
 
 def _is_writer(node: ExecutedNode) -> bool:
     name = node.cls.rpartition(".")[2]
-    return any(
-        part in name for part in ("Writ", "Append", "Overwrite", "Replace", "Insert", "Delta", "Command")
-    )
+    return "Scan" not in name and any(part in name for part in _WRITERS)

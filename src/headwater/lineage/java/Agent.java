@@ -290,9 +290,21 @@ public class Agent extends SparkListener {
         if (query != null) {
             keep(executions, Long.valueOf(event.executionId()), query);
             stream(out, query);
+            database(out, query);
             plan(out, query, event.executionId());
         }
         end(out);
+    }
+
+    /* What an unqualified name of a table means. */
+    private void database(Json out, QueryExecution query) {
+        int mark = out.mark();
+        try {
+            Object state = call(call(query, "sparkSession"), "sessionState");
+            out.field("database", String.valueOf(call(call(state, "catalog"), "getCurrentDatabase")));
+        } catch (Throwable error) {
+            out.back(mark);
+        }
     }
 
     private void ended(SparkListenerSQLExecutionEnd event) {

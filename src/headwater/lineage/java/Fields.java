@@ -245,7 +245,7 @@ public class Fields {
                     }
                     boolean plain = value instanceof String || value instanceof Path || value instanceof URI
                         || value instanceof Map || value instanceof scala.collection.Map
-                        || value instanceof CatalogTable
+                        || value instanceof CatalogTable || value instanceof DataSourceRegister
                         || (value != null && value.getClass().getName().endsWith("Strategy"));
                     if (plain) {
                         String name = fields[i].getName();

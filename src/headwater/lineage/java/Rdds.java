@@ -114,7 +114,7 @@ public class Rdds {
     }
 
     private static void source(RDD rdd, Json out) throws Throwable {
-        String kind = rdd.getClass().getSimpleName();
+        String kind = kind(rdd);
         if (kind.equals("HadoopRDD") || kind.equals("NewHadoopRDD")) {
             Configuration conf =
                 (Configuration) call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
@@ -134,6 +134,17 @@ public class Rdds {
         } else if (kind.equals("ReliableCheckpointRDD")) {
             out.field("checkpoint", String.valueOf(get(rdd, "checkpointPath")));
         }
+    }
+
+    /* The first of the class and those above it that is known here: wholeTextFiles has one of its own. */
+    private static String kind(RDD rdd) {
+        for (Class at = rdd.getClass(); at != null; at = at.getSuperclass()) {
+            String name = at.getSimpleName();
+            if (name.equals("HadoopRDD") || name.equals("NewHadoopRDD") || name.equals("FileScanRDD")) {
+                return name;
+            }
+        }
+        return rdd.getClass().getSimpleName();
     }
 
     private static void folders(RDD rdd, Json out) throws Throwable {

@@ -118,7 +118,8 @@ public class Walk {
             kids.add(before);
             return emit(plan, "headwater.Again", kids, new ArrayList(), true, false);
         }
-        boolean command = plan instanceof Command;
+        // what a micro-batch writes is no command, but its query is wanted as if it were
+        boolean command = plan instanceof Command || plan.getClass().getSimpleName().startsWith("WriteTo");
         ArrayList kids = new ArrayList();
         ArrayList inner = new ArrayList();
         IdentityHashMap children = new IdentityHashMap();
