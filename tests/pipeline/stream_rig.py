@@ -18,7 +18,7 @@ from tests.pipeline.rig import Rig
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIMIT_SECONDS = 120.0
+LIMIT_SECONDS = 300.0
 
 
 def until(condition: Callable[[], bool], what: str = "it") -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.pipeline.rig import BROWSER_KEY
+from headwater.log.event_files import EventFolder
+from headwater.log.incoming import request_replay
+from headwater.log.stream_cursor import Planned
 from tests.pipeline.stream_rig import StreamRig, until
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def test_events_become_rows_when_they_are_in_the_queue(rig: StreamRig) -> None:
     end = rig.put(settings, {"_timestamp": MOMENT, "user": {"id": 7}, "price": 1, "tags": ["a"]})
     with rig.stream(settings):
         until(lambda: rig.cursor().position == end)
-        # while it runs: a new column, a wider value, a bad line
+        # while it runs: a new column, a value that does not fit, a bad line
         end = rig.put(settings, {"price": 2.5, "new": True}, b"[1]", {"price": "x"})
         until(lambda: rig.cursor().position == end)
     assert rig.types() == {
@@ -58,6 +59,23 @@ def test_events_become_rows_when_they_are_in_the_queue(rig: StreamRig) -> None:
     until(lambda: log.stat().readers[0].position == end)
 
 
+def test_nothing_is_doubled_when_a_crash_came_between_the_load_and_the_cursor(rig: StreamRig) -> None:
+    settings = rig.stream_settings({"table_name_template": "{{ t }}"})
+    end = rig.put(settings, {"t": "a", "n": 1}, {"t": "b", "n": 2}, {"n": 3}, b"bad")
+    with rig.stream(settings):
+        until(lambda: rig.cursor().position == end)
+    # the cursor as it was before: planned, not finished
+    queue = EventFolder(rig.folder / "events").queue("dwh")
+    cursor = rig.cursor()
+    again = type(cursor)(queue=cursor.queue, position=1, archived=1, planned=Planned(end))
+    again.save(queue)
+    after = rig.drained(settings, {"t": "a", "n": 4})
+    assert (rig.rows("a"), rig.rows("b")) == ([{"t": "a", "n": 1}, {"t": "a", "n": 4}], [{"t": "b", "n": 2}])
+    # the numbers are told again as they were, and the reject is one
+    assert (after.events, after.rows, after.skipped, after.rejected) == (5, 3, 1, 1)
+    assert len(rig.rejects()) == 1
+
+
 def test_a_restart_goes_on_where_it_was_when_it_was_stopped(rig: StreamRig) -> None:
     settings = rig.stream_settings()
     for number in range(3):
@@ -65,3 +83,78 @@ def test_a_restart_goes_on_where_it_was_when_it_was_stopped(rig: StreamRig) -> N
         assert (cursor.position, cursor.rows) == (number + 2, number + 1)
     assert rig.rows() == [{"n": 0}, {"n": 1}, {"n": 2}]
     assert len(rig.archived()) == 3
+
+
+def test_the_others_are_served_and_it_catches_up_when_one_destination_is_down(rig: StreamRig) -> None:
+    rig.database("down").mkdir()  # a folder where the file should be
+    settings = rig.stream_settings({"id": "down"}, {"id": "up"})
+    for id in ("down", "up"):
+        rig.put(settings, {"a": 1}, id=id)
+    with rig.stream(settings):
+        until(lambda: rig.cursor("up").position == 2)
+        until(lambda: "cannot be opened" in rig.cursor("down").error)
+        assert rig.cursor("down").position == 1
+        rig.database("down").rmdir()
+        until(lambda: rig.cursor("down").position == 2)
+    assert (rig.rows(id="up"), rig.rows(id="down")) == ([{"a": 1}], [{"a": 1}])
+    assert rig.cursor("down").error == ""
+
+
+def test_it_stops_at_once_and_loses_nothing_when_its_destination_is_down(rig: StreamRig) -> None:
+    rig.database().mkdir()
+    settings = rig.stream_settings()
+    rig.put(settings, {"a": 1})
+    with rig.stream(settings):
+        until(lambda: rig.cursor().error != "")
+    rig.database().rmdir()
+    rig.drained(settings, {"a": 2})
+    assert rig.rows() == [{"a": 1}, {"a": 2}]
+
+
+def test_a_table_that_somebody_changed_is_looked_at_again_when_an_insert_fails(rig: StreamRig) -> None:
+    settings = rig.stream_settings()
+    end = rig.put(settings, {"a": 1, "b": 2})
+    with rig.stream(settings):
+        until(lambda: rig.cursor().position == end)
+        rig.sql("ALTER TABLE events DROP COLUMN b")
+        end = rig.put(settings, {"a": 3, "b": 4})
+        until(lambda: rig.cursor().position == end)
+    assert rig.rows() == [{"a": 1}, {"a": 3, "b": 4}]
+    assert rig.rejects() == []
+
+
+def test_rejects_are_loaded_by_the_stream_when_they_are_replayed_after_the_fix(rig: StreamRig) -> None:
+    broken = rig.stream_settings({"table_name_template": "e_{{ at | date('%Y') }}"})
+    assert rig.drained(broken, {"at": "soon"}).rejected == 1
+    assert request_replay(rig.folder / "events", "dwh", 1_800_000_000.0) == 1
+    fixed = rig.stream_settings({"table_name_template": "fixed"})
+    assert rig.cycle(fixed).files == []  # it is not for a cycle of batch mode
+    with rig.stream(fixed):
+        until(lambda: rig.waiting() == [])
+    assert rig.rows("fixed") == [{"at": "soon"}]
+
+
+def test_events_are_counted_as_missing_when_the_queue_has_lost_them(rig: StreamRig) -> None:
+    settings = rig.stream_settings()
+    assert rig.put(settings, {"a": 1}) == 2
+    assert rig.queues is not None
+    rig.queues.close()
+    rig.queues = None
+    queue = EventFolder(rig.folder / "events").queue("dwh")
+    for path in queue.glob("*.db"):
+        path.write_bytes(b"")
+    cursor = rig.drained(settings, {"a": 2})
+    assert (cursor.position, cursor.rows, cursor.missing) == (3, 1, 1)
+    assert rig.rows() == [{"a": 2}]
+
+
+def test_a_new_queue_is_not_taken_for_the_old_one_when_it_was_removed(rig: StreamRig) -> None:
+    settings = rig.stream_settings()
+    rig.drained(settings, {"a": 1})
+    assert rig.queues is not None
+    rig.queues.close()
+    rig.queues = None
+    queue = EventFolder(rig.folder / "events").queue("dwh")
+    queue.rename(queue.with_name("old"))
+    rig.drained(settings, {"a": 2})  # position 1 again, and not a load that the ledger knows
+    assert rig.rows() == [{"a": 1}, {"a": 2}]

@@ -43,6 +43,26 @@ def print_events(found: EventsStat) -> None:
         head = ("destination", "files", "events", "rows", "skipped", "rejected", "open rejects")
         click.echo(format_table(head, results))
         click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
+    if found.streams:
+        click.echo()
+        streams = [
+            (
+                each.id,
+                "yes" if each.running else "no",
+                each.rows + each.skipped + each.rejected,
+                each.rows,
+                each.skipped,
+                each.rejected,
+                each.missing,
+                each.waiting,
+            )
+            for each in found.streams
+        ]
+        titles = ("stream", "running", "events", "rows", "skipped", "rejected", "missing", "waiting")
+        click.echo(format_table(titles, streams))
+        for each in found.streams:
+            if each.error:
+                click.echo(f"stream {each.id} waits: {each.error}")
     if (cycle := found.last_cycle) is not None:
         click.echo(
             f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from headwater.cli.backfill import backfill_command
 from headwater.cli.lines import print_lines
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.pipeline_report import print_report
 from headwater.cli.progress import progress
+from headwater.cli.stream import stream
 from headwater.errors import HeadwaterError, SettingsError
-from headwater.log.incoming import clean_archive, settle, unprocessed
+from headwater.log.incoming import clean_archive, settle
 from headwater.log.last_cycle import LastCycle
+from headwater.pipeline.modes import batch_files
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
@@ -70,10 +73,17 @@ def run(ctx: click.Context, settings: Settings, every: float | None, as_json: bo
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection to the JVM
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nowhere to load events into"])
+    if not any(destination.is_batch for destination in settings.destinations):
+        text = "no destination is in batch mode; `headwater pipeline stream` serves those in stream mode"
+        raise SettingsError([text])
     cycles = _Cycles(settings, as_json)
     if every is None:
         ctx.exit(0 if cycles.once() else 1)
     cycles.forever(every)
+
+
+command.add_command(stream)
+command.add_command(backfill_command)
 
 
 class _Cycles:
@@ -91,7 +101,7 @@ class _Cycles:
         settings = self._settings
         self._cycles += 1
         settle(settings.events_dir)
-        report = self._load() if unprocessed(settings.events_dir) else None
+        report = self._load() if batch_files(settings) else None
         self._tell(report)
         removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())
         if removed:
@@ -101,7 +111,7 @@ class _Cycles:
     def _load(self) -> Report:
         settings = self._settings
         began = time.monotonic()
-        last = LastCycle(at=time.time(), seconds=0.0, files=len(unprocessed(settings.events_dir)))
+        last = LastCycle(at=time.time(), seconds=0.0, files=len(batch_files(settings)))
         try:
             from headwater.pipeline.batch import run_cycle
             from headwater.pipeline.spark import start

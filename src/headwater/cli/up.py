@@ -32,7 +32,7 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 @with_settings
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, every: float | None) -> None:
-    """Run everything: the sidecar, and the pipeline where there are destinations.
+    """Run everything: the sidecar, and the pipeline where there are destinations, in batch or stream mode.
 
     A part that dies is started again, after a pause that grows from one second to a minute. SIGTERM or Ctrl-C
     stops all of it in order: the gateway first, then what works on what it took in. A second one quits at
@@ -51,7 +51,9 @@ def parts(settings: Settings, config: str | None = None, every: float | None = N
     """The processes that these settings ask for, in the order in which they stop."""
     start = (sys.executable, "-m", "headwater", *(("-c", config) if config else ()))
     found = [Part("gateway", (*start, "serve"), settings.gateway.shutdown_timeout_seconds + 10)]
-    if settings.destinations:
+    if any(destination.is_stream for destination in settings.destinations):
+        found.append(Part("stream", (*start, "pipeline", "stream"), 300))
+    if any(destination.is_batch for destination in settings.destinations):
         pause = every or settings.events.rotation_minutes * 60
         # a cycle finishes the load that is under way; a large one takes its time
         found.append(Part("pipeline", (*start, "pipeline", "run", "--every", f"{pause:g}s"), 300))

@@ -8,11 +8,13 @@ import msgspec
 
 from headwater.log.event_files import EventFolder
 from headwater.log.failed import count_failed
+from headwater.log.inspect import tail_of
 from headwater.log.last_cycle import LastCycle
 from headwater.log.lock import is_locked
 from headwater.log.status import Status
+from headwater.log.stream_cursor import StreamCursor, stream_folder
 
-__all__ = ["DestinationStat", "EventsStat", "OpenPair", "TokenStat", "stat_events"]
+__all__ = ["DestinationStat", "EventsStat", "OpenPair", "StreamStat", "TokenStat", "stat_events"]
 
 
 class TokenStat(msgspec.Struct):
@@ -40,6 +42,23 @@ class DestinationStat(msgspec.Struct):
     open_rejects: int = 0
 
 
+class StreamStat(msgspec.Struct):
+    """A destination in stream mode, as its cursor tells: appended = rows + skipped + rejected + missing +
+    waiting, since its queue was made.
+    """
+
+    id: str
+    running: bool
+    waiting: int
+    rows: int
+    skipped: int
+    rejected: int
+    missing: int
+    archived: int
+    at: float
+    error: str
+
+
 class OpenPair(msgspec.Struct):
     """A destination and table that a file could not be loaded into; it is tried again with every cycle."""
 
@@ -61,6 +80,7 @@ class EventsStat(msgspec.Struct):
     archived_files: int
     archived_bytes: int
     last_cycle: LastCycle | None
+    streams: list[StreamStat] = []
 
 
 def stat_events(events_dir: Path, now: float) -> EventsStat:
@@ -93,9 +113,26 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
         _add(destinations, Status.read(path.with_suffix(".status")))
     for id, count in count_failed(events_dir).items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
+    found.streams = [_stream(id, queue) for id, queue in folder.queues().items()]
     found.tokens = sorted(tokens.values(), key=lambda token: token.id)
     found.destinations = sorted(destinations.values(), key=lambda destination: destination.id)
     return found
+
+
+def _stream(id: str, queue: Path) -> StreamStat:
+    cursor = StreamCursor.peek(queue) or StreamCursor(queue="", position=1, archived=1)
+    return StreamStat(
+        id,
+        is_locked(stream_folder(queue)),
+        max(0, tail_of(queue) - cursor.position),
+        cursor.rows,
+        cursor.skipped,
+        cursor.rejected,
+        cursor.missing,
+        cursor.archived,
+        cursor.at,
+        cursor.error,
+    )
 
 
 def _add(destinations: dict[str, DestinationStat], status: Status) -> None:

@@ -26,7 +26,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -41,6 +40,7 @@ from headwater.log.packing import Commit
 from headwater.log.partitions import partition_paths
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
@@ -147,11 +147,15 @@ class _Log:
             )
 
     def _batch(self, gathered: Sequence[Commit]) -> pa.RecordBatch:
+        import pyarrow as pa  # not for the process that only asks for offsets: Spark waits 10 s for it
+
         arrays = [_ARRAYS[name](gathered, kind) for name, kind in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in self.columns])
 
 
 def _positions(gathered: Sequence[Commit], kind: str) -> pa.Array:
+    import pyarrow as pa
+
     numbers = array("q")
     for commit in gathered:
         numbers.extend(range(commit.first, commit.end))
@@ -159,6 +163,8 @@ def _positions(gathered: Sequence[Commit], kind: str) -> pa.Array:
 
 
 def _times(gathered: Sequence[Commit], kind: str) -> pa.Array:
+    import pyarrow as pa
+
     numbers = array("q")
     for commit in gathered:
         numbers.extend([round(commit.received_at * 1_000_000)] * len(commit.bodies))
@@ -166,6 +172,8 @@ def _times(gathered: Sequence[Commit], kind: str) -> pa.Array:
 
 
 def _bodies(gathered: Sequence[Commit], kind: str) -> pa.Array:
+    import pyarrow as pa
+
     # Not by pa.array(): it would copy each event once more, and look whether it is UTF-8, which Spark's own
     # text source does not either.
     bodies = [body for commit in gathered for body in commit.bodies]

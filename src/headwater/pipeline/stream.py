@@ -52,6 +52,11 @@ LOOK_SECONDS = 0.2
 DUTY_SECONDS = 2.0
 IDLE_SECONDS = 3.0
 COMPLAIN_SECONDS = 60.0
+START_SECONDS = 60.0
+INITIALIZING = "Initializing sources"
+
+# One after the other: each query starts a Python process, and Spark waits for it only ten seconds.
+_starting = threading.Lock()
 
 
 class _Stopping(Exception):
@@ -168,13 +173,17 @@ class Stream:
             .option("fail_on_loss", "false")
             .load()
         )
-        query = (
+        writer = (
             events.writeStream.queryName(f"headwater-{self.id}")
             .foreachBatch(self._micro_batch)
             .option("checkpointLocation", str(self._scratch))
             .trigger(processingTime=f"{stream.trigger_seconds:g} seconds")
-            .start()
         )
+        with _starting:
+            query = writer.start()
+            deadline = time.monotonic() + START_SECONDS
+            while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
+                self._stopping.wait(LOOK_SECONDS)
         try:
             while query.isActive and not self._stopping.wait(LOOK_SECONDS):
                 self._tend(archive)

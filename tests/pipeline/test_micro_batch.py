@@ -1,0 +1,113 @@
+"""A micro-batch that a destination refuses: its structure is read again, then the bad rows are looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.errors import LoadRefused
+from headwater.log.stream_cursor import Planned
+from headwater.pipeline.micro_batch import MicroBatch, Result, StreamLoader, Stretch
+from headwater.pipeline.stage import Staging
+from headwater.settings import Settings
+from headwater.warehouse.base import Load, Loaded
+from headwater.warehouse.duckdb import DuckDBDestination, DuckDBSettings
+from headwater.warehouse.locks import FileLocks
+from tests.pipeline.rig import Rig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Picky(DuckDBDestination):
+    """Refuses a load that has one of these numbers in it, and says nothing about the row."""
+
+    refused: tuple[int, ...] = ()
+    loads = 0
+
+    def load(self, load: Load) -> Loaded:
+        self.loads += 1
+        for path in load.files:
+            if set(self.refused) & set(pq.read_table(path).column("n").to_pylist()):
+                raise LoadRefused("there is something that it does not like.")
+        return super().load(load)
+
+
+class Batches:
+    """Micro-batches into such a destination."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.settings: Settings = rig.settings({"mode": "stream"})
+        self.destination = Picky("dwh", DuckDBSettings(path=str(rig.database())))
+        self.destination.connect()
+        self.staging = Staging(self.settings.staging_dir)
+        self.loader = StreamLoader(
+            self.settings.destinations[0],
+            self.settings.pipeline,
+            self.destination,
+            FileLocks(rig.folder / "locks"),
+            self.staging,
+        )
+        self.saved: list[int] = []
+
+    def run(self, count: int, plan: Planned) -> Result:
+        batch = MicroBatch(
+            self.loader,
+            Stretch("q", "dwh", 1, count + 1),
+            plan,
+            events_dir=self.settings.events_dir,
+            now=0.0,
+            persist=lambda: self.saved.append(len(plan.split)),
+            patiently=lambda function: function(),
+        )
+        return batch.run(self.lines(count))
+
+    def lines(self, count: int) -> DataFrame:
+        rows: list[tuple[str, Any]] = [(f'{{"n": {number}}}', number) for number in range(1, count + 1)]
+        return self.rig.spark.createDataFrame(rows, "value string, _headwater_row bigint").coalesce(1)
+
+    def close(self) -> None:
+        self.staging.close()
+        self.destination.close()
+
+
+@pytest.fixture
+def batches(spark: SparkSession, tmp_path: Path) -> Iterator[Batches]:
+    with Rig(spark, tmp_path) as rig:
+        made = Batches(rig)
+        yield made
+        made.close()
+
+
+def test_the_bad_rows_alone_are_rejected_and_nothing_is_doubled_when_a_load_is_refused(
+    batches: Batches,
+) -> None:
+    batches.destination.refused = (3,)
+    plan = Planned(9)
+    result = batches.run(8, plan)
+    assert (result.rows, result.rejected) == (7, 1)
+    # each cut was written down before the next load
+    assert batches.saved == list(range(1, len(plan.split) + 1))
+    assert plan.split[:2] == [("events", 1, 9), ("events", 1, 5)]
+    rows = [{"n": number} for number in (1, 2, 4, 5, 6, 7, 8)]
+    assert sorted(batches.rig.rows(), key=lambda row: int(row["n"])) == rows
+    [reject] = batches.rig.rejects()
+    assert bytes(reject.event) == b'{"n": 3}'
+    assert "does not like" in reject.error
+    # After a crash the whole would be taken now; but pieces of it are stored, so it is cut as before.
+    batches.destination.refused = ()
+    again = batches.run(8, plan)
+    assert (again.rows, again.rejected) == (8, 0)
+    assert len(batches.rig.rows()) == 8
+
+
+def test_what_is_left_is_rejected_whole_when_the_table_itself_is_refused(batches: Batches) -> None:
+    batches.destination.execute("CREATE VIEW events AS SELECT 1 AS n")
+    result = batches.run(4, Planned(5))
+    assert (result.rows, result.rejected) == (0, 4)
+    assert len(batches.rig.rejects()) == 4
