@@ -5,9 +5,9 @@ back once per group commit, and all answers of the group go out together (G1).
 
 Where the time of a 2 KB event goes, in microseconds of CPU: without sockets and disk 33, of which 12 are the
 JSON made and unmade, 7 the schema, 2 counting brackets, 12 the wire and the routes. A running server takes
-75 to 80 in this thread, some 15 of them in the kernel, and 15 in the log's; why the same code takes longer there
-is not known, but even without the log it does. Handing over in smaller portions, a shorter switch interval,
-garbage collection off, and quicker compression made no difference above the noise of a busy machine.
+75 to 80 in this thread, some 15 of them in the kernel, and 15 in the log's; why the same code takes longer
+there is not known, but even without the log it does. Handing over in smaller portions, a shorter switch
+interval, garbage collection off, and quicker compression made no difference above a busy machine's noise.
 """
 
 from __future__ import annotations
