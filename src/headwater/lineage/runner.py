@@ -23,7 +23,8 @@ def run(script: str, arguments: list[str]) -> None:
         with io.open_code(place) as file:
             source = file.read()
     except OSError as error:
-        print(f"{sys.executable}: can't open file {place!r}: {error}", file=sys.stderr)  # noqa: T201
+        reason = f"[Errno {error.errno}] {error.strerror}"
+        print(f"{sys.executable}: can't open file {place!r}: {reason}", file=sys.stderr)  # noqa: T201
         sys.exit(2)
     _hide_own_frames(place)
     if not sys.flags.safe_path:

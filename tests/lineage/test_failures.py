@@ -1,0 +1,188 @@
+"""Whatever goes wrong, in the job or in lineage: the job is as it would be without, and the event says it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headwater.testing.lineage import Events, collect_lineage
+from tests.lineage.conftest import validate
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LONG = bool(os.environ.get("HEADWATER_LONG"))
+MEBIBYTES = 1000 if LONG else 16
+
+
+def message(event: dict[str, Any]) -> str:
+    return str(event["run"]["facets"]["errorMessage"]["message"])
+
+
+def extraction_errors(event: dict[str, Any]) -> str:
+    return str(event["run"]["facets"].get("extractionError"))
+
+
+def test_the_event_says_fail_when_a_query_cannot_be_analyzed(spark: SparkSession, events: Events) -> None:
+    from pyspark.errors import AnalysisException
+
+    with pytest.raises(AnalysisException, match="nope"):
+        spark.sql("SELECT nope FROM range(3)").collect()
+    assert "nope" in message(events.only("FAIL"))
+
+
+def test_the_event_says_fail_when_a_task_fails(spark: SparkSession, events: Events, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="broken row"):
+        spark.range(10).selectExpr("raise_error('broken row')").write.parquet(str(tmp_path / "out"))
+    event = events.only("FAIL")
+    assert "broken row" in message(event)
+    assert event["outputs"][0]["name"] == str(tmp_path / "out")
+
+
+def test_the_event_says_fail_when_an_rdd_job_fails(spark: SparkSession, events: Events) -> None:
+    with pytest.raises(Exception, match="ZeroDivisionError"):
+        spark.sparkContext.parallelize([1]).map(lambda value: value / 0).collect()
+    assert "ZeroDivisionError" in message(events.only("FAIL"))
+
+
+def test_the_event_says_fail_when_the_driver_cannot_commit(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    # every task succeeds; the driver then finds a folder where it wants to write its mark of success
+    (tmp_path / "out" / "_SUCCESS").mkdir(parents=True)
+    with pytest.raises(Exception, match="_SUCCESS"):
+        spark.range(10).write.mode("append").parquet(str(tmp_path / "out"))
+    assert "_SUCCESS" in message(events.only("FAIL"))
+
+
+def test_the_event_says_fail_when_the_job_is_cancelled(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    def cancel() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline and not tracker.getActiveStageIds():
+            time.sleep(0.05)
+        spark.sparkContext.cancelAllJobs()
+
+    canceller = threading.Thread(target=cancel)
+    canceller.start()
+    slow = spark.range(4).selectExpr("reflect('java.lang.Thread', 'sleep', 120000L) AS slept")
+    with pytest.raises(Exception, match=r"[Cc]ancel"):
+        slow.write.parquet(str(tmp_path / "out"))
+    canceller.join()
+    assert "cancel" in message(events.only("FAIL", output="out")).lower()
+
+
+def test_the_stream_ends_once_when_it_is_killed(spark: SparkSession, events: Events, tmp_path: Path) -> None:
+    begun = threading.Event()
+
+    def hang(batch: object, number: int) -> None:
+        begun.set()
+        threading.Event().wait(60)
+
+    query = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", 100)
+        .load()
+        .writeStream.foreachBatch(hang)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    assert begun.wait(60)
+    query.stop()
+    ends = [event["eventType"] for event in events if event["eventType"] != "START"]
+    assert sorted(ends) == ["COMPLETE", "FAIL"], "the batch failed, the stream was asked to end"
+
+
+def test_the_stream_and_its_batch_fail_when_a_batch_raises(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    def fail(batch: object, number: int) -> None:
+        raise ValueError("bad batch")
+
+    query = (
+        spark.readStream.format("rate")
+        .option("rowsPerSecond", 100)
+        .load()
+        .writeStream.foreachBatch(fail)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .start()
+    )
+    with pytest.raises(Exception, match="bad batch"):
+        query.awaitTermination(120)
+    assert ["bad batch" in message(event) for event in events.select("FAIL")] == [True, True]
+
+
+def test_the_event_tells_it_when_a_builder_raises(spark: SparkSession, tmp_path: Path) -> None:
+    with collect_lineage(spark, extensions=("tests.lineage.faulty.Raising",)) as events:
+        spark.range(10).write.parquet(str(tmp_path / "out"))
+    event = events.only("COMPLETE", output="out")
+    assert "somebody's mistake" in extraction_errors(event)
+    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10, "the rest is there"
+    validate(events.all)
+
+
+def test_the_event_tells_it_when_a_builder_sleeps_for_ever(spark: SparkSession, tmp_path: Path) -> None:
+    with collect_lineage(
+        spark, extensions=("tests.lineage.faulty.Sleeping",), deadline_millis=1000
+    ) as events:
+        for number in range(5):
+            spark.range(10).write.parquet(str(tmp_path / f"out{number}"))
+    ends = [event for event in events.select("COMPLETE") if event["outputs"]]
+    assert len(ends) == 5
+    assert all(
+        "Sleeping" in extraction_errors(event) or "_Sleeps" in extraction_errors(event) for event in ends
+    )
+    validate(events.all)
+
+
+def test_the_event_stays_small_when_the_plan_holds_all_the_data(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    pandas = pytest.importorskip("pandas")
+    # Arrow data below the threshold becomes a LocalRelation, rows and all; whatever else is an RDD.
+    spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
+    spark.conf.set("spark.sql.execution.arrow.localRelationThreshold", f"{2 * MEBIBYTES}m")
+    frame = pandas.DataFrame({"text": ["x" * 1024] * (MEBIBYTES * 1024)})
+    spark.createDataFrame(frame).write.parquet(str(tmp_path / "out"))
+    event = events.only("COMPLETE", output="out")
+    assert len(str(event)) < 100_000
+    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == MEBIBYTES * 1024
+
+
+def test_columns_are_told_or_the_cut_is_when_there_are_two_thousand(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    columns = [f"id + {number} AS c{number}" for number in range(2000)]
+    spark.range(3).selectExpr(*columns).write.parquet(str(tmp_path / "wide"))
+    spark.read.parquet(str(tmp_path / "wide")).selectExpr("*", "c1 + c2 AS total").write.parquet(
+        str(tmp_path / "wider")
+    )
+    event = events.only("COMPLETE", output="wider")
+    facets = event["outputs"][0]["facets"]
+    assert len(facets["schema"]["fields"]) == 2001
+    assert "columnLineage" in facets or "columnLineage" in extraction_errors(event)
+
+
+def test_every_query_is_told_when_300_threads_run_them(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    spark.range(100).write.parquet(str(tmp_path / "in"))
+    before = len(events)
+
+    def work(number: int) -> int:
+        return spark.read.parquet(str(tmp_path / "in")).where(f"id > {number % 100}").count()
+
+    with ThreadPoolExecutor(300) as pool:
+        counts = list(pool.map(work, range(300)))
+    assert counts == [99 - number % 100 for number in range(300)]
+    found = events.all[before:]
+    assert [event["eventType"] for event in found].count("START") == 300
+    assert [event["eventType"] for event in found].count("COMPLETE") == 300
