@@ -82,8 +82,9 @@ def location(url: str, properties: Mapping[str, str] | None = None) -> Location:
     if product == "sqlserver":
         return _sqlserver(hosts, parameters)
     if product == "teradata":
+        parameters = known | _parameters(path)
         port = int(parameters.get("dbs_port", port))
-        path = parameters.get("database", path)
+        path = parameters.get("database", "")
     if product == "snowflake":
         path = parameters.get("db", path)
         return Location(f"snowflake://{hosts.split('.snowflakecomputing.')[0].lower()}", _parts(path))

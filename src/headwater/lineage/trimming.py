@@ -21,7 +21,7 @@ __all__ = ["Trimming"]
 logger = logging.getLogger(__name__)
 
 MOST_PASSES = 16
-_JAVA_NAME = re.compile(r"^io\.openlineage\.client\.dataset\.\w*\.?(\w+)$")
+_JAVA_NAME = re.compile(r"^io\.openlineage\.client\.(?:\w+\.)*(\w+)$")
 
 
 class Trimming:

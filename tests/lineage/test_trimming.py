@@ -1,0 +1,98 @@
+"""Partition folders at the end of names, and namespaces that are one."""
+
+from __future__ import annotations
+
+import pytest
+from openlineage.client.dataset.trimmers import DatasetNameTrimmer
+
+from headwater.lineage.naming import DatasetId
+from headwater.lineage.resolvers import NamespaceResolvers
+from headwater.lineage.trimming import Trimming
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("/lake/orders/day=2026-01-01", "/lake/orders"),
+        ("/lake/orders/year=2026/month=01", "/lake/orders"),
+        ("/lake/orders/2026-01-01", "/lake/orders"),
+        ("/lake/orders/20260101T0900Z", "/lake/orders"),
+        ("/lake/orders/2026/01/31", "/lake/orders"),
+        ("/lake/orders/202601", "/lake/orders"),
+        ("/lake/orders/2026-01-01/country=de", "/lake/orders"),
+        ("/lake/orders", "/lake/orders"),
+        ("/20260101", "/20260101"),
+        ("db.orders_2026", "db.orders_2026"),
+        ("day=1", "day=1"),
+    ],
+)
+def test_the_tail_is_cut_when_it_is_a_partition(name: str, expected: str) -> None:
+    assert Trimming().trim(DatasetId("file", name)) == DatasetId("file", expected)
+
+
+def test_a_trimmer_is_left_out_when_it_is_disabled_by_its_java_or_python_name() -> None:
+    dated = DatasetId("file", "/lake/orders/2026-01-01")
+    for name in (
+        "io.openlineage.client.dataset.partition.trimmer.DateTrimmer",
+        "io.openlineage.client.dataset.trimmers.DateTrimmer",
+        "openlineage.client.dataset.trimmers.DateTrimmer",
+    ):
+        assert Trimming(disabled=[name]).trim(dated) == dated
+    assert Trimming(enabled=False).trim(dated) == dated
+
+
+class VersionTrimmer(DatasetNameTrimmer):
+    """Cuts `/v1`."""
+
+    def trim(self, name: str) -> str:
+        return self._remove_last_part(name) if self._get_last_part(name).startswith("v") else name
+
+
+class Broken(DatasetNameTrimmer):
+    """Fails, or makes names longer."""
+
+    def trim(self, name: str) -> str:
+        if name.endswith("x"):
+            raise ValueError(name)
+        return name + "/more"
+
+
+def test_extra_trimmers_take_part_when_they_are_set() -> None:
+    found = Trimming(extra=[f"{__name__}.VersionTrimmer"]).trim(DatasetId("file", "/lake/orders/v1/day=1"))
+    assert found.name == "/lake/orders"
+
+
+@pytest.mark.parametrize("name", ["/lake/x", "/lake/y"])
+def test_a_name_stays_when_an_extra_trimmer_breaks_its_contract(name: str) -> None:
+    assert Trimming(extra=[f"{__name__}.Broken"]).trim(DatasetId("file", name)).name == name
+
+
+def test_the_group_remove_is_cut_when_a_pattern_is_set_as_java_writes_it() -> None:
+    trimming = Trimming(remove_pattern="(?<remove>/tmp-[0-9]+)")
+    assert trimming.trim(DatasetId("file", "/lake/tmp-17/orders")).name == "/lake/orders"
+
+
+def test_hosts_are_one_when_a_resolver_lists_them() -> None:
+    resolvers = NamespaceResolvers(
+        {
+            "main": {"type": "hostList", "hosts": ["kafka1.example", "kafka2.example"], "schema": "kafka"},
+            "db": {"type": "pattern", "regex": "db-[0-9]+"},
+            "by": {
+                "type": "patternGroup",
+                "regex": "(?<cluster>[a-z]+)-node[0-9]+",
+                "matchingGroup": "cluster",
+            },
+        }
+    )
+    assert resolvers.resolve("kafka://kafka2.example:9092") == "kafka://main"
+    assert resolvers.resolve("https://kafka2.example:9092") == "https://kafka2.example:9092"
+    assert resolvers.resolve("postgres://db-17:5432") == "postgres://db"
+    assert resolvers.resolve("hdfs://blue-node7:8020") == "hdfs://blue"
+    assert resolvers.resolve("file") == "file"
+
+
+@pytest.mark.parametrize(
+    "given", [{"type": "hostList"}, {"type": "odd"}, {"type": "pattern", "regex": "("}, "text"]
+)
+def test_a_resolver_is_left_out_when_it_is_not_whole(given: object) -> None:
+    assert NamespaceResolvers({"broken": given}).resolve("kafka://a:1") == "kafka://a:1"
