@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-graph crash crash-pipeline fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-stream bench-graph crash crash-pipeline crash-stream fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -45,11 +45,17 @@ bench-restart: setup ## a million events, half of the keys failing, kill -9: mem
 bench-graph: setup ## a million lineage events folded, a graph of 100,000 datasets asked; memory
 	@$(RUN) -m bench.graph
 
+bench-stream: setup ## stream mode: event to visible row, next to the floor of bare micro-batches
+	@$(RUN) -m bench.stream
+
 crash: setup ## 200 cycles of kill -9 and count (long)
 	@$(RUN) scripts/crash.py --cycles $${HEADWATER_CRASH_CYCLES:-200}
 
 crash-pipeline: setup ## 50 cycles of kill -9 of the pipeline while events come in (long)
 	@$(RUN) -m scripts.crash_pipeline --cycles $${HEADWATER_CRASH_CYCLES:-50}
+
+crash-stream: setup ## 30 kills of drivers, workers and destinations of streams, 200,000 events (long)
+	@$(RUN) -m scripts.crash_stream --kills $${HEADWATER_CRASH_CYCLES:-30}
 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
 	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}

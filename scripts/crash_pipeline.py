@@ -139,6 +139,11 @@ class Process:
     def is_alive(self) -> bool:
         return self._child is not None and self._child.poll() is None
 
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
     def wait(self, seconds: float) -> int | None:
         """The exit code; None if it goes on after so many seconds."""
         assert self._child is not None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 import tempfile
+import time
 import warnings
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +40,14 @@ class PostgresServer:
 
     def start(self) -> None:
         self._server.start()
+
+    def crash(self) -> None:
+        """Have it end at once, without a checkpoint; `start` recovers it."""
+        pid_file = self._folder / "data" / "postmaster.pid"
+        pid = int(pid_file.read_text().split()[0])
+        os.kill(pid, signal.SIGQUIT)
+        while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+            time.sleep(0.05)
 
     def __enter__(self) -> PostgresServer:
         return self

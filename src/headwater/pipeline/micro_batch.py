@@ -20,7 +20,7 @@ from headwater.pipeline.load import Loader, Outcome, as_wanted, takes
 from headwater.pipeline.names import sanitise
 from headwater.pipeline.route import Template
 from headwater.pipeline.source import LINE, REASON, rejects_of
-from headwater.pipeline.split import Split, place_lines
+from headwater.pipeline.split import Split, scan_tables
 from headwater.pipeline.stage import write_small
 from headwater.warehouse.tables import ROW, UNMAPPED, Table
 
@@ -34,7 +34,6 @@ __all__ = ["MicroBatch", "Result", "StreamLoader"]
 
 log = logging.getLogger(__name__)
 
-SMALL_EVENTS = 50_000
 MAX_PIECES = 256
 """So many loads may be tried in search of what a destination refuses; what is left then is rejected whole."""
 
@@ -86,6 +85,7 @@ class StreamLoader(Loader):
 
     def __init__(self, *arguments: Any, browser_key: str = "") -> None:
         super().__init__(*arguments, browser_key=browser_key)
+        self.browser_key = browser_key
         self._known: dict[str, Table] = {}
 
     def forget(self, table: str) -> None:
@@ -147,11 +147,8 @@ class MicroBatch:
         template = Template(settings.table_name_template)
         limit = self._loader.destination.capabilities.max_identifier_length
         if template.constant is None:
-            routed = place_lines(lines, template, max_identifier_length=limit)
-            try:
-                self._tables(routed)
-            finally:
-                routed.lines.unpersist()
+            key = self._loader.browser_key
+            self._tables(scan_tables(lines, template, max_identifier_length=limit, browser_key=key))
         elif template.constant:
             table = sanitise(template.constant, limit)
             self._load(table, lines, self._stretch)
@@ -162,20 +159,21 @@ class MicroBatch:
 
     def _tables(self, routed: Split) -> None:
         for table in routed.tables:
-            self._load(table, routed.table(table), self._stretch)
+            self._load(table, routed.table(table), self._stretch, routed.scanned.get(table))
             self._reject(table)
         if routed.rejected:
             self._write(self._rejects(routed.rejects()))
             self.result.rejected += routed.rejected
         self.result.skipped += routed.skipped
 
-    def _load(self, table: str, lines: DataFrame, stretch: Stretch) -> None:
+    def _load(self, table: str, lines: DataFrame, stretch: Stretch, scanned: Scanned | None = None) -> None:
         """Load the piece, or the parts of it that are taken."""
+        known = [scanned] if scanned is not None else []
         piece = (table, stretch.first, stretch.end)
         if piece not in self._plan.split:
             self._pieces += 1
             try:
-                outcome = self._patiently(lambda: self._attempt(table, lines, stretch))
+                outcome = self._patiently(lambda: self._attempt(table, lines, stretch, known))
             except _refusals() as error:
                 is_whole = isinstance(error, TableRefused) or self._pieces >= MAX_PIECES
                 if is_whole or stretch.end - stretch.first == 1:
@@ -193,10 +191,14 @@ class MicroBatch:
             own = lines.where(f"{ROW} >= {half.first} AND {ROW} < {half.end}")
             self._load(table, own, half)
 
-    def _attempt(self, table: str, lines: DataFrame, stretch: Stretch) -> Outcome:
-        """The load; once more with the table's structure asked for anew, if it is refused."""
+    def _attempt(self, table: str, lines: DataFrame, stretch: Stretch, known: list[Scanned]) -> Outcome:
+        """The load; once more with the table's structure asked for anew, if it is refused.
+
+        What is known of the fields serves once: lookups add to it what they find.
+        """
+        scanned = known.pop() if known else None
         try:
-            return self._loader.load(lines, table, stretch, self._now)
+            return self._loader.load(lines, table, stretch, self._now, scanned)
         except (LoadRefused, TableRefused) as error:
             log.warning("%s, table %s: %s; its structure is read again.", stretch.name, table, error.text)
             self._loader.forget(table)

@@ -28,7 +28,6 @@ __all__ = [
     "TABLE",
     "Split",
     "name_tables",
-    "place_lines",
     "scan_tables",
     "split_lines",
     "table_sql",
@@ -139,27 +138,6 @@ def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_ident
     )
     schema = placed.schema.add(_BUCKET, IntegerType())
     return _counted(lines.sparkSession.read.schema(schema).parquet(str(folder)))
-
-
-def place_lines(lines: DataFrame, template: Template, *, max_identifier_length: int) -> Split:
-    """`split_lines` for a few lines: they are kept in memory, and counted by the driver."""
-    from pyspark.sql import functions
-
-    placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
-    kept = placed.withColumn(_BUCKET, functions.expr(f"pmod(hash({TABLE}), {BUCKETS})")).persist()
-    counts: dict[str, int] = {}
-    rejected = skipped = 0
-    told = kept.select(TABLE, functions.col(REASON).isNotNull().alias("is_bad")).toArrow()
-    for table, is_bad in zip(told.column(0).to_pylist(), told.column(1).to_pylist(), strict=True):
-        if table:
-            counts[table] = counts.get(table, 0) + 1
-        elif is_bad:
-            rejected += 1
-        else:
-            skipped += 1
-    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
-    rejected += sum(count for _, count in ordered[MAX_TABLES:])
-    return Split(kept, dict(ordered[:MAX_TABLES]), skipped, rejected)
 
 
 def _counted(stored: DataFrame) -> Split:

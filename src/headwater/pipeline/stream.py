@@ -107,6 +107,11 @@ class Stream:
         return self._cursor.position
 
     @property
+    def batches(self) -> int:
+        """Micro-batches since the queue was made."""
+        return self._cursor.batches
+
+    @property
     def is_alive(self) -> bool:
         return self._thread.is_alive()
 

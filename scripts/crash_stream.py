@@ -1,0 +1,279 @@
+"""Kill drivers, workers and the destination of streams while events come in, then count every event.
+
+    python -m scripts.crash_stream --kills 30 --events 200000
+
+Real processes: `headwater serve` takes events in over HTTP and puts them into two queues; `headwater pipeline
+stream` loads them into DuckDB and into Postgres. Each round some of the events are sent, and then something
+dies: the driver with its JVM (by SIGKILL at a named crash point or at a moment of chance), the Python workers
+of the executors, the server, or Postgres. At the end the streams run in peace, and the oracle compares rows
+and values with what was acknowledged. Exits 1 if one is missing, doubled or changed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from scripts.crash_pipeline import (
+    QUICK,
+    TEMPLATE,
+    Process,
+    event,
+    is_poison,
+    judge,
+    rows_of_duckdb,
+    rows_of_postgres,
+)
+from tests.parts.postgres import PostgresServer
+
+from headwater.faults import CRASH_POINTS
+from headwater.log.event_files import EventFolder
+from headwater.log.failed import read_failed
+from headwater.log.inspect import tail_of
+from headwater.log.stream_cursor import StreamCursor
+
+BULK = 50  # events of a request
+DESTINATIONS = ("duck", "pg")
+POINTS = [point for point in CRASH_POINTS if point.startswith(("stream.", "load."))]
+KINDS = ("driver", "driver", "driver", "worker", "destination", "server")
+ARMED_SECONDS = 300.0
+FINAL_SECONDS = 1800.0
+
+Id = tuple[int, int]
+
+
+class Sender:
+    """Sends numbered events in bulk; one request at a time, each event once."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self.sent = 0
+        self.acknowledged: set[Id] = set()
+
+    def send(self, count: int) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+        for start in range(self.sent, self.sent + count, BULK):
+            numbers = range(start, min(start + BULK, self.sent + count))
+            body = "\n".join(json.dumps(event(0, number)) for number in numbers)
+            try:
+                connection.request("POST", "/api/v1/events/bulk?token=web-server", body)
+                answer = connection.getresponse()
+                content = json.loads(answer.read())
+                if answer.status == 200 and content["accepted"] == len(numbers):
+                    self.acknowledged |= {(0, number) for number in numbers}
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                time.sleep(0.2)
+        connection.close()
+        self.sent += count
+
+
+def configuration(folder: Path, port: int, postgres: str) -> str:
+    common = {"table_name_template": TEMPLATE, "mode": "stream"}
+    settings = {
+        "data_dir": str(folder / "data"),
+        "gateway": {"port": port},
+        "tokens": [{"id": "web", "server_secret": "web-server"}],
+        "log": {"partition_bytes": 4 << 20},
+        "events": {"rotation_minutes": 0.5},
+        "pipeline": {
+            "master": "local[2]",
+            "memory": "1g",
+            "spark": QUICK,
+            "stream": {"max_batch_events": 3000, "max_retry_seconds": 2},
+        },
+        "destinations": [
+            common | {"id": "duck", "type": "duckdb", "path": str(folder / "warehouse.duckdb")},
+            common | {"id": "pg", "type": "postgres", "url": postgres},
+        ],
+    }
+    return json.dumps(settings)
+
+
+def queue(folder: Path, id: str) -> Path:
+    return EventFolder(folder / "data" / "events").queue(id)
+
+
+def positions(folder: Path) -> list[int]:
+    return [cursor.position if (cursor := StreamCursor.peek(queue(folder, id))) else 1 for id in DESTINATIONS]
+
+
+def is_done(folder: Path) -> bool:
+    return all(
+        at == tail_of(queue(folder, id)) for at, id in zip(positions(folder), DESTINATIONS, strict=True)
+    )
+
+
+def kill_workers(group: int) -> int:
+    """Kill the Python processes that Spark started in the group of the driver."""
+    killed = 0
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            words = (entry / "cmdline").read_bytes().split(b"\0")
+            if os.getpgid(int(entry.name)) == group and any(b"pyspark" in word for word in words[:4]):
+                os.kill(int(entry.name), signal.SIGKILL)
+                killed += 1
+        except (OSError, ProcessLookupError):
+            continue
+    return killed
+
+
+class Round:
+    """Everything that one kill needs."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer, port: int, chance: random.Random) -> None:
+        self.folder = folder
+        self.postgres = postgres
+        self.chance = chance
+        self.server = Process(folder, "server", "serve")
+        self.stream = Process(folder, "stream", "pipeline", "stream")
+        self.sender = Sender(port)
+        self.deaths: Counter[str] = Counter()
+
+    def run(self, kind: str, events: int) -> None:
+        point = f"{self.chance.choice(POINTS)}:{self.chance.randint(1, 3)}" if kind == "driver" else ""
+        if kind == "driver" and self.chance.random() < 0.25:
+            point = ""  # any moment
+        if kind == "driver":
+            self.stream.kill()
+        if not self.stream.is_alive:
+            self.stream.start(point)
+        began = positions(self.folder)
+        self.sender.send(events)
+        self.wait(lambda: not self.stream.is_alive or positions(self.folder) > began)
+        time.sleep(self.chance.uniform(0, 3))
+        getattr(self, kind)(point)
+
+    def driver(self, point: str) -> None:
+        if point:
+            self.wait(lambda: not self.stream.is_alive or is_done(self.folder))
+        name = f"driver at {point.partition(':')[0]}" if not self.stream.is_alive else "driver"
+        self.stream.kill()
+        self.deaths[name] += 1
+
+    def worker(self, point: str) -> None:
+        self.deaths["worker"] += kill_workers(self.stream.pid)
+
+    def destination(self, point: str) -> None:
+        self.postgres.crash()
+        self.sender.send(500)
+        time.sleep(self.chance.uniform(0, 3))
+        self.postgres.start()
+        self.deaths["destination"] += 1
+
+    def server_dies(self) -> None:
+        self.server.kill()
+        self.server.start()
+        self.deaths["server"] += 1
+
+    def wait(self, condition: object, seconds: float = ARMED_SECONDS) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not condition():  # type: ignore[operator]
+            time.sleep(0.2)
+
+    def finish(self) -> None:
+        if not self.stream.is_alive:
+            self.stream.start()
+        deadline = time.monotonic() + FINAL_SECONDS
+        while not is_done(self.folder):
+            if time.monotonic() > deadline:
+                print(self.stream.tail())
+                raise SystemExit(f"the streams are not done: {positions(self.folder)}")
+            if not self.stream.is_alive:  # its crash point came late
+                self.stream.start()
+            time.sleep(0.3)
+        self.stream.stop()
+        self.server.stop()
+
+
+def run(folder: Path, kinds: Sequence[str], events: int, seed: int, postgres: PostgresServer) -> bool:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    (folder / "headwater.yml").write_text(configuration(folder, port, postgres.url))
+    rounds = Round(folder, postgres, port, random.Random(seed))
+    try:
+        rounds.server.start()
+        rounds.wait(lambda: _listens(port))
+        for number, kind in enumerate(kinds, 1):
+            began = time.monotonic()
+            if kind == "server":
+                rounds.server_dies()
+                rounds.sender.send(events // len(kinds))
+            else:
+                rounds.run(kind, events // len(kinds))
+            print(
+                f"round {number}: {kind}, {time.monotonic() - began:.1f} s, at {positions(folder)}",
+                flush=True,
+            )
+        rounds.finish()
+    finally:
+        rounds.stream.kill()
+        rounds.server.kill()
+    return report(folder, rounds, postgres.url)
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def report(folder: Path, rounds: Round, postgres: str) -> bool:
+    sender = rounds.sender
+    sent = {(0, number) for number in range(sender.sent)}
+    clean = {id for id in sender.acknowledged if not is_poison(id[1])}
+    poison = sender.acknowledged - clean
+    print(f"\n{len(sent):,} sent, {len(sender.acknowledged):,} acknowledged; deaths: {dict(rounds.deaths)}")
+    good = True
+    checksums = set()
+    for id, rows in (
+        ("duck", rows_of_duckdb(folder / "warehouse.duckdb")),
+        ("pg", rows_of_postgres(postgres)),
+    ):
+        verdict = judge(id, rows, clean, sent)
+        errors = [json.loads(error.line())["number"] for error in read_failed(folder / "data/events", id)]
+        lost = poison - {(0, number) for number in errors}
+        doubled = len(errors) - len(set(errors))
+        cursor = StreamCursor.peek(queue(folder, id))
+        assert cursor is not None
+        print(verdict)
+        print(f"  rejects: {len(errors)}, lost {len(lost)}, doubled {doubled}; missing {cursor.missing}")
+        adds_up = cursor.rows == verdict.rows and cursor.rejected == len(errors)
+        print("  the numbers add up" if adds_up else f"  THE NUMBERS DO NOT ADD UP: {cursor}")
+        good = good and verdict.is_good and not lost and not doubled and not cursor.missing and adds_up
+        checksums.add(verdict.checksum)
+    print("both destinations have the same rows" if len(checksums) == 1 else "the destinations differ")
+    return good
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=int(os.environ.get("HEADWATER_CRASH_CYCLES", "30")))
+    parser.add_argument("--events", type=int, default=200_000)
+    parser.add_argument("--kinds", default="", help="what dies, by commas, instead of what chance says")
+    parser.add_argument("--seed", type=int, default=1)
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    chance = random.Random(options.seed)
+    kinds = options.kinds.split(",") if options.kinds else chance.choices(KINDS, k=options.kills)
+    with tempfile.TemporaryDirectory(prefix="headwater-crash-") as folder, PostgresServer() as postgres:
+        good = run(Path(folder), kinds, options.events, options.seed, postgres)
+    print("nothing lost, nothing doubled, nothing changed" if good else "A PROMISE WAS BROKEN")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
