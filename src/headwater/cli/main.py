@@ -27,7 +27,7 @@ COMMANDS = {
     "serve": Place("headwater.cli.serve", "Run the sidecar: take events in, keep them, send them on."),
     "up": Place("headwater.cli.up", "Run everything as one: sidecar and pipeline, restarted when they die."),
     "pipeline": Place("headwater.cli.pipeline", "Turn events into rows of tables."),
-    "lineage": Place("headwater.cli.lineage", "Tell and show where tables and columns come from."),
+    "lineage": Place("headwater.cli.lineage", "Where tables and columns come from."),
     "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
     "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),

@@ -50,7 +50,9 @@ def command(ctx: click.Context, settings: Settings, every: float | None) -> None
 def parts(settings: Settings, config: str | None = None, every: float | None = None) -> list[Part]:
     """The processes that these settings ask for, in the order in which they stop."""
     start = (sys.executable, "-m", "headwater", *(("-c", config) if config else ()))
-    found = [Part("gateway", (*start, "serve"), settings.gateway.shutdown_timeout_seconds + 10)]
+    # the sidecar alone stays light; here the graph is on, unless the settings say no
+    graph = "--no-graph" if settings.graph.enabled is False else "--graph"
+    found = [Part("gateway", (*start, "serve", graph), settings.gateway.shutdown_timeout_seconds + 10)]
     if any(destination.is_stream for destination in settings.destinations):
         found.append(Part("stream", (*start, "pipeline", "stream"), 300))
     if any(destination.is_batch for destination in settings.destinations):

@@ -17,7 +17,7 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
     enabled: Annotated[
         bool | None,
         doc(
-            "Fold lineage events and serve the graph; null: `headwater serve --graph` does, `serve` does not."
+            "Fold lineage events and serve the graph; null: `headwater up` does, `headwater serve` does not."
         ),
     ] = None
     path: Annotated[str, doc("Folder of the graph; empty: `graph` in `data_dir`.")] = ""
