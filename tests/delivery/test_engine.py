@@ -155,7 +155,8 @@ def test_healthy_sessions_keep_most_slots_when_others_hang() -> None:
     def act(batch: Batch) -> float | None:
         return 60.0 if batch.info["k"] < 0 else None
 
-    settings = settings_of(group_by=("/k",), max_in_flight=4, timeout_seconds=0.02)
+    # no error mode: on a busy machine a healthy session, too, may run into so short a timeout
+    settings = settings_of(group_by=("/k",), max_in_flight=4, timeout_seconds=0.1, recovery_seconds=0.0)
     outlet = Memory(settings, act)
     client = Client(settings, outlet)
     client.add_events([body(1, k=-k) for k in range(1, 4)])
@@ -165,7 +166,7 @@ def test_healthy_sessions_keep_most_slots_when_others_hang() -> None:
     assert eventually(lambda: outlet.numbers(1) == list(range(200)))
     trouble = client.trouble() or ""
     assert "3 of " in trouble
-    assert "no answer within 0.02 seconds" in trouble
+    assert "no answer within 0.1 seconds" in trouble
     assert len(client.close(0.01)) == 3
 
 
