@@ -245,6 +245,9 @@ pipeline: {lock: {type: redis, url: "redis://h"}, spark: {spark.executor.memory:
             id="move",
         ),
         pytest.param(
+            "destinations: [{id: d, type: t, mode: both}]", "every event would be stored twice", id="both"
+        ),
+        pytest.param(
             "destinations: [{id: d, type: t, enrichment: [{name: n, form: /a, to: /b, from: /c}]}]",
             "did you mean `destinations[0].enrichment[0].from`?",
             id="from",

@@ -11,7 +11,9 @@ import httpx2
 import pytest
 
 from headwater.log.incoming import settle, unprocessed
+from headwater.log.inspect import export
 
+from .conftest import Headwater
 from .servers import Server
 
 SETTINGS = {"tokens": [{"id": "web", "client_secret": "c", "server_secret": "s"}]}
@@ -69,6 +71,28 @@ def test_nothing_is_acknowledged_that_is_not_there_when_it_dies_at_a_write(
     settle(tmp_path / "headwater-data" / "events")
     assert numbers(tmp_path)[:2] == acknowledged
     assert numbers(tmp_path) in ([0, 1], [0, 1, 2])
+
+
+def test_events_are_in_the_queue_when_a_destination_is_in_stream_mode(
+    tmp_path: Path, headwater: Headwater
+) -> None:
+    destinations = [
+        {"id": "now", "type": "duckdb", "path": "x.duckdb", "mode": "stream"},
+        {"id": "later", "type": "duckdb", "path": "x.duckdb"},
+    ]
+    server = Server(tmp_path, SETTINGS | {"destinations": destinations})
+    assert [post(server, number) for number in range(3)] == [200, 200, 200]
+    queue = tmp_path / "headwater-data" / "events" / "queue.dst=now"
+    assert [json.loads(event.body)["n"] for event in export(queue)] == [0, 1, 2]
+    assert 'headwater_queue_lag_events{destination="now"} 3' in httpx2.get(f"{server.url}/metrics").text
+    assert httpx2.get(f"{server.url}/readyz").status_code == 200
+    [told] = json.loads(headwater("status", "--json").stdout)["events"]["streams"]
+    assert (told["id"], told["waiting"], told["rows"], told["running"]) == ("now", 3, 0, False)
+    assert "now" in headwater("status").output
+    assert server.stop() == 0
+    assert numbers(tmp_path) == [0, 1, 2]
+    loaded = (tmp_path / "modules.txt").read_text().split()
+    assert not {"pyspark", "duckdb", "pyarrow"} & set(loaded)
 
 
 def test_the_second_server_is_refused_when_two_have_one_events_folder(tmp_path: Path) -> None:

@@ -208,3 +208,13 @@ def test_the_pipeline_is_a_part_when_there_are_destinations(tmp_path: Path) -> N
     assert list(found) == ["gateway", "pipeline"]
     assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--every", "300s")
     assert [part.name for part in parts(settings.Settings())] == ["gateway"]
+
+
+def test_streams_are_a_part_of_their_own_when_a_destination_is_in_stream_mode(tmp_path: Path) -> None:
+    config = tmp_path / "headwater.yml"
+    destination = {"id": "dwh", "type": "duckdb", "path": "x.duckdb", "primary_key": ["id"]}
+    for mode, names in (("stream", ["gateway", "stream"]), ("both", ["gateway", "stream", "pipeline"])):
+        config.write_text(json.dumps({"destinations": [destination | {"mode": mode}]}))
+        found = {part.name: part.arguments for part in parts(settings.load(str(config)), str(config))}
+        assert list(found) == names
+        assert found["stream"][3:] == ("-c", str(config), "pipeline", "stream")

@@ -137,6 +137,26 @@ def test_it_is_told_when_there_is_nowhere_to_load_into(headwater: Headwater, tmp
         assert (result.exit_code, "`destinations` is empty" in result.output) == (2, True)
 
 
+def test_the_other_command_is_named_when_the_mode_is_not_its_own(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    destination = {"id": "dwh", "type": "duckdb", "path": "x.duckdb"}
+    for mode, command, part in (("stream", "run", "pipeline stream"), ("batch", "stream", "mode: stream")):
+        settings = {"destinations": [destination | {"mode": mode}]}
+        (tmp_path / "headwater.yml").write_text(json.dumps(settings))
+        result = headwater("pipeline", command)
+        assert (result.exit_code, part in result.output) == (2, True)
+
+
+def test_it_is_told_when_there_is_nothing_to_fill_in(headwater: Headwater, tmp_path: Path) -> None:
+    found = headwater("pipeline", "backfill", "--destination", "dwh", "--since", "2026-11-16")
+    assert (found.exit_code, found.output) == (0, "the archive has nothing of that time\n")
+    unknown = headwater("pipeline", "backfill", "--destination", "x", "--since", "2026-11-16")
+    assert (unknown.exit_code, "Known: dwh" in unknown.output) == (1, True)
+    wrong = headwater("pipeline", "backfill", "--destination", "dwh", "--since", "soon")
+    assert (wrong.exit_code, "is no time such as" in wrong.output) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("30s", 30.0), ("5m", 300.0), ("1.5h", 5400.0), ("7", 7.0), ("0.2s", 0.2)]
 )
