@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 # The stronger one wins when a direct step follows another.
 _RANKS = {"IDENTITY": 0, "TRANSFORMATION": 1, "AGGREGATION": 2, "UNKNOWN": 3}
 
-# Kinds are numbered once per process. Only UNKNOWN and opaque ones are ever added, one for each class of node.
+# Kinds are numbered once per process. Only UNKNOWN and opaque ones are ever added, one for a class of node.
 _kinds: list[Kind] = []
 _numbers: dict[Kind, int] = {}
 _composed: dict[tuple[int, int], int] = {}

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
-
 import msgspec
 
 from headwater.lineage.columns.edges import EMPTY, Edges, union
@@ -47,14 +45,14 @@ class ToldColumns(msgspec.Struct, frozen=True):
 
     inputs: tuple[tuple[int, str, tuple[DatasetId, ...]], ...] = ()
     """Id, field and datasets of columns that the node reads itself; no dataset: those of the node."""
+    outputs: tuple[tuple[int, str], ...] = ()
+    """Id and name of what it writes, if it writes."""
     dependencies: tuple[tuple[int, tuple[Expression, ...]], ...] = ()
     """Id of an output, and the expressions that it is made of."""
 
 
-class TellsColumns(Protocol):
-    """Whoever asks nodes for their own columns; None for nodes that say nothing."""
-
-    def __call__(self, node: Node) -> ToldColumns | None: ...
+TellsColumns = Callable[[Node], ToldColumns | None]
+"""Whoever asks nodes for their own columns; None for nodes that say nothing."""
 
 
 def rule(*classes: str, says: str) -> Callable[[NodeRule], NodeRule]:
@@ -87,6 +85,7 @@ class Graph:
         self.over: list[dict[int, Value] | None] = [None] * len(plan.nodes)
         self.rows: list[Edges] = [EMPTY] * len(plan.nodes)
         self.gaps: dict[Gap, None] = {}
+        self.told_outputs: dict[int, tuple[tuple[int, str], ...]] = {}
         self.texts: dict[int, Expression] | None = {} if texts else None
         self.ctes: dict[int, Node] = {}
         self.loops: dict[int, list[Node]] = {}
@@ -212,6 +211,8 @@ class Graph:
             if number not in self.env:
                 source = Source(node.id, datasets or self.datasets(node), (name,))
                 self.env[number] = Field(self.sources, source)
+        if told.outputs:
+            self.told_outputs[node.id] = told.outputs
         values: dict[int, list[Value]] = {}
         for number, expressions in told.dependencies:
             values.setdefault(number, []).extend(scope.value(one) for one in expressions)

@@ -13,6 +13,7 @@ import msgspec
 
 from headwater.lineage.columns import functions, nested, rules, rules_code, rules_leaves, rules_sets
 from headwater.lineage.columns.edges import EMPTY, Edges, Kind, bits, kind_of, union
+from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.graph import Gap, Graph, Inputs, Late, TellsColumns
 from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.text import texts_of
@@ -116,7 +117,8 @@ def column_lineage(
         except Late:
             return ColumnLineage(cut=["the deadline passed before the plan was followed to its end"])
     if not isinstance(written, Written):
-        written = written_by(plan, written or plan.top)
+        node = written or plan.top
+        written = Written(node.id) if node.id in graph.told_outputs else written_by(plan, node)
     return _Result(graph, settings, deadline).of(written)
 
 
@@ -148,6 +150,10 @@ class _Result:
         return ColumnLineage(fields=fields, dataset=dataset, texts=texts, gaps=gaps, cut=list(self._cut))
 
     def _columns(self, written: Written) -> list[tuple[str, Attribute, Value]]:
+        told = self._graph.told_outputs.get(written.node)
+        if told:
+            scope = Scope(self._graph, self._graph.over[written.node])
+            return [(name, Attribute(number, name), scope.column(number)) for number, name in told]
         attributes = self._graph.plan.nodes[written.node].out
         values = self._graph.columns(written.node)
         if written.names is None:
