@@ -7,6 +7,7 @@ consequence.
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, TypeVar
 
 import orjson
@@ -187,19 +188,22 @@ class Batch:
 
     def _schema(self, name: int, facet: dict[str, Any], at: int, direction: Direction) -> None:
         if (words := _words(facet)) is not None:
-            noted = _note(self._schemas, (name, words), at, facet)
+            noted = _note(self._schemas, (name, words), at, self._memory.schemas.get(words) or facet)
             written = at if direction is Direction.OUTPUT else 0
             noted[3:] = [max([written, *noted[3:]])]
 
     def _column_lineage(self, name: int, facet: dict[str, Any], at: int, job: int) -> None:
         if (words := _words(facet)) is not None:
-            _note(self._columns, (name, job, words), at, facet)
+            key = (name, job, words)
+            known = self._memory.edges.get(key)
+            _note(self._columns, key, at, facet if known is None else known)
 
     def finish(self) -> None:
         """Take apart what was noted; call it once, after the last `add`."""
-        for (name, words), (first, last, facet, written) in self._schemas.items():
-            if (schema := self._memory.schemas.get(words)) is None:
-                schema = schemas.pack(schemas.flatten(facet))
+        for (name, words), (first, last, told, written) in self._schemas.items():
+            schema = told
+            if isinstance(told, dict):
+                schema = schemas.pack(schemas.flatten(told))
                 self._memory.keep_schema(words, schema)
             self.schemas[schema[0]] = schema[1]
             if (name, schema[0]) not in self._memory.versions:
@@ -208,11 +212,12 @@ class Batch:
                 self._memory.versions.add((name, schema[0]))
             span = self.versions.setdefault((name, schema[0]), [first, last, written])
             span[:] = min(span[0], first), max(span[1], last), max(span[2], written)
-        for key, (first, last, facet) in self._columns.items():
+        for key, (first, last, told) in self._columns.items():
             name, job, _ = key
-            if (edges := self._memory.edges.get(key)) is None:
+            edges = told
+            if isinstance(told, dict):
                 edges = []
-                for tie in lineage.column_lineage(facet):
+                for tie in lineage.column_lineage(told):
                     source = self._name(tie.source, first, last)
                     edges.append((self._edge_key(name, tie, job), source, tie.description))
                 self._memory.keep_edges(key, edges)
@@ -282,9 +287,9 @@ _NEVER = (-(2**63), *_UNTOLD)
 
 
 def _words(facet: dict[str, Any]) -> bytes | None:
-    """The facet's own bytes, to know it again by; None where it is nested too deeply to be one of ours."""
+    """A digest to know the facet again by; None where it is nested too deeply to be one of ours."""
     try:
-        return orjson.dumps(facet)
+        return blake2b(orjson.dumps(facet), digest_size=16).digest()
     except orjson.JSONEncodeError:
         return None
 
@@ -317,10 +322,10 @@ def _widen(table: dict[K, list[int]], key: K, first: int, last: int) -> None:
         span[1] = last
 
 
-def _note(table: dict[K, list[Any]], key: K, at: int, facet: dict[str, Any]) -> list[Any]:
-    """The span in which a facet was told, with the facet at its end."""
+def _note(table: dict[K, list[Any]], key: K, at: int, told: Any) -> list[Any]:
+    """The span in which a facet was told, and the facet, or what it was taken apart into before."""
     if (noted := table.get(key)) is None:
-        noted = table[key] = [at, at, facet]
+        noted = table[key] = [at, at, told]
     elif at < noted[0]:
         noted[0] = at
     elif at > noted[1]:

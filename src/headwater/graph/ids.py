@@ -68,7 +68,7 @@ def field_id(text: str) -> int:
     return _id(Kind.FIELD, text.encode())
 
 
-@lru_cache(maxsize=50_000)
+@lru_cache(maxsize=20_000)
 def column_id(name: int, field: int) -> int:
     """The id of a field of one dataset name; with WHOLE, of the dataset as a whole."""
     return _id(Kind.COLUMN, b"%d:%d" % (name, field))

@@ -11,9 +11,9 @@ __all__ = ["Edge", "Memory"]
 
 Edge = tuple[int, int, int, str, str, int]  # target, source, job, type, subtype, masking
 
-# Each stands for some 20 MB at most.
-MAX_IDS = 200_000
-MAX_EDGES = 60_000
+# Each stands for some 10 MB at most.
+MAX_IDS = 100_000
+MAX_EDGES = 30_000
 MAX_SCHEMA_BYTES = 10_000_000
 
 
@@ -37,8 +37,7 @@ class Memory:
 
     def keep_edges(self, key: tuple[int, int, bytes], edges: Sequence[tuple[Edge, int, str]]) -> None:
         """Remember what a `columnLineage` facet says: edges with their source's name and description."""
-        # the words and an entry cost about as much as the edges that they tell
-        self._edges += len(edges) + len(key[2]) // 300 + 1
+        self._edges += len(edges) + 1
         if self._edges > MAX_EDGES:
             self.edges.clear()
             self._edges = 0

@@ -29,7 +29,7 @@ __all__ = ["FILE", "Folded", "Graph", "open_reader"]
 log = logging.getLogger(__name__)
 
 FILE = "graph.db"
-CACHE_KIB = 32 * 1024  # of SQLite's pages in memory (G8)
+CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
 
 
 class Folded(NamedTuple):
