@@ -59,6 +59,7 @@ def test_a_servers_secret_is_not_what_goes_into_events_when_it_is_shown() -> Non
         pytest.param(a_request("/?token=web"), id="id"),
         pytest.param(a_request(x_auth_token="nobody"), id="unknown"),
         pytest.param(a_request(authorization="Basic %%%"), id="broken"),
+        pytest.param(a_request(authorization="Basic \xff"), id="not-ascii"),
         pytest.param(a_request(authorization="Digest web-client"), id="scheme"),
         pytest.param(a_request("/?token=%FF%00"), id="odd"),
     ],
