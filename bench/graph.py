@@ -43,7 +43,7 @@ FACET = {"_producer": PRODUCER, "_schemaURL": "https://bench.example/facet.json"
 
 
 class Folding(msgspec.Struct):
-    """What folding took, by the clock and of the processor; memory at a tenth of the events and at the end."""
+    """What folding took, by the clock and of the processor; memory at a tenth of the events and later."""
 
     events: int
     seconds: float

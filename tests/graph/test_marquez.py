@@ -53,6 +53,7 @@ def test_jobs_and_runs_are_read_when_asked_for(client: Any) -> None:
     assert client.get_job("jobs", "load")["latestRun"]["state"] == "RUNNING"
     runs = client.list_job_runs("jobs", "load")["runs"]
     assert [run["state"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert client.list_job_runs("jobs", "load", limit=1)["totalCount"] == 2
     assert client.get_job_run(run_id(8))["facets"]["processing_engine"]["version"] == "4"
 
 

@@ -362,8 +362,24 @@ def test_the_closest_is_first_when_searched_for(query: Query, tmp_path: Path) ->
     assert {hit.kind for hit in query.search("report")} == {"job"}
     assert [hit.name for hit in query.search("da", kinds=("dataset",))] == ["daily"]
     assert query.search("orders", namespace="elsewhere") == []
-    assert query.search("   ") == []
     assert query.search('"*"') == []
+
+
+def test_the_latest_are_told_when_nothing_is_searched_for(query: Query) -> None:
+    hits = query.search("", limit=3)
+    assert [(hit.kind, hit.name) for hit in hits] == [
+        ("dataset", "daily"),
+        ("dataset", "letters"),
+        ("job", "mail"),
+    ]
+    assert [hit.name for hit in query.search(" ", kinds=("job",), namespace="jobs", limit=1)] == ["mail"]
+
+
+def test_all_is_counted_when_a_summary_is_asked_for(tmp_path: Path) -> None:
+    with folded(tmp_path, [*shop(), run_event("FAIL", minute=9)]) as query:
+        found = query.summary()
+        assert (found.datasets, found.jobs, found.runs, found.failed) == (5, 4, 4, 1)
+        assert found.last_at == "2026-01-01T00:09:00Z"
 
 
 def test_an_alias_is_found_when_searched_for(tmp_path: Path) -> None:

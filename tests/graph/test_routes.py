@@ -45,6 +45,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 ASKED = {
+    "summary": "",
     "search": "q=orders",
     "dataset": "namespace=db&name=orders",
     "job": "namespace=jobs&name=load",

@@ -23,13 +23,14 @@ from headwater.graph.views import (
     RunDataset,
     RunSummary,
     Statistic,
+    Summary,
     Version,
     key_of_dataset,
     key_of_job,
 )
 from headwater.log.sqlite import select
 
-__all__ = ["dataset", "job", "run", "runs_of", "statistics", "versions"]
+__all__ = ["count_runs", "dataset", "job", "run", "runs_of", "statistics", "summary", "versions"]
 
 RUNS = 20  # latest ones that a job's own view has
 POINTS = 200  # of a dataset's statistics
@@ -223,6 +224,25 @@ def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list
             )
         )
     return found
+
+
+def count_runs(connection: apsw.Connection, job: int) -> int:
+    """How many runs of a job are kept."""
+    return int(select(connection, "SELECT count(*) FROM runs WHERE job = ?", job)[0][0])
+
+
+def summary(connection: apsw.Connection) -> Summary:
+    """How much there is, and how fresh it is."""
+    datasets, jobs, runs, columns, failed, *at = select(
+        connection,
+        "SELECT (SELECT count(*) FROM names WHERE dataset = id), (SELECT count(*) FROM jobs),"
+        " (SELECT count(*) FROM runs), (SELECT count(*) FROM columns WHERE field != 0),"
+        " (SELECT count(*) FROM jobs j WHERE (SELECT level = 2 AND state > 3 FROM runs WHERE job = j.id"
+        " ORDER BY last_at DESC, uuid DESC LIMIT 1)),"
+        " (SELECT max(last_at) FROM jobs), (SELECT max(last_at) FROM names)",
+    )[0]
+    latest = max((each for each in at if each is not None), default=None)
+    return Summary(datasets, jobs, runs, columns, failed, iso(latest))
 
 
 def run(connection: apsw.Connection, uuid: str) -> Run:

@@ -10,7 +10,7 @@ from headwater.gateway.responses import Problem
 from headwater.gateway.routes import Routes
 from headwater.graph import details, marquez, walk
 from headwater.graph.ids import field_id
-from headwater.graph.names import NotKnown
+from headwater.graph.names import NotKnown, find_job
 from headwater.graph.nodes import columns_of
 from headwater.graph.query import MAX_LIMIT, Query
 from headwater.graph.requests import Parameters, Readers, segments
@@ -127,7 +127,9 @@ def _namespace_tree(query: Query, request: Request) -> Any:
         case [namespace, "jobs", name, "runs"]:
             limit, offset = _page(request)
             runs = query.runs(namespace, name, limit=limit, offset=offset)
-            return {"runs": [marquez.run(run) for run in runs], "totalCount": offset + len(runs)}
+            with query.reading() as connection:
+                total = details.count_runs(connection, find_job(connection, namespace, name))
+            return {"runs": [marquez.run(run) for run in runs], "totalCount": total}
         case [namespace, "datasets"]:
             return _datasets(query, request, namespace)
         case [namespace, "datasets", name]:

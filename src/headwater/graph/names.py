@@ -151,8 +151,13 @@ def search(
     namespace: str = "",
     limit: int = 50,
 ) -> list[Hit]:
-    """Datasets, jobs and columns whose names hold all words of the text, the closest first."""
+    """Datasets, jobs and columns whose names hold all words of the text, the closest first.
+
+    For no text at all: the datasets and jobs that events mentioned last.
+    """
     text = text.strip()
+    if not text:
+        return _latest(connection, set(kinds), namespace, limit)
     found: dict[tuple[Any, ...], tuple[tuple[Any, ...], Hit]] = {}
     for hit in _hits(connection, text, set(kinds)):
         if namespace and hit.namespace != namespace:
@@ -162,6 +167,19 @@ def search(
         if key not in found or rank < found[key][0]:
             found[key] = (rank, hit)
     return [hit for _, hit in sorted(found.values(), key=lambda pair: pair[0])[:limit]]
+
+
+def _latest(connection: apsw.Connection, kinds: set[str], namespace: str, limit: int) -> list[Hit]:
+    found = []
+    for kind, table, which in (("dataset", "names", "dataset = id"), ("job", "jobs", "1")):
+        if kind in kinds:
+            query = (
+                f"SELECT namespace, name, last_at FROM {table} WHERE {which}"  # noqa: S608
+                " AND ?1 IN ('', namespace) ORDER BY last_at DESC LIMIT ?2"
+            )
+            found += [(row[2], kind, *row[:2]) for row in select(connection, query, namespace, limit)]
+    found.sort(key=lambda row: (-row[0], row[1:]))
+    return [Hit(kind, space, name, None, None, iso(at)) for at, kind, space, name in found[:limit]]
 
 
 def _rank(hit: Hit, text: str) -> tuple[Any, ...]:

@@ -55,13 +55,21 @@ def _get(
 def graph_paths() -> dict[str, Any]:
     """The paths; they are served where the graph is enabled."""
     return {
+        "/api/v1/graph/summary": _get(
+            "getGraphSummary",
+            "How much the graph holds, and how fresh it is.",
+            "The numbers.",
+            "Summary",
+            [],
+            missing=False,
+        ),
         "/api/v1/graph/search": _get(
             "searchGraph",
-            "Datasets, jobs and columns whose names hold all words of a text.",
+            "Datasets, jobs and columns whose names hold all words of a text; without one, the latest.",
             "The closest first.",
             "Hits",
             [
-                parameter("q", TEXT, required=True),
+                parameter("q", TEXT),
                 parameter("kind", {"type": "array", "items": {"enum": ["dataset", "job", "column"]}}),
                 parameter("namespace", TEXT),
                 _LIMIT,
@@ -158,6 +166,7 @@ def graph_schemas() -> dict[str, Any]:
         views.Hit,
         views.RunSummary,
         views.Statistic,
+        views.Summary,
     )
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/Graph{name}")
     lists = {"Hits": "Hit", "RunSummaries": "RunSummary", "Statistics": "Statistic"}

@@ -25,6 +25,7 @@ from headwater.graph.views import (
     Run,
     RunSummary,
     Statistic,
+    Summary,
     Trace,
     key_of_job,
 )
@@ -72,6 +73,11 @@ class Query:
         finally:
             self._until = float("inf")
 
+    def summary(self) -> Summary:
+        """How much the graph holds, and how fresh it is."""
+        with self.reading() as connection:
+            return details.summary(connection)
+
     def search(
         self,
         text: str,
@@ -80,7 +86,10 @@ class Query:
         namespace: str = "",
         limit: int = 50,
     ) -> list[Hit]:
-        """Datasets, jobs and columns whose names hold all words of the text, the closest first."""
+        """Datasets, jobs and columns whose names hold all words of the text, the closest first.
+
+        For no text at all: the datasets and jobs that events mentioned last.
+        """
         with self.reading() as connection:
             return names.search(connection, text, kinds=kinds, namespace=namespace, limit=_within(limit))
 

@@ -31,10 +31,14 @@ def add_routes(routes: Routes, readers: Readers, admin: Admin) -> None:
     routes.schemas |= graph_schemas()
 
 
+def _summary(query: Query, request: Request) -> Any:
+    return query.summary()
+
+
 def _search(query: Query, request: Request) -> Any:
     given = Parameters(request)
     return query.search(
-        given.get("q"),
+        given.get("q", ""),
         kinds=given.choices("kind", KINDS),
         namespace=given.get("namespace", ""),
         limit=given.number("limit", 50, MAX_LIMIT),
@@ -110,6 +114,7 @@ def _impact(query: Query, request: Request) -> Any:
 
 
 ANSWERS = {
+    "summary": _summary,
     "search": _search,
     "dataset": _dataset,
     "job": _job,

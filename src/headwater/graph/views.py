@@ -29,6 +29,7 @@ __all__ = [
     "RunDataset",
     "RunSummary",
     "Statistic",
+    "Summary",
     "Trace",
     "Version",
     "key_of_dataset",
@@ -183,6 +184,17 @@ class Hit(msgspec.Struct):
     column: str | None = None
     alias: Name | None = None
     last_at: str | None = None
+
+
+class Summary(msgspec.Struct):
+    """How much the graph holds, and how fresh it is; `failed` are jobs whose latest run failed."""
+
+    datasets: int
+    jobs: int
+    runs: int
+    columns: int
+    failed: int
+    last_at: str | None
 
 
 class RunSummary(msgspec.Struct):
