@@ -140,6 +140,11 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     @property
+    def code(self) -> int | None:
+        """The exit code of the last one that was started; None while it runs, or before."""
+        return None if self._child is None else self._child.poll()
+
+    @property
     def pid(self) -> int:
         assert self._child is not None
         return self._child.pid

@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from scripts.crash_pipeline import (
@@ -90,7 +90,7 @@ def configuration(folder: Path, port: int, postgres: str) -> str:
         "pipeline": {
             "master": "local[2]",
             "memory": "1g",
-            "spark": QUICK,
+            "spark": {"spark.driver.extraJavaOptions": QUICK},
             "stream": {"max_batch_events": 3000, "max_retry_seconds": 2},
         },
         "destinations": [
@@ -179,9 +179,13 @@ class Round:
         self.server.start()
         self.deaths["server"] += 1
 
-    def wait(self, condition: object, seconds: float = ARMED_SECONDS) -> None:
+    def wait(self, condition: Callable[[], bool], seconds: float = ARMED_SECONDS) -> None:
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline and not condition():  # type: ignore[operator]
+        while time.monotonic() < deadline and not condition():
+            for process in (self.server, self.stream):
+                if process.code not in (None, -signal.SIGKILL):
+                    print(process.tail())
+                    raise SystemExit(f"a process ended by itself with {process.code}")
             time.sleep(0.2)
 
     def finish(self) -> None:
