@@ -15,7 +15,7 @@ from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.conftest import validate
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 LONG = bool(os.environ.get("HEADWATER_LONG"))
 MEBIBYTES = 1000 if LONG else 16
@@ -83,9 +83,9 @@ def test_the_event_says_fail_when_the_job_is_cancelled(
 def test_the_stream_ends_once_when_it_is_killed(spark: SparkSession, events: Events, tmp_path: Path) -> None:
     begun = threading.Event()
 
-    def hang(batch: object, number: int) -> None:
+    def hang(batch: DataFrame, number: int) -> None:
         begun.set()
-        threading.Event().wait(60)
+        batch.limit(1).selectExpr("reflect('java.lang.Thread', 'sleep', 120000L)").collect()
 
     query = (
         spark.readStream.format("rate")

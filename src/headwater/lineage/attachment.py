@@ -45,6 +45,7 @@ class Attachment:
         gateway: Any = context._gateway
         spark: Any = context._jsc
         self.agent = self.units.new(gateway, "Agent", spark.sc())
+        self.agent.needMemory(settings.memory_threshold)
         self._runs = Runs(_uuid(settings.application_run_id))
         self._emitter = Emitter(make_client, settings)
         self.builder = make_builder(self.agent)

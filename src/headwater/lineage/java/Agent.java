@@ -48,6 +48,7 @@ public class Agent extends SparkListener {
     private final AtomicLong offered = new AtomicLong();
     private volatile boolean closed = false;
     private volatile boolean rddsOfSql = false;
+    private volatile int memoryThreshold = 0;           // percent of the heap that must be free
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
     private final Map told = Collections.synchronizedMap(new Kept());   // executions whose plan was told
@@ -131,6 +132,16 @@ public class Agent extends SparkListener {
 
     public void tellRddsOfSql(boolean wanted) {
         rddsOfSql = wanted;
+    }
+
+    public void needMemory(int percent) {
+        memoryThreshold = percent;
+    }
+
+    private boolean isShortOfMemory() {
+        Runtime runtime = Runtime.getRuntime();
+        long free = runtime.maxMemory() - runtime.totalMemory() + runtime.freeMemory();
+        return free * 100L < runtime.maxMemory() * (long) memoryThreshold;
     }
 
     /* The QueryExecution; null when it is no longer kept. */
@@ -400,6 +411,8 @@ public class Agent extends SparkListener {
             mark = out.mark();
             if (walk == null) {
                 problem = "Walk is missing";
+            } else if (isShortOfMemory()) {
+                problem = "less than " + memoryThreshold + " percent of the driver's heap is free";
             } else {
                 out.key("plan");
                 walk.invoke(null, new Object[] {query.analyzed(), out});

@@ -111,11 +111,13 @@ public class Fields {
             return String.valueOf(product.getClass()
                 .getMethod("productElementName", new Class[] {Integer.TYPE})
                 .invoke(product, new Object[] {Integer.valueOf(at)}));
-        } catch (Throwable error) { // Scala 2.12: the parameters are the first fields
+        } catch (Throwable error) { // Scala 2.12: the parameters are the first final fields; lazy ones may precede
             java.lang.reflect.Field[] fields = product.getClass().getDeclaredFields();
             int seen = 0;
             for (int i = 0; i < fields.length; i++) {
-                if (java.lang.reflect.Modifier.isStatic(fields[i].getModifiers())) {
+                int modifiers = fields[i].getModifiers();
+                if (java.lang.reflect.Modifier.isStatic(modifiers)
+                        || !java.lang.reflect.Modifier.isFinal(modifiers)) {
                     continue;
                 }
                 if (seen++ == at) {
