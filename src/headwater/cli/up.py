@@ -32,8 +32,9 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 @with_settings
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, every: float | None) -> None:
-    """Run everything: the sidecar, and the pipeline where there are destinations, in batch or stream mode.
+    """Run everything as one: sidecar and pipeline, restarted when they die.
 
+    The pipeline runs where there are destinations, in batch and in stream mode, as they say.
     A part that dies is started again, after a pause that grows from one second to a minute. SIGTERM or Ctrl-C
     stops all of it in order: the gateway first, then what works on what it took in. A second one quits at
     once; nothing acknowledged is lost by that either.
