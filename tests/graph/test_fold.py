@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -128,7 +129,9 @@ def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:
     assert import_events(graph, lines_of(lines), batch_events=1, tell=told.append) == (2, 1)
     assert import_events(graph, lines_of(wrapped)) == (1, 0)
     assert import_events(graph, lines_of(tmp_path / "log")) == (1, 0)
-    assert import_events(graph, lines_of(lines)) == (2, 1)
+    packed = tmp_path / "events.ndjson.gz"
+    packed.write_bytes(gzip.compress(lines.read_bytes()))
+    assert import_events(graph, lines_of(packed)) == (2, 1)
     graph.close()
     assert told == [len(bodies[0]) + 1, len(bodies[0]) + len(b"\nnot json")]
     folded(tmp_path / "whole", shop()).close()

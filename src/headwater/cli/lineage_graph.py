@@ -257,7 +257,7 @@ def search(settings: Settings, text: str, namespace: str | None, limit: int, as_
 @as_json
 @with_settings
 def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> None:
-    """Fold events from files of JSON lines, or from folders of a log, into the graph.
+    """Fold events from files of JSON lines (also .gz), or from folders of a log, into the graph.
 
     Importing again changes nothing: folding is idempotent. A server with the graph must not be running;
     while it is, send it the events instead.

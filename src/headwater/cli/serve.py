@@ -172,7 +172,8 @@ class Sidecar:
         assert self._gateway is not None
         scheme = "https" if settings.gateway.tls else "http"
         host = f"[{settings.gateway.host}]" if ":" in settings.gateway.host else settings.gateway.host
-        outlets = ", ".join(self._drains) or "none (events are kept until an outlet is configured)"
+        kept = "are in the graph" if self._with_graph else "are kept until an outlet is configured"
+        outlets = ", ".join(self._drains) or f"none (events {kept})"
         data = Path(settings.data_dir).resolve()
         return (
             f"headwater listens on {scheme}://{host}:{self._gateway.port}, data in {data}, outlets: {outlets}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import logging
 import threading
 from collections.abc import Callable, Iterator
@@ -167,7 +168,7 @@ def import_events(
 
 
 def lines_of(path: Path) -> Iterator[bytes]:
-    """The events of a file of JSON lines, or of a folder of the log.
+    """The events of a file of JSON lines, also packed (`.gz`), or of a folder of the log.
 
     Lines that `headwater log export --json` wrote, with position and time around the event, are folded as
     well. A line that is far too long is handed on in part, and counts as unreadable.
@@ -176,7 +177,7 @@ def lines_of(path: Path) -> Iterator[bytes]:
         for event in inspect.export(path):
             yield event.body
         return
-    with path.open("rb") as file:
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         while line := file.readline(MAX_LINE_BYTES):
             whole = line.endswith(b"\n")
             if line.strip():
