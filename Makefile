@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-stream bench-graph crash crash-pipeline crash-stream fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph crash crash-pipeline crash-stream fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ check: setup ## lint, types, generated docs
 docs: setup ## write the generated pages of docs/ anew
 	@$(RUN) scripts/docs.py
 
-bench: bench-sidecar bench-delivery bench-restart bench-graph ## all benchmarks
+bench: bench-sidecar bench-delivery bench-restart bench-pipeline bench-graph ## all benchmarks
 
 bench-sidecar: setup ## intake, delivery, memory and start of the sidecar, as ratios
 	@$(RUN) -m bench.sidecar
@@ -41,6 +41,9 @@ bench-delivery: setup ## keyed delivery against dataset-go, which needs go; one 
 
 bench-restart: setup ## a million events, half of the keys failing, kill -9: memory, what is sent again
 	@$(RUN) -m bench.restart
+
+bench-pipeline: setup ## a million events into DuckDB and Postgres, against dlt and DuckDB's own reader
+	@$(RUN) -m bench.pipeline $(ARGS)
 
 bench-graph: setup ## a million lineage events folded, a graph of 100,000 datasets asked; memory
 	@$(RUN) -m bench.graph
