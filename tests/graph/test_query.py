@@ -311,6 +311,15 @@ def test_a_facet_is_gone_when_it_was_deleted_later(tmp_path: Path) -> None:
         assert b"new" in bytes(query.dataset("db", "t").facets["documentation"])
 
 
+def test_what_could_not_be_followed_is_told_until_it_can_be_when_a_producer_says_so(tmp_path: Path) -> None:
+    gap = column_lineage(x=[source("a", "f")]) | {"unknown": [{"what": "y", "reason": "no rule"}]}
+    with folded(tmp_path, [flow("j", ["a"], [dataset("t", columnLineage=gap)], minute=1)]) as query:
+        assert b"no rule" in bytes(query.dataset("db", "t").remarks["columnLineage"])
+    mended = flow("j", ["a"], [dataset("t", columnLineage=column_lineage(x=[source("a", "f")]))], minute=2)
+    with folded(tmp_path, [mended]) as query:
+        assert query.dataset("db", "t").remarks == {}
+
+
 # --- names -------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ __all__ = ["Batch"]
 K = TypeVar("K")
 V = TypeVar("V")
 
+REMARKS = 3  # the container of what such a facet says beside its rows: what could not be followed (G11)
+_IN_ROWS = frozenset({"fields", "dataset", "_producer", "_schemaURL", "_deleted"})
 STRUCTURED = frozenset({"schema", "columnLineage", "lineage"})  # kept as rows, not as facets as well
 
 
@@ -169,6 +171,9 @@ class Batch:
         if isinstance(told := facets.get("columnLineage"), dict):
             _later(self.reports, (name, job, Report.COLUMNS), (at, uuid))
             self._column_lineage(name, told, at, job)
+            # told also where there is nothing, since that ends what was said before
+            rest = {key: value for key, value in told.items() if key not in _IN_ROWS}
+            self._facet(self.facets, (name, REMARKS, "columnLineage"), rest or {"_deleted": True}, at)
         if isinstance(told := facets.get("lineage"), dict):
             self._lineage(dataset, told, at, job, uuid)
         if isinstance(symlinks := facets.get("symlinks"), dict):

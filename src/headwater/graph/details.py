@@ -59,7 +59,7 @@ def dataset(connection: apsw.Connection, id: int) -> Dataset:
         users[Direction.OUTPUT],
         users[Direction.INPUT],
         statistics(connection, id, POINTS),
-        *(_facets(connection, [row[0] for row in names], container) for container in (0, 1, 2)),
+        *(_facets(connection, [row[0] for row in names], container) for container in (0, 1, 2, 3)),
     )
 
 

@@ -50,7 +50,7 @@ _TABLES = (
     "CREATE INDEX runs_parent ON runs(parent) WHERE parent != ''",
     "CREATE TABLE run_facets(run INTEGER NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL,"
     " deleted INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT, WITHOUT ROWID",
-    # container: 0 `facets` of a dataset or job, 1 `inputFacets`, 2 `outputFacets`
+    # container: 0 `facets` of a dataset or job, 1 `inputFacets`, 2 `outputFacets`, 3 see batch.REMARKS
     "CREATE TABLE facets(owner INTEGER NOT NULL, container INTEGER NOT NULL, key TEXT NOT NULL,"
     " at INTEGER NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL,"
     " PRIMARY KEY (owner, container, key)) STRICT, WITHOUT ROWID",

@@ -261,7 +261,11 @@ class Statistic(msgspec.Struct):
 
 
 class Dataset(msgspec.Struct):
-    """A dataset with all that is known about it."""
+    """A dataset with all that is known about it.
+
+    `facets` are without `schema`, `columnLineage` and `lineage`, which are rows here; `remarks` has what the
+    producer said beside those rows, such as what it could not follow.
+    """
 
     key: str
     namespace: str
@@ -277,6 +281,7 @@ class Dataset(msgspec.Struct):
     facets: dict[str, msgspec.Raw]
     input_facets: dict[str, msgspec.Raw]
     output_facets: dict[str, msgspec.Raw]
+    remarks: dict[str, msgspec.Raw]
 
 
 class Job(msgspec.Struct):
