@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from headwater.settings import GraphSettings
@@ -93,21 +94,19 @@ def test_an_error_is_raised_when_something_is_not_known(client: Any) -> None:
 
 
 def test_the_graph_is_told_as_nodes_with_edges_when_lineage_is_asked_for(client: Any) -> None:
-    import requests
-
     base = client._api_base
     params: dict[str, str | int] = {"nodeId": "dataset:db:orders", "depth": 2}
-    nodes = {node["id"]: node for node in requests.get(f"{base}/lineage", params=params).json()["graph"]}
+    nodes = {node["id"]: node for node in httpx2.get(f"{base}/lineage", params=params).json()["graph"]}
     assert {edge["origin"] for edge in nodes["dataset:db:orders"]["inEdges"]} == {"job:jobs:load"}
     assert {edge["destination"] for edge in nodes["job:jobs:report"]["outEdges"]} == {"dataset:db:daily"}
     assert nodes["job:jobs:load"]["data"]["id"] == {"namespace": "jobs", "name": "load"}
-    job = requests.get(f"{base}/lineage", params={"nodeId": "job:jobs:odd:job/with.signs"}).json()["graph"]
+    job = httpx2.get(f"{base}/lineage", params={"nodeId": "job:jobs:odd:job/with.signs"}).json()["graph"]
     assert f"dataset:{SPACE}:{NAME}" in {node["id"] for node in job}
-    hits = requests.get(f"{base}/search", params={"q": "orders", "filter": "DATASET"}).json()
+    hits = httpx2.get(f"{base}/search", params={"q": "orders", "filter": "DATASET"}).json()
     assert hits["results"][0]["nodeId"] == "dataset:db:orders"
-    assert requests.get(f"{base}/lineage", params={"nodeId": "dataset:x:y"}).status_code == 404
-    assert requests.get(f"{base}/search", params={"q": "x", "filter": "RUN"}).status_code == 400
-    assert requests.get(f"{base}/namespaces/db/nothing").status_code == 404
-    assert len(requests.get(f"{base}/jobs").json()["jobs"]) == 4
-    facets = requests.get(f"{base}/jobs/runs/{run_id(8)}/facets").json()["facets"]
+    assert httpx2.get(f"{base}/lineage", params={"nodeId": "dataset:x:y"}).status_code == 404
+    assert httpx2.get(f"{base}/search", params={"q": "x", "filter": "RUN"}).status_code == 400
+    assert httpx2.get(f"{base}/namespaces/db/nothing").status_code == 404
+    assert len(httpx2.get(f"{base}/jobs").json()["jobs"]) == 4
+    facets = httpx2.get(f"{base}/jobs/runs/{run_id(8)}/facets").json()["facets"]
     assert set(facets) == {"processing_engine"}
