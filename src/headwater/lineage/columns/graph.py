@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+
 import msgspec
 
 from headwater.lineage.columns.edges import EMPTY, Edges, union
@@ -26,6 +27,7 @@ NodeRule = Callable[["Graph", Node, Scope], None]
 RULES: dict[str, tuple[NodeRule, str]] = {}
 """Rules by the simple name of Spark's class, each with the sentence that the documentation has about it."""
 
+_OURS = ("org.apache.spark.", "headwater.")
 _DEADLINE_EVERY = 64  # nodes between two looks at the clock
 
 
@@ -114,7 +116,8 @@ class Graph:
         if told is not None:
             self._tell(node, scope, told)
             return
-        found = RULES.get(node.simple)
+        # a foreign node may have the name of one of Spark's
+        found = RULES.get(node.simple) if node.cls.startswith(_OURS) else None
         try:
             (found[0] if found else RULES["*"][0])(self, node, scope)
         except (LookupError, TypeError, ValueError, RecursionError) as error:

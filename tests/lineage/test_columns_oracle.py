@@ -1,0 +1,102 @@
+"""Whatever was seen to change an output must be among its edges: random queries, no expectations.
+
+100 queries as a rule, 2,000 with HEADWATER_LONG; the figures are printed (`make oracle-columns`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import duckdb
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from headwater.lineage.columns import ColumnLineage, column_lineage
+from tests.lineage.oracle import Figures, Oracle
+from tests.lineage.plans import Walker, table_of
+from tests.lineage.queries import TABLES, queries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COUNT = 2000 if os.environ.get("HEADWATER_LONG") else 100
+
+
+class Bench:
+    """Spark to analyze, DuckDB to run, and what was found."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.walker = Walker(spark)
+        self.oracle = Oracle()
+        self.figures = Figures()
+        self.refused: list[str] = []
+
+
+@pytest.fixture(scope="module")
+def bench(spark: SparkSession) -> Iterator[Bench]:
+    for table, columns in TABLES.items():
+        spark.sql(f"drop table if exists {table}")
+        kinds = ", ".join(f"{column} {kind}" for column, kind in columns.items())
+        spark.sql(f"create table {table} ({kinds}) using parquet")
+    made = Bench(spark)
+    yield made
+    for table in TABLES:
+        spark.sql(f"drop table {table}")
+    print(f"\n{made.figures}; {len(made.refused)} queries refused by one of the engines")
+
+
+def told(lineage: ColumnLineage, place: int) -> dict[tuple[str, str], str]:
+    """The inputs of an output, each as direct or indirect; `place` is its position."""
+    inputs = list(lineage.fields.values())[place]
+    found = {(one.dataset.name, one.field): "indirect" for one in lineage.dataset}
+    for one in inputs:
+        if any(kind.direct for kind in one.kinds):
+            found[one.dataset.name, one.field] = "direct"
+        else:
+            found.setdefault((one.dataset.name, one.field), "indirect")
+    return found
+
+
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+@given(query=queries())
+def check(bench: Bench, query: str) -> None:
+    try:
+        seen = bench.oracle.influences(query)
+        plan = bench.walker.sql(query)
+    except (duckdb.Error, _analysis_error()) as error:
+        bench.refused.append(f"{type(error).__name__}: {str(error)[:200]}: {query}")
+        return
+    lineage = column_lineage(plan, table_of)
+    assert (lineage.gaps, lineage.cut) == ([], []), query
+    assert len(lineage.fields) == seen.outputs, query
+    figures = bench.figures
+    figures.queries += 1
+    figures.influences += len(seen.pairs)
+    for place in range(seen.outputs):
+        edges = told(lineage, place)
+        changed = {source for output, source in seen.pairs if output == place}
+        assert changed <= set(edges), f"{sorted(changed - set(edges))} of output {place} of {query}"
+        for source, kind in edges.items():
+            figures.told[kind] += 1
+            figures.seen[kind] += source in changed
+
+
+def _analysis_error() -> type[Exception]:
+    from pyspark.errors import AnalysisException
+
+    found: type[Exception] = AnalysisException
+    return found
+
+
+def test_no_edge_is_missing_when_inputs_are_changed(bench: Bench) -> None:
+    check(bench)
+    assert bench.figures.queries >= COUNT * 0.8, bench.refused[:5]
+    assert bench.figures.influences > bench.figures.queries

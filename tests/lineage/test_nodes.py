@@ -1,0 +1,160 @@
+"""Nodes that tell their own lineage: JVM extensions, Python sources, handlers; facets of the next event."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headwater.lineage.nodes import PlanNode
+from headwater.lineage.registry import FacetRegistry, handler_of, register_node, unregister_node
+from headwater.testing.lineage import Events
+from tests.lineage.java_nodes import HOMES, Extension, merged_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = Path(__file__).parents[2] / "docs" / "extending-lineage.md"
+
+
+@pytest.fixture(scope="module")
+def table(spark: SparkSession) -> Iterator[str]:
+    spark.sql("create table told (a int, b string) using parquet")
+    yield "told"
+    spark.sql("drop table told")
+
+
+def examples() -> list[str]:
+    """The Python of the page, block by block."""
+    return re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+
+
+def edges(event: dict[str, Any], output: str) -> dict[str, list[tuple[str, str, str]]]:
+    """Dataset, field and subtypes of each field's inputs."""
+    found = next(each for each in event["outputs"] if each["name"].endswith(output))
+    return {
+        field: [
+            (
+                one["name"].rpartition("/")[2],
+                one["field"],
+                "+".join(t["subtype"] for t in one["transformations"]),
+            )
+            for one in told["inputFields"]
+        ]
+        for field, told in found["facets"]["columnLineage"]["fields"].items()
+    }
+
+
+def test_a_python_source_names_its_dataset_and_version_when_it_has_get_inputs(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    exec(compile(examples()[0], "example 1", "exec"), {"spark": spark, "folder": str(tmp_path / "entries")})
+    event = events.only("COMPLETE", output="entries")
+    assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [("ledger://books", "2026")]
+    assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == "42"
+    assert edges(event, "entries") == {
+        "entry": [("2026", "entry", "IDENTITY")],
+        "text": [("2026", "text", "TRANSFORMATION")],
+    }
+
+
+def test_a_handler_tells_the_columns_when_the_node_is_somebody_elses(
+    spark: SparkSession, events: Events, table: str, tmp_path: Path
+) -> None:
+    exec(compile(examples()[1], "example 2", "exec"), {})
+    try:
+        frame = merged_rows(spark, spark.table(table))
+        frame.write().mode("overwrite").parquet(str(tmp_path / "merged"))
+        event = events.only("COMPLETE", output="merged")
+    finally:
+        unregister_node("com.acme.spark.MergeRows")
+    assert edges(event, "merged") == {
+        "x": [("told", "a", "IDENTITY+TRANSFORMATION")],
+        "y": [("told", "a", "TRANSFORMATION"), ("told", "b", "TRANSFORMATION")],
+    }
+    assert "unknown" not in event["outputs"][0]["facets"]["columnLineage"]
+
+
+def test_columns_are_marked_unknown_when_nobody_speaks_for_the_node(
+    spark: SparkSession, events: Events, table: str, tmp_path: Path
+) -> None:
+    merged_rows(spark, spark.table(table)).write().mode("overwrite").parquet(str(tmp_path / "unspoken"))
+    event = events.only("COMPLETE", output="unspoken")
+    assert edges(event, "unspoken")["x"] == [("told", "a", "UNKNOWN"), ("told", "b", "UNKNOWN")]
+    facet = event["outputs"][0]["facets"]["columnLineage"]
+    assert facet["unknown"] == [{"what": "MergeRows", "reason": "no rule for com.acme.spark.MergeRows"}]
+
+
+def test_facets_go_out_with_the_next_event_when_they_are_registered_in_mid_job(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    exec(compile(examples()[2], "example 3", "exec"), {"spark": spark, "folder": str(tmp_path / "orders")})
+    told = [event for event in events if "qualityCheck" in event["run"]["facets"]]
+    assert [event["eventType"] for event in told] == ["START"]
+    assert told[0]["run"]["facets"]["qualityCheck"]["bad"] == 15
+    assert told[0]["job"]["facets"]["team"]["pager"] == "orders-oncall"
+    assert told[0]["run"]["runId"] == events.only("COMPLETE", output="orders")["run"]["runId"]
+
+
+@pytest.mark.parametrize(("number", "home"), list(enumerate(HOMES)), ids=list(HOMES))
+def test_a_jvm_node_speaks_for_itself_when_it_carries_the_interfaces(
+    spark: SparkSession, events: Events, table: str, tmp_path: Path, number: int, home: str
+) -> None:
+    frame = Extension(spark, home, number).frame(spark.table(table).selectExpr("a as x", "upper(b) as y"))
+    frame.write().mode("overwrite").parquet(str(tmp_path / "ledger"))
+    event = events.only("COMPLETE", output="ledger")
+    read = {each["name"]: each for each in event["inputs"]}
+    assert read["entries"]["namespace"] == "ledger://acme"
+    version = read["entries"]["facets"]["version"]
+    assert (version["datasetVersion"], version["branch"]) == ("42", "main")
+    # by delegate: the dataset of the relation below, with a facet of the node's own
+    written = next(each for each in event["outputs"] if each["name"].endswith("told"))
+    assert written["facets"]["version"]["datasetVersion"] == "43"
+    assert "schema" in written["facets"]
+    assert edges(event, "ledger") == {
+        "x": [("told", "a", "IDENTITY")],
+        "y": [("told", "b", "TRANSFORMATION")],
+    }
+    assert "extractionError" not in event["run"]["facets"]
+
+
+def test_a_handler_that_raises_costs_its_own_answer_alone_when_it_is_asked(
+    spark: SparkSession, events: Events, table: str, tmp_path: Path
+) -> None:
+    class Broken:
+        def __init__(self, node: object) -> None:
+            raise RuntimeError("no such ledger")
+
+    register_node("MergeRows", Broken)
+    try:
+        merged_rows(spark, spark.table(table)).write().mode("overwrite").parquet(str(tmp_path / "broken"))
+        start, end = events.select(output="broken")
+    finally:
+        unregister_node("MergeRows")
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert edges(end, "broken")["x"] == [("told", "a", "UNKNOWN"), ("told", "b", "UNKNOWN")]
+    assert "no such ledger" in str(start["run"]["facets"]["extractionError"])  # a plan is asked once
+
+
+def test_a_handler_is_found_by_either_name_when_it_is_registered() -> None:
+    def handler(node: PlanNode) -> object:
+        return node
+
+    register_node("com.acme.Whole", handler)
+    register_node("Short", handler)
+    assert handler_of("com.acme.Whole") is handler
+    assert handler_of("com.acme.Short") is handler
+    assert handler_of("com.acme.Other") is None
+    unregister_node("com.acme.Whole")
+    unregister_node("Short")
+    assert handler_of("com.acme.Whole") is None
+
+
+def test_a_facet_waits_when_the_event_is_older_than_it() -> None:
+    FacetRegistry.register_run_facet("late", {"x": 1})
+    assert FacetRegistry.take(0) == ({}, {})
+    assert FacetRegistry.take(1 << 60) == ({"late": {"x": 1}}, {})
+    assert FacetRegistry.take(1 << 60) == ({}, {})
