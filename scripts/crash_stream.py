@@ -46,8 +46,9 @@ from headwater.log.stream_cursor import StreamCursor
 BULK = 50  # events of a request
 DESTINATIONS = ("duck", "pg")
 POINTS = [point for point in CRASH_POINTS if point.startswith(("stream.", "load."))]
-KINDS = ("driver", "driver", "driver", "worker", "destination", "server")
+KINDS = ("driver", "driver", "driver", "worker", "jvm", "destination", "server")
 ARMED_SECONDS = 300.0
+JVM_GONE = 1
 FINAL_SECONDS = 1800.0
 
 Id = tuple[int, int]
@@ -115,19 +116,28 @@ def is_done(folder: Path) -> bool:
     )
 
 
+def children(group: int) -> list[tuple[int, list[bytes]]]:
+    """The processes of the driver's group with their command lines."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdecimal() and os.getpgid(int(entry.name)) == group:
+                found.append((int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")))
+        except OSError:
+            continue
+    return found
+
+
 def kill_workers(group: int) -> int:
     """Kill the Python processes that Spark started in the group of the driver."""
     killed = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdecimal():
-            continue
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            if os.getpgid(int(entry.name)) == group and any(b"pyspark" in word for word in words[:4]):
-                os.kill(int(entry.name), signal.SIGKILL)
+    for process, words in children(group):
+        if b"python" in words[0] and any(word.startswith(b"pyspark.") for word in words[:4]):
+            try:
+                os.kill(process, signal.SIGKILL)
                 killed += 1
-        except (OSError, ProcessLookupError):
-            continue
+            except ProcessLookupError:
+                continue
     return killed
 
 
@@ -167,6 +177,18 @@ class Round:
     def worker(self, point: str) -> None:
         self.deaths["worker"] += kill_workers(self.stream.pid)
 
+    def jvm(self, point: str) -> None:
+        """The JVM alone: the driver has to notice it and to end, so that somebody starts it again."""
+        for child in children(self.stream.pid):
+            if b"java" in child[1][0]:
+                os.kill(child[0], signal.SIGKILL)
+        deadline = time.monotonic() + ARMED_SECONDS
+        while self.stream.is_alive and time.monotonic() < deadline:
+            time.sleep(0.2)
+        if self.stream.is_alive:
+            raise SystemExit("the driver goes on without its JVM")
+        self.deaths["jvm"] += 1
+
     def destination(self, point: str) -> None:
         self.postgres.crash()
         self.sender.send(500)
@@ -183,7 +205,7 @@ class Round:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not condition():
             for process in (self.server, self.stream):
-                if process.code not in (None, -signal.SIGKILL):
+                if process.code not in (None, JVM_GONE, -signal.SIGKILL):
                     print(process.tail())
                     raise SystemExit(f"a process ended by itself with {process.code}")
             time.sleep(0.2)

@@ -30,7 +30,7 @@ def stream(settings: Settings) -> None:
 
     It goes on until SIGTERM or Ctrl-C, which ends it after the micro-batch under way; a second one quits at
     once, and nothing is lost or doubled by that either. A destination that is away is tried again for ever,
-    and holds back no other; its events wait in its queue.
+    and holds back no other; its events wait in its queue. If Spark itself dies, it ends with exit code 1.
     """
     print_lines(settings)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection to the JVM

@@ -14,7 +14,7 @@ from headwater.faults import crash_point
 from headwater.log.incoming import EventError
 from headwater.pipeline import mapping
 from headwater.pipeline.header import Scanned, columns_of
-from headwater.pipeline.lookup import look_up, rules_of
+from headwater.pipeline.lookup import Joined, Rule, look_up, rules_of
 from headwater.pipeline.names import column_name, parse_pointer
 from headwater.pipeline.project import Fit, fit, project
 from headwater.pipeline.report import Times
@@ -127,7 +127,7 @@ class Loader:
         key = self._browser_key if scanned.browser else ""
         rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=key)
         with self.times.of("enrich"):
-            joined = look_up(events, scanned.root, rules, folder)
+            joined = self.look_up(events, scanned, rules, folder)
         with self.times.of("patch"):
             fitted, patched = self.patch(table, scanned)
         with self.times.of("stage"):
@@ -138,6 +138,12 @@ class Loader:
             loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
         crash_point("pipeline.after_load")
         return loaded, unmapped
+
+    def look_up(
+        self, events: DataFrame, scanned: Scanned, rules: Sequence[Rule], folder: Path
+    ) -> list[Joined]:
+        """What the rules find, added to what is known of the fields."""
+        return look_up(events, scanned.root, rules, folder)
 
     def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
         """Write the rows as Parquet; the files in their order, and how many values have no column."""

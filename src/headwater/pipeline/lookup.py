@@ -22,7 +22,7 @@ from headwater.warehouse.types import Kind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["IMPLICIT", "Joined", "Rule", "look_up", "rules_of", "want_key"]
+__all__ = ["IMPLICIT", "Joined", "Rule", "look_up", "look_up_few", "rules_of", "want_key"]
 
 IMPLICIT = (
     EnrichmentSettings(name="ip_lookup", from_="/source_ip", to="/eventn_ctx/location"),
@@ -118,25 +118,12 @@ def look_up(lines: DataFrame, root: Node, rules: Sequence[Rule], folder: Path) -
 
     A field that no value has becomes no column. What the event brings itself has priority over what is found.
     """
-    wanted = [
-        (number, rule, node)
-        for number, rule in enumerate(rules)
-        if (node := root.find(rule.source)) is not None and node.seen & (Seen.STRING | Seen.TIMESTAMP)
-    ]
+    wanted = _wanted(root, rules)
     if not wanted:
         return []
-    spark = lines.sparkSession
-    reading = Reading(LINE)
-    for _, rule, _ in wanted:
-        want_key(reading, rule)
-    reading.plan()
-    pairs = ", ".join(
-        f"struct({number} AS rule, {_key(rule, reading, node.seen)} AS value)"
-        for number, rule, node in wanted
-    )
-    values = reading.apply(lines).selectExpr(f"inline(array({pairs}))").where("value IS NOT NULL").distinct()
+    values = _values(lines, wanted).distinct()
     values.write.partitionBy("rule").parquet(str(folder / "values"))
-    stored = spark.read.schema("value string, rule int").parquet(str(folder / "values"))
+    stored = lines.sparkSession.read.schema("value string, rule int").parquet(str(folder / "values"))
     joined = []
     for number, rule, node in wanted:
         own = stored.where(f"rule = {number}").select("value")
@@ -150,13 +137,64 @@ def look_up(lines: DataFrame, root: Node, rules: Sequence[Rule], folder: Path) -
     return joined
 
 
+def look_up_few(lines: DataFrame, root: Node, rules: Sequence[Rule]) -> list[Joined]:
+    """`look_up` for a few lines, in one job: the driver looks up what it finds."""
+    import pyarrow as pa
+
+    wanted = _wanted(root, rules)
+    if not wanted:
+        return []
+    seen = _values(lines, wanted).toArrow()
+    distinct: dict[int, dict[str, None]] = {number: {} for number, _, _ in wanted}
+    for number, value in zip(seen.column("rule").to_pylist(), seen.column("value").to_pylist(), strict=True):
+        distinct[number][value] = None
+    joined = []
+    for number, rule, node in wanted:
+        values = pa.RecordBatch.from_arrays([pa.array(distinct[number], pa.string())], ["value"])
+        found = pa.Table.from_batches(list(_function(rule.enricher)(iter([values]))))
+        found = found.filter(found.column("found").is_valid())
+        parts = found.column("found").combine_chunks().flatten() if found.num_rows else []
+        fields = zip(rule.enricher.fields, parts, strict=False)
+        names = [name for name, part in fields if part.null_count < len(part)]
+        if names:
+            _graft(root, rule, number, names)
+            results = lines.sparkSession.createDataFrame(found, _schema(rule.enricher))
+            joined.append(Joined(rule, number, results, True, node.seen))
+    return joined
+
+
+def _wanted(root: Node, rules: Sequence[Rule]) -> list[tuple[int, Rule, Node]]:
+    return [
+        (number, rule, node)
+        for number, rule in enumerate(rules)
+        if (node := root.find(rule.source)) is not None and node.seen & (Seen.STRING | Seen.TIMESTAMP)
+    ]
+
+
+def _values(lines: DataFrame, wanted: Sequence[tuple[int, Rule, Node]]) -> DataFrame:
+    """What the rules look at: number of the rule, value."""
+    reading = Reading(LINE)
+    for _, rule, _ in wanted:
+        want_key(reading, rule)
+    reading.plan()
+    pairs = ", ".join(
+        f"struct({number} AS rule, {_key(rule, reading, node.seen)} AS value)"
+        for number, rule, node in wanted
+    )
+    return reading.apply(lines).selectExpr(f"inline(array({pairs}))").where("value IS NOT NULL")
+
+
+def _schema(enricher: Enricher) -> str:
+    fields = ", ".join(f"`{name}`: {_SPARK[kind]}" for name, kind in enricher.fields.items())
+    return f"value string, found struct<{fields}>"
+
+
 def _results(values: DataFrame, enricher: Enricher, folder: Path) -> DataFrame:
     """A table of value and result, without those that have none."""
     import pyarrow as pa
 
     spark = values.sparkSession
-    fields = ", ".join(f"`{name}`: {_SPARK[kind]}" for name, kind in enricher.fields.items())
-    schema = f"value string, found struct<{fields}>"
+    schema = _schema(enricher)
     few = values.limit(FEW_VALUES + 1).toArrow()
     if few.num_rows <= FEW_VALUES:
         # no worker process has to start for a few

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -17,6 +17,7 @@ from headwater.log.failed import EventError, write_failed
 from headwater.log.stream_cursor import Planned
 from headwater.pipeline.convert import literal
 from headwater.pipeline.load import Loader, Outcome, as_wanted, takes
+from headwater.pipeline.lookup import Joined, Rule, look_up_few
 from headwater.pipeline.names import sanitise
 from headwater.pipeline.route import Template
 from headwater.pipeline.source import LINE, REASON, rejects_of
@@ -81,7 +82,7 @@ class Result:
 
 
 class StreamLoader(Loader):
-    """Knows the structure of tables that it has seen, and stages small batches without Spark's writers."""
+    """Knows the structure of tables that it has seen; looks up and stages small batches by the driver."""
 
     def __init__(self, *arguments: Any, browser_key: str = "") -> None:
         super().__init__(*arguments, browser_key=browser_key)
@@ -102,6 +103,11 @@ class StreamLoader(Loader):
         fitted, table = super().patch(name, scanned)
         self._known[name] = table
         return fitted, table
+
+    def look_up(
+        self, events: DataFrame, scanned: Scanned, rules: Sequence[Rule], folder: Path
+    ) -> list[Joined]:
+        return look_up_few(events, scanned.root, rules)
 
     def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
         table = write_small(rows, folder)
@@ -196,13 +202,18 @@ class MicroBatch:
 
         What is known of the fields serves once: lookups add to it what they find.
         """
+        from pyspark.errors import PySparkException
+
         scanned = known.pop() if known else None
         try:
             return self._loader.load(lines, table, stretch, self._now, scanned)
         except (LoadRefused, TableRefused) as error:
             log.warning("%s, table %s: %s; its structure is read again.", stretch.name, table, error.text)
-            self._loader.forget(table)
-            return self._loader.load(lines, table, stretch, self._now)
+        except PySparkException as error:
+            # a worker may have died of something else than these events
+            log.warning("%s, table %s: %s; it is tried again.", stretch.name, table, _reason(error))
+        self._loader.forget(table)
+        return self._loader.load(lines, table, stretch, self._now)
 
     def _reject(self, table: str) -> None:
         failed, self._failed = self._failed, []

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.clock import Clock
 from headwater.log.incoming import clean_archive, settle
 from headwater.pipeline import jvm
+from headwater.pipeline.java import SparkUnavailable
 from headwater.pipeline.modes import stream_destinations
 from headwater.pipeline.queue_source import register
 from headwater.pipeline.stage import Staging
@@ -32,6 +33,7 @@ class Streams:
 
     def __init__(self, settings: Settings, spark: SparkSession, *, clock: Clock | None = None) -> None:
         self._settings = settings
+        self._spark = spark
         settle(settings.events_dir)
         register(spark)
         jvm.prepare(spark)  # before a query begins: it takes the session's functions along
@@ -48,7 +50,13 @@ class Streams:
             stream.start()
 
     def tend(self) -> None:
-        """Now and then: remove what is too old from the archive."""
+        """Now and then: remove what is too old from the archive. SparkUnavailable if the JVM is gone."""
+        try:
+            is_gone = bool(self._spark.sparkContext._jsc.sc().isStopped())
+        except Exception as error:
+            raise SparkUnavailable(f"Spark's JVM is gone: {error}.", hint="Start it again.") from error
+        if is_gone:
+            raise SparkUnavailable("Spark has stopped.", hint="Start it again.")
         if time.monotonic() - self._cleaned_at >= CLEAN_SECONDS or not self._cleaned_at:
             self._cleaned_at = time.monotonic()
             clean_archive(self._settings.events_dir, self._settings.events.archive_days, time.time())
