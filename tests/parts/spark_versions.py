@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.parts.cache import Missing, once
+from tests.parts.cache import Missing, folder, once
 from tests.sources import ROOT
 
 __all__ = ["VERSIONS", "python_of"]
@@ -17,13 +18,16 @@ _INSTALL_SECONDS = 900
 
 
 def python_of(version: str) -> Path:
-    """The Python that has this PySpark; raises Missing where it cannot be had."""
+    """The Python that has this PySpark; raises Missing where it cannot be had.
 
-    def fill(folder: Path) -> None:
-        # copied or moved, an environment still works if its Python is called by its path
-        run(sys.executable, "-m", "venv", "--without-pip", str(folder))
+    Each is 400 MB, so that it is fetched only when HEADWATER_SPARK_VERSIONS asks for it, and kept.
+    """
+
+    def fill(place: Path) -> None:
+        # it is moved afterwards, and works there when its Python is called by its path
+        run(sys.executable, "-m", "venv", "--without-pip", str(place))
         run(
-            sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet",
+            sys.executable, "-m", "pip", "--python", str(place / "bin" / "python"), "install", "--quiet",
             "--disable-pip-version-check", f"pyspark=={version}", *_PACKAGES,
         )  # fmt: skip
 
@@ -35,6 +39,8 @@ def python_of(version: str) -> Path:
             raise Missing(f"pyspark {version} cannot be installed: {str(said).strip()[-200:]}") from error
 
     name = f"pyspark-{version}-py{sys.version_info.major}{sys.version_info.minor}"
+    if not (folder() / name).is_dir() and not os.environ.get("HEADWATER_SPARK_VERSIONS"):
+        raise Missing(f"pyspark {version} is not in the cache; HEADWATER_SPARK_VERSIONS=1 fetches it")
     return once(name, fill) / "bin" / "python"
 
 
