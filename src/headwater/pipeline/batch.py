@@ -101,8 +101,11 @@ class _Cycle:
                 if not is_ours:
                     report.busy = True
                     return report
+                wanted = list(self._wanting(file))
+                if file.destination_id and not wanted:
+                    raise _orphaned(file)
                 status = Status.load(file)
-                for wanting in self._wanting(file):
+                for wanting in wanted:
                     report.destinations.append(self._destination(file, status, wanting))
                 if all(each.is_done for each in report.destinations) and status.is_complete:
                     crash_point("pipeline.after_status")
@@ -254,6 +257,14 @@ class _Cycle:
             destination.connect()
             self._open[settings.id] = destination
         return self._open[settings.id]
+
+
+def _orphaned(file: IncomingFile) -> DestinationUnavailable:
+    """Rejects are never archived unseen: they are kept until somebody decides."""
+    return DestinationUnavailable(
+        f"these rejects are for {file.destination_id}, a destination that is not configured; they are kept.",
+        hint=f"Configure {file.destination_id} again, or remove {file.path}.",
+    )
 
 
 @contextmanager
