@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import importlib.util
 import logging
 import os
 import threading
@@ -97,9 +98,8 @@ def attach_quietly(context: SparkContext) -> None:
     try:
         _attach(context)
     except Exception as error:
-        reason = (str(error) or repr(error)).strip().splitlines()[0]
-        warnings.warn(f"No lineage: {reason}", LineageUnavailable, stacklevel=2)
         logger.debug("No lineage", exc_info=True)
+        _warn((str(error) or repr(error)).strip().splitlines()[0])
 
 
 def warn_of_connect(session: Any) -> None:
@@ -108,18 +108,24 @@ def warn_of_connect(session: Any) -> None:
     with _state.lock:
         if any(not each.is_finished for each in _state.attachments):
             return
-    warnings.warn(
-        "No lineage: a Spark Connect client sees no plans. Install it where the server runs: start that"
-        " from Python, with spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin.",
-        LineageUnavailable,
-        stacklevel=2,
+    _warn(
+        "a Spark Connect client sees no plans. Install it where the server runs: start that from Python, with"
+        " spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin."
     )
+
+
+def _warn(reason: str) -> None:
+    try:
+        warnings.warn(f"No lineage: {reason}", LineageUnavailable, stacklevel=3)
+    except LineageUnavailable:  # who makes errors of warnings does not mean to lose the job (G10)
+        logger.warning("No lineage: %s", reason)
 
 
 def _attach(context: SparkContext) -> None:
     from headwater.lineage.attachment import Attachment
-    from headwater.lineage.transports import client
 
+    if importlib.util.find_spec("openlineage") is None:
+        raise ModuleNotFoundError("openlineage-python is not installed; `pip install 'headwater[lineage]'`.")
     _forget_parent_process()
     with _state.lock:
         for known in list(_state.attachments):
@@ -138,9 +144,7 @@ def _attach(context: SparkContext) -> None:
             context,
             settings,
             lambda agent: _builder(context, settings, agent),
-            (lambda: client(settings))
-            if transport is None or isinstance(transport, dict)
-            else lambda: _given(transport),
+            lambda: _client(settings, None if isinstance(transport, dict) else transport),
         )
         _state.attachments.append(made)
         _hook()
@@ -152,10 +156,12 @@ def _builder(context: SparkContext, settings: LineageSettings, agent: Any) -> An
     return found.event_builder(context, settings, agent)
 
 
-def _given(transport: Any) -> Any:
+def _client(settings: LineageSettings, transport: Any) -> Any:
     from openlineage.client import OpenLineageClient
 
-    return OpenLineageClient(transport=transport)
+    from headwater.lineage.transports import client
+
+    return client(settings) if transport is None else OpenLineageClient(transport=transport)
 
 
 def _context(spark: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.lineage.messages import Dropped, Message, decode
@@ -20,11 +20,16 @@ POLL_MILLIS, POLL_MESSAGES = 500, 256
 class Listener:
     """Polls until it is closed. Pull, never push: nothing in the JVM ever waits for Python."""
 
-    def __init__(self, agent: Any, gateway: Any, handle: Callable[[Message], None]) -> None:
+    def __init__(
+        self, agent: Any, gateway: Any, handle: Callable[[Message], None], *, first: Message
+    ) -> None:
+        """`first` is handled before anything that the agent says."""
         self._agent = agent
         self._gateway = gateway
         self._handle = handle
-        self._handled = 0
+        self._first = first
+        self._handled = -1  # the first one is not the agent's
+        self._released: list[str] = []
         self._lock = threading.Condition()
         self._is_closing = False
         self.is_lost = False  # whether the JVM has gone away
@@ -59,6 +64,10 @@ class Listener:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         return is_done and not self._thread.is_alive()
 
+    def release(self, executions: list[int]) -> None:
+        """The JVM need not keep these any longer; told with the next question. For the handler alone."""
+        self._released += map(str, executions)
+
     def _wait(self, wanted: int, deadline: float) -> bool:
         with self._lock:
             while self._handled < wanted:
@@ -70,27 +79,28 @@ class Listener:
 
     def _run(self) -> None:
         try:
-            self._agent.poll(0, 0)  # opens this thread's connection
+            self._agent.poll(0, 0, "")  # opens this thread's connection
             self._agent.noDelay(self._gateway.java_gateway_server)
         except Exception as error:
             logger.debug("TCP_NODELAY was not set: %s", error)
+        self._take([self._first])
         while not self._is_closing:
+            released, self._released = ",".join(self._released), []
             try:
-                text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES)
+                text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES, released)
             except Exception as error:
                 # The JVM has ended, by `kill` or with the process; or py4j has lost its connection to it.
                 if not self._is_closing:
                     logger.debug("No more lineage: the JVM does not answer: %s", error)
                 break
-            self._take(text)
+            if text != "[]":
+                self._take(decode(text))
         with self._lock:
             self.is_lost = not self._is_closing
             self._lock.notify_all()
 
-    def _take(self, text: str) -> None:
-        if text == "[]":
-            return
-        for message in decode(text):
+    def _take(self, messages: Iterable[Message | Exception]) -> None:
+        for message in messages:
             try:
                 if isinstance(message, Exception):
                     logger.warning("A message of the agent was not understood: %s", message)

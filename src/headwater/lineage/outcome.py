@@ -11,7 +11,7 @@ import traceback
 from types import TracebackType
 from typing import Any, NoReturn
 
-from headwater.lineage.runs import Failure
+from headwater.lineage.failures import Failure
 
 __all__ = ["Outcome", "current"]
 

@@ -18,6 +18,7 @@ from uuid import UUID
 
 from openlineage.client.uuid import generate_new_uuid
 
+from headwater.lineage.failures import ExtractionError, Failure
 from headwater.lineage.messages import (
     AppEnd,
     AppStart,
@@ -58,22 +59,6 @@ class State(StrEnum):
     COMPLETE = "COMPLETE"
     FAIL = "FAIL"
     ABORT = "ABORT"
-
-
-class Failure(NamedTuple):
-    """Why a run failed, as Spark says it."""
-
-    text: str
-    cls: str | None = None
-    stack: str | None = None
-
-
-class ExtractionError(NamedTuple):
-    """Something about a run that could not be found out: which part of the work, and why."""
-
-    task: str
-    text: str
-    stack: str | None = None
 
 
 class Execution:

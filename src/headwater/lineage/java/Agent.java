@@ -103,8 +103,17 @@ public class Agent extends SparkListener {
         return offered.get();
     }
 
-    /* A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. */
-    public String poll(int millis, int max) throws InterruptedException {
+    /*
+     * A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. Executions
+     * whose numbers are in `released` need not be kept any longer.
+     */
+    public String poll(int millis, int max, String released) throws InterruptedException {
+        if (released.length() > 0) {
+            String[] each = released.split(",");
+            for (int at = 0; at < each.length; at++) {
+                release(Long.parseLong(each[at]));
+            }
+        }
         StringBuilder all = new StringBuilder("[");
         String next = (String) queue.poll((long) millis, TimeUnit.MILLISECONDS);
         for (int count = 0; next != null; count++) {
