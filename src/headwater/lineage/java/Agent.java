@@ -46,6 +46,7 @@ public class Agent extends SparkListener {
     private final AtomicLong queued = new AtomicLong();
     private final AtomicLong dropped = new AtomicLong();
     private final AtomicLong offered = new AtomicLong();
+    private final AtomicLong busy = new AtomicLong();
     private volatile boolean closed = false;
     private volatile boolean rddsOfSql = false;
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
@@ -101,6 +102,11 @@ public class Agent extends SparkListener {
     /* How many messages there have been, those that were polled included. */
     public long offered() {
         return offered.get();
+    }
+
+    /* Nanoseconds that queries have cost here so far, all on the agent's own thread. */
+    public long busyNanos() {
+        return busy.get();
     }
 
     /*
@@ -245,6 +251,7 @@ public class Agent extends SparkListener {
     }
 
     public void onOtherEvent(SparkListenerEvent event) {
+        long begun = System.nanoTime();
         try {
             if (event instanceof SparkListenerSQLExecutionStart) {
                 started((SparkListenerSQLExecutionStart) event);
@@ -256,6 +263,7 @@ public class Agent extends SparkListener {
         } catch (Throwable error) {
             dropped.incrementAndGet();
         }
+        busy.addAndGet(System.nanoTime() - begun);
     }
 
     private void started(SparkListenerSQLExecutionStart event) {
