@@ -21,7 +21,7 @@ from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.sql import key_name, listed, literal, quoted
 from headwater.warehouse.staged import Staged
 from headwater.warehouse.tables import ROW, Column, Table, check_names, check_sql_type, diff
-from headwater.warehouse.transactional import Fit, TransactionalDestination, field
+from headwater.warehouse.transactional import Fit, TransactionalDestination, field, first_line
 from headwater.warehouse.types import Kind
 
 __all__ = ["DuckDBDestination", "DuckDBSettings"]
@@ -91,7 +91,7 @@ class DuckDBDestination(TransactionalDestination):
             self._connection = duckdb.connect(str(path), config={k: v for k, v in config.items() if v})
         except (duckdb.Error, OSError) as error:
             raise DestinationUnavailable(
-                f"destination {self.id}: {path} cannot be opened: {_first_line(error)}.",
+                f"destination {self.id}: {path} cannot be opened: {first_line(error)}.",
                 hint="If another program has it open, close that; then run again.",
             ) from error
         self.execute("SET TimeZone = 'UTC'")
@@ -169,19 +169,6 @@ class DuckDBDestination(TransactionalDestination):
             raise self._translated(error) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self.execute("BEGIN TRANSACTION")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # a failed COMMIT has rolled back already
-            raise
-
-    @contextmanager
     def stage(self, staged: Staged) -> Iterator[str]:
         yield f"read_parquet([{', '.join(map(literal, staged.files))}], hive_partitioning = false)"
 
@@ -211,7 +198,7 @@ class DuckDBDestination(TransactionalDestination):
         return f"arg_max({column}, base.{quoted(ROW)})"
 
     def _translated(self, error: duckdb.Error) -> WarehouseError:
-        text = f"{_first_line(error)}."
+        text = f"{first_line(error)}."
         refusals = (duckdb.ConstraintException, duckdb.ConversionException, duckdb.OutOfRangeException)
         if isinstance(error, (*refusals, duckdb.InvalidInputException)):
             return RowsRefused(text)
@@ -224,7 +211,3 @@ def _kind_of(type: str) -> Kind:
     if type.startswith("DECIMAL"):
         return Kind.FLOAT64
     return Kind.TIMESTAMP if type.startswith("TIMESTAMP") else _KINDS.get(type, Kind.STRING)
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".")

@@ -23,7 +23,7 @@ from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.sql import key_name, listed, literal, quoted
 from headwater.warehouse.staged import Staged
 from headwater.warehouse.tables import ROW, Column, Table, check_names, check_sql_type, diff
-from headwater.warehouse.transactional import Fit, TransactionalDestination, field
+from headwater.warehouse.transactional import Fit, TransactionalDestination, field, first_line
 from headwater.warehouse.types import Kind
 
 __all__ = ["PostgresDestination", "PostgresSettings"]
@@ -109,7 +109,7 @@ class PostgresDestination(TransactionalDestination):
             )
         except psycopg.Error as error:
             raise DestinationUnavailable(
-                f"destination {self.id}: no connection to Postgres: {_first_line(error)}.",
+                f"destination {self.id}: no connection to Postgres: {first_line(error)}.",
                 hint="Check `url` and the server; it is tried again.",
             ) from error
         self._connection = connection
@@ -230,19 +230,6 @@ class PostgresDestination(TransactionalDestination):
             raise self._translated(error) from error
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        self.execute("BEGIN")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # the connection is gone, and the transaction with it
-            raise
-
-    @contextmanager
     def stage(self, staged: Staged) -> Iterator[str]:
         columns = ", ".join(f"{quoted(name)} {_staged_type(type)}" for name, type in staged.types.items())
         self.execute(f"DROP TABLE IF EXISTS pg_temp.{_STAGE}")
@@ -312,7 +299,7 @@ class PostgresDestination(TransactionalDestination):
         return self._connection
 
     def _translated(self, error: psycopg.Error) -> WarehouseError:
-        text, state = f"{_first_line(error)}.", error.sqlstate or ""
+        text, state = f"{first_line(error)}.", error.sqlstate or ""
         if state[:2] in ("22", "23", "44", "54", "P0"):
             return RowsRefused(text)
         if state[:2] == "42" and state != "42501":
@@ -332,7 +319,3 @@ def _staged_type(type: pa.DataType) -> str:
     if pa.types.is_decimal(type):
         return "numeric"
     return {pa.bool_(): "boolean", pa.int64(): "bigint", pa.float64(): "double precision"}.get(type, "text")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from headwater.errors import LoadRefused
+from headwater.errors import LoadRefused, WarehouseError
 from headwater.faults import crash_point
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow, Total
@@ -19,7 +19,12 @@ from headwater.warehouse.staged import Staged
 from headwater.warehouse.tables import ROW, UNMAPPED, Column, Table, check_sql_type
 from headwater.warehouse.types import Kind
 
-__all__ = ["Fit", "Plan", "TransactionalDestination", "field"]
+__all__ = ["Fit", "Plan", "TransactionalDestination", "field", "first_line"]
+
+
+def first_line(error: Exception) -> str:
+    """What a product says, without its hints, its statement, and the full stop that we add ourselves."""
+    return str(error).strip().split("\n", 1)[0].rstrip(".")
 
 
 def field(name: str) -> str:
@@ -58,9 +63,19 @@ class TransactionalDestination(Destination):
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of the statement's answer; RowsRefused where a row was at fault."""
 
-    @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
         """Commits what is done in it, or none of it if an error leaves it."""
+        self.execute("BEGIN TRANSACTION")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            try:
+                self.execute("ROLLBACK")
+            except WarehouseError:
+                pass  # a failed COMMIT has rolled back already, or the connection is gone
+            raise
 
     @abstractmethod
     def stage(self, staged: Staged) -> AbstractContextManager[str]:
