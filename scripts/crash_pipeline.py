@@ -39,6 +39,7 @@ PAUSE_SECONDS = 0.05  # between two requests of a sender, so that the machine ha
 ARMED_SECONDS = 240.0  # for a pipeline to reach its crash point; then it is killed wherever it is
 FINAL_SECONDS = 1200.0
 ROTATION_SECONDS = 6.0  # so that there are always files on the way, and not too many
+WORTH_SHARING = 8  # cycles from which on it pays to share classes
 ARCHIVE_SECONDS = 120.0  # for a JVM to write down its classes
 POINTS = [
     point for point in CRASH_POINTS if point.startswith(("pipeline.", "archive.", "failed.after_write"))
@@ -297,7 +298,7 @@ def run(folder: Path, cycles: Sequence[str], seed: int, postgres: str) -> bool:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     began = time.monotonic()
-    options = share_classes(folder, postgres)
+    options = share_classes(folder, postgres) if len(cycles) >= WORTH_SHARING else ""
     print(f"classes shared: {bool(options)}, after {time.monotonic() - began:.0f} s", flush=True)
     (folder / "headwater.yml").write_text(configuration(folder, port, postgres, options))
     server = Process(folder, "server", "serve")

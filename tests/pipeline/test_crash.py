@@ -10,9 +10,11 @@ import pytest
 
 from tests.sources import ROOT
 
-CYCLES = os.environ.get("HEADWATER_CRASH_PIPELINE_CYCLES", "1")  # each takes a minute or more
-# Between the load and its status, where a row would come twice if the ledger were not there.
-POINTS = os.environ.get("HEADWATER_CRASH_PIPELINE_POINTS", "pipeline.after_load")
+# Before a load, between it and its status (where a row would come twice if the ledger were not there), and
+# between the status and the archive. The long form has all points, and moments of chance.
+SHORT = "pipeline.before_load,pipeline.after_load,pipeline.after_status"
+POINTS = os.environ.get("HEADWATER_CRASH_PIPELINE_POINTS", SHORT)
+CYCLES = os.environ.get("HEADWATER_CRASH_PIPELINE_CYCLES", "3")
 
 
 @pytest.mark.timeout(1500)
