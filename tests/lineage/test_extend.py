@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import Any, TypeVar
@@ -27,6 +28,7 @@ from headwater.lineage.runs import Runs
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.surroundings import Surroundings
 from headwater.lineage.views import RDD, ActiveJob, HadoopRDD, Stage, StageInfo, UnionRDD
+from tests.sources import ROOT
 
 R = TypeVar("R", bound=RDD)
 
@@ -152,13 +154,13 @@ class Recorder(OpenLineageEventListenerFactory):
         return self._made("job_facets", OfRdds(), Sleeper())
 
 
-def finished_job() -> tuple[Any, Any]:
-    """The START and the end of an RDD job that reads two files."""
+def finished_job(first: str = "file:/a") -> tuple[Any, Any]:
+    """The run of an RDD job that reads two files, and its steps."""
     runs = Runs()
     runs.handle(AppStart(id="app-1", name="App", time=1))
     chain = [
         {"id": 3, "cls": "org.apache.spark.rdd.UnionRDD", "parents": [1, 2]},
-        {"id": 1, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": ["file:/a"]},
+        {"id": 1, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": [first]},
         {"id": 2, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": ["file:/b/day=1"]},
     ]
     steps = runs.handle(
@@ -277,6 +279,23 @@ def test_facets_are_left_out_when_they_are_disabled() -> None:
     assert "processing_engine" not in event["run"]["facets"]
     assert all("everywhere" not in each["facets"] for each in event["inputs"] + event["outputs"])
     assert all("stageInput" not in each["inputFacets"] for each in event["inputs"])
+
+
+def test_the_pages_example_does_what_it_says_when_it_is_run() -> None:
+    page = (ROOT / "docs" / "extending-lineage.md").read_text(encoding="utf-8")
+    code = next(
+        block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "LedgerFactory" in block
+    )
+    names: dict[str, Any] = {}
+    exec(code, names)
+    settings = LineageSettings()
+    context = OpenLineageContext(settings, Surroundings({}))
+    extensions = Extensions(context, [BuiltinFactory("4.3.0", {}, None)], [names["LedgerFactory"]])
+    run, _ = finished_job("file:/books/2026.ledger")
+    event = EventBuilder(settings, context, extensions).build(run, "COMPLETE", 3)
+    books = [each for each in event["inputs"] if each["namespace"] == "ledger://books"]
+    assert [(each["name"], sorted(each["facets"])) for each in books] == [("2026.ledger", ["ledgerBook"])]
+    assert event["run"]["facets"]["lastStage"]["records"] == 5
 
 
 def test_kinds_of_rdds_are_told_apart_when_a_chain_is_flattened() -> None:

@@ -137,8 +137,8 @@ class OpenLineageEventListenerFactory:
     """Makes the builders of one extension. Made once, without arguments.
 
     `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application,
-    in no promised order: while they run, the context's collections may still be filling. All return nothing by
-    default.
+    in no promised order: while they run, the collections of the context may still be filling. By default all
+    return nothing.
     """
 
     def set_open_lineage_context(self, context: OpenLineageContext) -> None:

@@ -94,16 +94,17 @@ class Surroundings:
 
     def remember(self, name: TableName, table: dict[str, Any]) -> None:
         """Keep what a plan told of a table, for commands that hold only its name."""
+        key = (name.database or "default", name.table)
+        self._tables.pop(key, None)
         if table.get("location"):
-            key = (name.database or "default", name.table)
             self._tables[key] = table
-            self._tables.move_to_end(key)
             if len(self._tables) > MOST_TABLES:
                 self._tables.popitem(last=False)
 
-    def forget(self, name: TableName) -> None:
-        """The table is dropped, or is called otherwise from now on."""
-        self._tables.pop((name.database or "default", name.table), None)
+    def forget_database(self, database: str) -> None:
+        """The database is dropped, with the tables in it."""
+        for key in [key for key in self._tables if key[0] == database]:
+            del self._tables[key]
 
     def remembered(self, name: TableName) -> dict[str, Any] | None:
         """What an earlier plan told of a table."""

@@ -80,7 +80,7 @@ def kafka(*maps: Any, topics: list[str] | None = None) -> list[Found]:
         one = place(kafka_id(servers, name))
         one.facets["datasetType"] = facets.dataset_type("TOPIC")
         if pattern:
-            one.facets["headwater_kafka"] = custom("dataset", subscribePattern=pattern)
+            one.facets["kafka_subscription"] = custom("dataset", subscribePattern=pattern)
         found.append(one)
     return found
 

@@ -70,6 +70,7 @@ _STATES = {
         "AddCheckConstraint",
     ),
     "": ("LoadDataCommand",),
+    "NONE": ("DropNamespace", "DropDatabaseCommand"),
 }
 # Facets of what is in a table, as opposed to what it is called.
 _OF_CONTENT = {"schema", "ownership", "documentation", "storage", "version"}
@@ -90,6 +91,9 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
         state = _STATE_OF[node.simple]
         if state == "RENAME":
             return self._renamed(node, fields)
+        if state == "NONE":
+            self._forget(fields)
+            return []
         if node.simple == "LoadDataCommand" and fields.get("isOverwrite") is True:
             state = "OVERWRITE"
         made = []
@@ -113,6 +117,15 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
             if found := self._sources.of_nested(document):
                 return found
         return []
+
+    def _forget(self, fields: Fields) -> None:
+        """Tables that go with their database are not told one by one: the command does not name them."""
+        inside = (
+            (fields.get("namespace") or fields.get("child") or {}) if "databaseName" not in fields else {}
+        )
+        parts = (inside.get("f") or {}).get("namespace") if isinstance(inside, dict) else None
+        name = fields.get("databaseName") or (parts[-1] if parts else "")
+        self._sources.around.forget_database(str(name))
 
     def _renamed(self, node: Node, fields: Fields) -> list[OutputDatasetBuilder]:
         """The table under its new name; the old one is told as the previous identifier."""
@@ -175,8 +188,9 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
 
 
 def is_change(plan: Plan | None) -> bool:
-    """Whether the plan is a command that changes a table's life."""
-    return plan is not None and plan.top is not None and plan.top.simple in _STATE_OF
+    """Whether the plan is a command after which a table is there still, but otherwise."""
+    top = plan.top if plan is not None else None
+    return top is not None and _STATE_OF.get(top.simple, "DROP") not in ("CREATE", "DROP", "NONE")
 
 
 def _is_view(node: Node, fields: Fields) -> bool:

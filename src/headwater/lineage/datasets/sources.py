@@ -61,7 +61,7 @@ class Sources:
                 self._lake(each, relation)
             return found
         elif kind == "files":
-            return self.files(relation)
+            return self.files(relation, is_streaming=fields.get("isStreaming") is True)
         else:
             return self._unknown(relation)
         if isinstance(table, dict):
@@ -69,18 +69,20 @@ class Sources:
                 self.tables.add_names(each, table_name(table["id"], self.around.database))
         return found
 
-    def files(self, relation: Fields) -> list[Found]:
+    def files(self, relation: Fields, *, is_streaming: bool = False) -> list[Found]:
         """Files and folders. A glob is the folder above it; files of a stream, the folder that is watched."""
         paths = [str(path) for path in relation.get("paths") or ()]
         options = lowered(relation.get("options"))
         file_format = str(relation.get("format", "")).lower()
-        if "__globpaths__" in options:
+        if "__globpaths__" in options and not is_streaming:
             return []  # Spark looks at the first lines of files to find a schema: nobody's query
         base, given = options.get("basepath", ""), options.get("path", "")
         if base and all(_is_under(path, base) for path in paths):
             paths = [base]
         elif given and above_glob(given) != given:
             paths = [_absolute(above_glob(given))]
+        elif is_streaming:
+            paths = [path.rpartition("/")[0] or "/" for path in paths]
         elif len(paths) > MOST_PATHS:
             paths = [_common(paths)]
         found = [place(path_id(path), file_format) for path in dict.fromkeys(paths)]

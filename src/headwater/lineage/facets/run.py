@@ -91,13 +91,13 @@ class JobDetails(AbstractRunFacetBuilder[Run]):
 
 
 class StreamDetails(AbstractRunFacetBuilder[Run]):
-    """`headwater_stream`: which streaming query, and which of its batches."""
+    """`spark_streamDetails`: which streaming query, and which of its batches."""
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         if event.stream is None:
             return
         consumer(
-            "headwater_stream",
+            "spark_streamDetails",
             custom(
                 "run",
                 queryId=event.stream.id,
