@@ -39,6 +39,7 @@ PAUSE_SECONDS = 0.05  # between two requests of a sender, so that the machine ha
 ARMED_SECONDS = 240.0  # for a pipeline to reach its crash point; then it is killed wherever it is
 FINAL_SECONDS = 1200.0
 ROTATION_SECONDS = 6.0  # so that there are always files on the way, and not too many
+MOST_WAITING = 12  # files; while there are more the senders wait, or the end would take hours
 WORTH_SHARING = 8  # cycles from which on it pays to share classes
 ARCHIVE_SECONDS = 120.0  # for a JVM to write down its classes
 POINTS = [
@@ -99,11 +100,14 @@ class Sender(threading.Thread):
         self._token = TOKENS[name % len(TOKENS)]
         self.sent = 0
         self.acknowledged: list[Id] = []
+        self.paused = False
         self.stopping = threading.Event()
 
     def run(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
         while not self.stopping.wait(PAUSE_SECONDS):
+            if self.paused:
+                continue
             number = self.sent
             try:
                 body = json.dumps(event(self._sender, number))
@@ -321,6 +325,9 @@ def run(folder: Path, cycles: Sequence[str], seed: int, postgres: str) -> bool:
             code = None
             while code is None and time.monotonic() < deadline:
                 code = pipeline.wait(0.2)
+                waiting = len(unprocessed(folder / "data" / "events"))
+                for sender in senders:
+                    sender.paused = waiting > MOST_WAITING
                 if not server.is_alive:
                     deaths["server"] += 1
                     server.start()
