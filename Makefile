@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph crash crash-pipeline crash-stream fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage crash crash-pipeline crash-stream fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -48,8 +48,17 @@ bench-pipeline: setup ## a million events into DuckDB and Postgres, against dlt 
 bench-graph: setup ## a million lineage events folded, a graph of 100,000 datasets asked; memory
 	@$(RUN) -m bench.graph
 
+bench-columns: setup ## column lineage of plans of up to 500 steps on 1,000 columns: time and edges
+	@$(RUN) -m bench.columns
+
+oracle-columns: setup ## 2,000 random queries, each input changed: no edge may be missing (long)
+	@HEADWATER_LONG=1 $(RUN) -m pytest -q -s tests/lineage/test_columns_oracle.py
+
 bench-stream: setup ## stream mode: event to visible row, next to the floor of bare micro-batches
 	@$(RUN) -m bench.stream
+
+bench-lineage: setup ## what lineage costs Spark jobs, next to openlineage-spark's jar, which needs mvn (long)
+	@$(RUN) -m bench.lineage
 
 crash: setup ## 200 cycles of kill -9 and count (long)
 	@$(RUN) scripts/crash.py --cycles $${HEADWATER_CRASH_CYCLES:-200}

@@ -26,7 +26,7 @@ class Relation(NamedTuple):
 
 @st.composite
 def queries(draw: Draw) -> str:
-    """A query; some begin with a CTE that is used twice, some end with an order by all columns and a limit."""
+    """A query; some begin with a CTE that is used twice, some end with an order by all columns and limit."""
     relation = _relation(draw, draw(st.integers(1, 3)))
     before = ""
     if draw(st.booleans()):

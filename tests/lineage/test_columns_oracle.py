@@ -96,6 +96,7 @@ def _analysis_error() -> type[Exception]:
     return found
 
 
+@pytest.mark.timeout(7200)  # the long form
 def test_no_edge_is_missing_when_inputs_are_changed(bench: Bench) -> None:
     check(bench)
     assert bench.figures.queries >= COUNT * 0.8, bench.refused[:5]

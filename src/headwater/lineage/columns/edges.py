@@ -29,6 +29,7 @@ __all__ = [
     "kind_of",
     "opaque",
     "union",
+    "union_step",
     "unknown",
     "unknown_rows",
 ]
@@ -50,6 +51,7 @@ _RANKS = {"IDENTITY": 0, "TRANSFORMATION": 1, "AGGREGATION": 2, "UNKNOWN": 3}
 _kinds: list[Kind] = []
 _numbers: dict[Kind, int] = {}
 _composed: dict[tuple[int, int], int] = {}
+_tables: dict[int, dict[int, int]] = {}
 
 
 def kind(wanted: Kind) -> int:
@@ -183,6 +185,25 @@ def union(*sets: Edges) -> Edges:
             merged[number] = merged.get(number, 0) | mask
     if merged is None or merged == result.masks:
         return result
+    return Edges(merged)
+
+
+def union_step(sets: list[Edges], number: int) -> Edges:
+    """`union(*sets).step(number)` without the set in between: what every function of columns needs."""
+    table = _tables.get(number)
+    if table is None:
+        table = _tables.setdefault(number, {})
+    merged: dict[int, int] = {}
+    for one in sets:
+        for old, mask in one.masks.items():
+            new = table.get(old)
+            if new is None:
+                new = table[old] = _compose(old, number)
+            merged[new] = merged.get(new, 0) | mask
+    if not merged:
+        return EMPTY
+    if len(sets) == 1 and merged == sets[0].masks:
+        return sets[0]
     return Edges(merged)
 
 

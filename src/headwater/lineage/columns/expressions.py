@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, union
+from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, union, union_step
 from headwater.lineage.columns.values import NOTHING, Plain, Value, merge, stepped
 from headwater.lineage.plan import Expression
 
@@ -98,16 +98,21 @@ class Scope:
         return self.value(body)
 
     def _function(self, one: Expression) -> Edges:
-        # With a stack, not by recursion: `a + b + …` of a thousand terms is a thousand levels deep.
+        # With a stack, not by recursion: `a + b + …` of a thousand terms is a thousand levels deep. Columns
+        # are looked up right here, since this is where a wide and deep plan spends its time.
+        env, over = self.graph.env, self.over
         found: list[Edges] = []
         todo: list[Expression] = list(one[2])
         while todo:
             kid = todo.pop()
-            if kid[0] == "f" and kid[1] not in EXPRESSIONS:
+            tag = kid[0]
+            if tag == "a" and over is None and (value := env.get(kid[1])) is not None:
+                found.append(value.edges)
+            elif tag == "f" and kid[1] not in EXPRESSIONS:
                 todo += kid[2]
-            elif kid[0] != "l":
+            elif tag != "l":
                 found.append(self.edges(kid))
-        return union(*found).step(TRANSFORMATION)
+        return union_step(found, TRANSFORMATION)
 
     def _subquery(self, cls: str, number: int) -> Value:
         """Values of the plan's columns; what chooses its rows counts for this value alone."""

@@ -6,7 +6,6 @@ Pure Python and without Spark: whoever has a plan document and knows the dataset
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -130,6 +129,10 @@ class _Result:
         self._settings = settings
         self._deadline = deadline
         self._known: dict[Edges, list[InputColumn]] = {}
+        self._numbers: dict[tuple[DatasetId, str, str], int] = {}
+        self._names: list[tuple[DatasetId, str, str]] = []
+        self._places: dict[int, list[int]] = {}
+        self._inputs: dict[tuple[int, tuple[int, ...]], InputColumn] = {}
         self._left = settings.max_edges
         self._cut: dict[str, None] = {}
 
@@ -193,25 +196,42 @@ class _Result:
         known = self._known.get(edges)
         if known is not None:
             return known
-        found: dict[tuple[DatasetId, str, str], list[int]] = {}
+        found: dict[int, list[int]] = {}
         for number in sorted(edges.masks):
             for place in bits(edges.masks[number]):
-                for key in self._keys(place):
-                    numbers = found.setdefault(key, [])
-                    if number not in numbers:
+                for name in self._names_of(place):
+                    numbers = found.get(name)
+                    if numbers is None:
+                        found[name] = [number]
+                    elif number not in numbers:
                         numbers.append(number)
-        made = [
-            InputColumn(*key, tuple(kind_of(number) for number in sorted(set(numbers))))
-            for key, numbers in found.items()
-        ]
+        made = [self._input(name, tuple(numbers)) for name, numbers in found.items()]
         made.sort()
         self._known[edges] = made
         return made
 
-    def _keys(self, place: int) -> Sequence[tuple[DatasetId, str, str]]:
-        source = self._graph.sources.all[place]
-        field = ".".join(source.path) if self._settings.nested else source.path[0]
-        return [(dataset, field, source.pointer) for dataset in source.datasets]
+    def _names_of(self, place: int) -> list[int]:
+        """The names of a source, as numbers: one for each dataset, and the same for all of that name."""
+        known = self._places.get(place)
+        if known is None:
+            source = self._graph.sources.all[place]
+            field = ".".join(source.path) if self._settings.nested else source.path[0]
+            known = self._places[place] = []
+            for dataset in source.datasets:
+                name = (dataset, field, source.pointer)
+                if name not in self._numbers:
+                    self._numbers[name] = len(self._names)
+                    self._names.append(name)
+                known.append(self._numbers[name])
+        return known
+
+    def _input(self, name: int, kinds: tuple[int, ...]) -> InputColumn:
+        key = (name, kinds)
+        made = self._inputs.get(key)
+        if made is None:
+            made = InputColumn(*self._names[name], tuple(kind_of(number) for number in kinds))
+            self._inputs[key] = made
+        return made
 
 
 def _parts(kind: object) -> list[tuple[str, object]]:

@@ -1,0 +1,53 @@
+"""The 22 queries of TPC-H and the 99 of TPC-DS: analyzed by Spark, each column followed, nothing unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headwater.lineage.columns import column_lineage
+from tests.lineage.plans import Walker, table_of
+from tests.lineage.tpc import Benchmark, benchmark
+from tests.parts.cache import Missing
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module")
+def walker(spark: SparkSession) -> Iterator[Walker]:
+    spark.conf.set("spark.sql.ansi.doubleQuotedIdentifiers", "true")
+    yield Walker(spark)
+    spark.conf.unset("spark.sql.ansi.doubleQuotedIdentifiers")
+
+
+@pytest.fixture(scope="module", params=["tpch", "tpcds"])
+def suite(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[Benchmark]:
+    try:
+        found = benchmark(request.param)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    spark.sql(f"create database {request.param}")
+    spark.sql(f"use {request.param}")
+    for table, columns in found.tables.items():
+        kinds = ", ".join(f"{name} {kind.replace('VARCHAR', 'STRING')}" for name, kind in columns.items())
+        spark.sql(f"create table {table} ({kinds}) using parquet")
+    yield found
+    spark.sql("use default")
+    spark.sql(f"drop database {request.param} cascade")
+
+
+def test_every_column_is_followed_when_the_queries_of_tpc_are_analyzed(
+    suite: Benchmark, walker: Walker
+) -> None:
+    for number, text in sorted(suite.queries.items()):
+        lineage = column_lineage(walker.sql(text.strip().rstrip(";")), table_of)
+        assert (lineage.gaps, lineage.cut) == ([], []), f"query {number}"
+        edges = [*lineage.dataset, *(one for inputs in lineage.fields.values() for one in inputs)]
+        assert edges, f"query {number} comes from nothing"
+        for one in edges:
+            assert one.dataset.name in suite.tables, f"query {number}: {one}"
+            assert one.field in suite.tables[one.dataset.name], f"query {number}: {one}"
+            assert all(kind.subtype != "UNKNOWN" and not kind.note for kind in one.kinds), f"query {number}"
