@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headwater.lineage.columns.graph import ToldColumns
-from headwater.lineage.context import OpenLineageContext
+from headwater.lineage.context import OpenLineageContext, Quick
 from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.nodes import (
@@ -185,7 +185,7 @@ def _is_python_source(node: Node) -> bool:
     return isinstance(table, dict) and str(table.get("cls", "")).endswith("PythonTable")
 
 
-class _Spoken:
+class _Spoken(Quick):
     def __init__(self, asking: Asking) -> None:
         self._asking = asking
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from headwater.lineage.asking import asking_of
 from headwater.lineage.budget import add_errors
 from headwater.lineage.builtin import BuiltinFactory
 from headwater.lineage.columns_of import Columns
@@ -33,6 +34,7 @@ from headwater.lineage.facets.statistics import add_input_statistics, add_output
 from headwater.lineage.job_names import JobNames
 from headwater.lineage.objects import objects_of, rdds_of
 from headwater.lineage.producer import PRODUCER
+from headwater.lineage.registry import FacetRegistry
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.spark_side import surroundings_of, version_and_details
@@ -59,6 +61,7 @@ def event_builder(spark_context: SparkContext, settings: LineageSettings, agent:
     extensions.errors += errors
     if extensions.has_foreign:
         agent.tellRddsOfSql(True)
+    context.asking = asking_of(context, agent)
     return EventBuilder(settings, context, extensions, agent=agent, app_name=str(spark_context.appName))
 
 
@@ -101,6 +104,13 @@ class EventBuilder:
 
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
+        for_run, for_job = FacetRegistry.take(time)
+        for made, kind, given in ((run_facets, "run", for_run), (job_facets, "job", for_job)):
+            for key, facet in given.items():
+                try:
+                    made[key] = as_dict(facet, kind)
+                except Exception as error:
+                    errors.append(ExtractionError(f"facet {key}", f"{type(error).__name__}: {error}"))
 
         inputs = merged_inputs(
             self._made(run, "inputs", context.input_dataset_builders, objects), context

@@ -41,6 +41,8 @@ class PlanInputs(AbstractInputDatasetBuilder[QueryExecution]):
         if plan is None or _is_name_only(plan):
             return []
         self._context.plan = plan
+        if self._context.asking is not None:
+            self._context.asking.begin(event.id, plan)
         found = self._context.visit(self._context.input_dataset_query_plan_visitors, _read_nodes(plan))
         top = plan.top
         for node in (top, *plan.children(top)) if top is not None else ():
@@ -58,6 +60,8 @@ class PlanOutputs(AbstractOutputDatasetBuilder[QueryExecution]):
         if event.plan is None:
             return []
         self._context.plan = event.plan
+        if self._context.asking is not None:
+            self._context.asking.begin(event.id, event.plan)
         return self._context.visit(self._context.output_dataset_query_plan_visitors, event.plan.nodes)
 
 

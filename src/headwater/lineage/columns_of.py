@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from headwater.lineage.asking import guarded
 from headwater.lineage.columns import (
     ColumnLineage,
     ColumnMemory,
@@ -92,8 +93,16 @@ class Columns:
             return datasets.get(node.id, ())
 
         if number not in graphs:
+            asking = self._context.asking
+            if asking is not None:
+                asking.begin(number, plan)
             graphs[number] = column_graph(
-                plan, read, settings=self._settings, memory=self._memory, deadline=until
+                plan,
+                read,
+                settings=self._settings,
+                tells=guarded(asking) if asking is not None else None,
+                memory=self._memory,
+                deadline=until,
             )
         for output in outputs:
             for node in (node for execution, node in sorted(output.places) if execution == number):

@@ -26,6 +26,7 @@ from headwater.lineage.trimming import Trimming
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+    from headwater.lineage.asking import Asking
     from headwater.lineage.plan import Node, Plan
 
 __all__ = ["Extensions", "OpenLineageContext", "factories_of"]
@@ -34,6 +35,10 @@ logger = logging.getLogger(__name__)
 
 GROUP = "headwater.lineage"
 D = TypeVar("D", bound=DatasetBuilder)
+
+
+class Quick:
+    """A visitor whose `is_defined_at` is Headwater's own, though what it calls then is not."""
 
 
 class OpenLineageContext:
@@ -56,6 +61,8 @@ class OpenLineageContext:
         self.job_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
         self.plan: Plan | None = None
         """The plan whose nodes are being visited; for visitors alone."""
+        self.asking: Asking | None = None
+        """Asks nodes that tell their own lineage; None where there is no agent."""
         self.is_end = False
         """Whether the run that is being told has ended."""
         self._own: set[int] = set()
@@ -113,6 +120,9 @@ class OpenLineageContext:
     def _visit(
         self, visitor: QueryPlanVisitor[D], nodes: Sequence[Node], taken: set[int], is_own: bool
     ) -> list[D]:
+        if isinstance(visitor, Quick) and not any(map(visitor.is_defined_at, nodes)):
+            return []  # no reason to change threads for that
+
         def apply() -> list[tuple[Node, list[D]]]:
             wanted = [node for node in nodes if visitor.is_defined_at(node)]
             return [
