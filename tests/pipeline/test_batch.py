@@ -7,6 +7,7 @@ import json
 import os
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -349,3 +350,55 @@ def test_the_pair_waits_when_staging_cannot_be_written(rig: Rig, template: str) 
         rig.cycle(blocked)
     assert rig.waiting() == [path.name]
     assert rig.cycle(settings).is_complete
+
+
+def test_files_are_rotated_every_five_minutes_when_nothing_else_is_configured(rig: Rig) -> None:
+    assert rig.settings().events.rotation_minutes == 5
+
+
+@pytest.mark.parametrize("template", ["{{ kind }}", "{% if false %}x{% endif %}"])
+def test_every_event_is_skipped_when_the_template_gives_nothing(rig: Rig, template: str) -> None:
+    rig.file([{"a": 1}, {"a": 2}])
+    report = rig.cycle(rig.settings({"table_name_template": template}))
+    [done] = report.files[0].destinations
+    assert (done.events, done.rows, done.skipped, done.rejected) == (2, 0, 2, 0)
+    assert report.files[0].archived
+    assert rig.rejects() == []
+
+
+def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig) -> None:
+    rig.load({"a": 1}, b"bad")
+    [path] = (rig.folder / "events" / "archive").glob("*/*.status")
+    assert json.loads(path.read_bytes()) == {
+        "status": {"dwh/events": {"uploaded": True, "error": "", "rows": 1}},
+        "counts": {"dwh": {"events": 2, "skipped": 0, "rejected": 1}},
+    }
+
+
+def test_the_seconds_of_each_step_are_told_when_a_cycle_ends(rig: Rig) -> None:
+    report = rig.load({"a": 1})
+    assert {"scan", "stage", "load", "archive"} <= report.times.seconds.keys()
+    assert all(seconds >= 0 for seconds in report.times.seconds.values())
+
+
+def test_a_large_file_gives_the_same_as_small_ones_when_it_is_split(rig: Rig) -> None:
+    # over SMALL_BYTES lines are written by their tables first; below, one job routes and scans
+    pad = "x" * 2_000
+    events: list[Any] = [{"t": f"t{n % 3}", "n": n if n % 5 else str(n), "pad": pad} for n in range(9_000)]
+    odd: list[Any] = [b"{torn", b"", {"t": "", "n": 1}]
+    other = Rig(rig.spark, rig.folder / "small")
+    rig.file([*events, *odd])
+    for first in range(0, 9_000, 3_000):
+        other.file(events[first : first + 3_000] + (odd if not first else []))
+    template = {"table_name_template": "{{ t }}"}
+    [large], small = rig.cycle(rig.settings(template)).files, other.cycle(other.settings(template)).files
+    assert large.archived
+    assert other.tables() == rig.tables() == {"t0", "t1", "t2"}
+    for table in rig.tables():
+        query = f"SELECT * FROM {table} ORDER BY ALL"
+        assert other.sql(query) == rig.sql(query)
+    [whole] = large.destinations
+    parts = [part for file in small for part in file.destinations]
+    assert (whole.events, whole.skipped, whole.rejected) == (9_002, 1, 1)
+    assert sum(part.events for part in parts) == whole.events
+    assert (parts[0].skipped, parts[0].rejected) == (1, 1)
