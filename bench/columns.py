@@ -4,9 +4,9 @@
 
 Three shapes. *one*: each step replaces one column, as a chain of `withColumn` does. *all*: each step
 replaces every column by a function of itself and its neighbour, so that inputs add up: the edges of the
-result are what the time must be measured by. *opaque*: the same width through a Python function, every output from
-every input. The plans are documents as java/Walk.java writes them; the last part lets Spark itself make, and
-Java walk, the first shape. Times are of the CPU, but for Java's walk.
+result are what the time must be measured by. *opaque*: the same width through a Python function, every
+output from every input. The plans are documents as java/Walk.java writes them; the last part lets Spark
+itself make, and Java walk, the first shape. Times are of the CPU, but for Java's walk.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from headwater.lineage.asking import Asking
     from headwater.lineage.plan import Node, Plan
 
-__all__ = ["Extensions", "OpenLineageContext", "factories_of"]
+__all__ = ["Extensions", "OpenLineageContext", "Quick", "factories_of"]
 
 logger = logging.getLogger(__name__)
 

@@ -124,7 +124,11 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool, _set("columnLineage.descriptionsEnabled", "Tell the expressions behind the columns.")
     ] = False
     column_lineage_max_columns: Annotated[
-        Positive, _set("columnLineage.schemaSizeLimit", "Outputs with more columns get no column lineage.")
+        Positive,
+        _set(
+            "columnLineage.schemaSizeLimit",
+            "Columns of an output that are told; the facet says how many more there are.",
+        ),
     ] = 10_000
     column_lineage_max_edges: Annotated[
         Positive, _set("columnLineage.edgeLimit", "Edges after which the facet is cut, and says so.")

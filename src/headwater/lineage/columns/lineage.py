@@ -38,7 +38,7 @@ class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The expression that made a field, as text."""
     nested: bool = True
     """Parts of structs, arrays and maps by path; otherwise top-level columns alone."""
-    max_columns: int = 2_000
+    max_columns: int = 10_000
     max_edges: int = 1_000_000
 
 

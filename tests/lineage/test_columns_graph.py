@@ -1,0 +1,314 @@
+"""Column lineage of plans written by hand: budgets, gaps, names, memory and the form of the facets."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.gateway.openlineage import Validator
+from headwater.lineage.columns import (
+    ColumnLineage,
+    ColumnMemory,
+    ColumnSettings,
+    Late,
+    ToldColumns,
+    Written,
+    column_graph,
+    column_lineage,
+    column_lineage_facet,
+    explicit_lineage_facet,
+)
+from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, union, union_step
+from headwater.lineage.naming import DatasetId
+from headwater.lineage.plan import Node, Plan
+from tests.lineage.column_cases import told
+
+CATALYST = "org.apache.spark.sql.catalyst.plans.logical"
+RELATION = "org.apache.spark.sql.execution.datasources.LogicalRelation"
+STRUCT = {"type": "struct", "fields": [{"name": "p", "type": "integer"}, {"name": "q", "type": "string"}]}
+
+
+def plan(*nodes: dict[str, Any], cut: str | None = None) -> Plan:
+    """A plan whose last node is its root; ids are positions, and children the nodes before unless told."""
+    made = []
+    for place, node in enumerate(nodes):
+        cls = node.get("cls", "Project")
+        kids = node.get("kids", [place - 1] if place else [])
+        full = {**node, "id": place, "cls": cls if "." in cls else f"{CATALYST}.{cls}", "kids": kids}
+        made.append(msgspec.convert(full, Node))
+    return Plan(nodes=made, root=len(made) - 1, cut=cut)
+
+
+def table(*columns: str, types: Any = "integer") -> dict[str, Any]:
+    return {"cls": RELATION, "out": [[place, name, types] for place, name in enumerate(columns)]}
+
+
+def project(*aliases: list[Any], out: list[list[Any]] | None = None) -> dict[str, Any]:
+    made = out if out is not None else [[one[1], one[2], "integer"] for one in aliases]
+    return {"ex": {"projectList": list(aliases)}, "out": made}
+
+
+def read(node: Node) -> list[DatasetId]:
+    return [DatasetId("test", "t")]
+
+
+def wide(columns: int) -> Plan:
+    names = [f"c{place}" for place in range(columns)]
+    every = [["a", place] for place in range(columns)]
+    return plan(
+        table(*names),
+        project(*(["=", columns + place, name, ["f", "Concat", every]] for place, name in enumerate(names))),
+    )
+
+
+def test_columns_are_left_out_and_told_when_there_are_too_many() -> None:
+    lineage = column_lineage(wide(20), read, settings=ColumnSettings(max_columns=5))
+    assert list(lineage.fields) == ["c0", "c1", "c2", "c3", "c4"]
+    assert lineage.cut == ["15 of 20 columns"]
+
+
+def test_fields_are_left_out_and_told_when_there_are_too_many_edges() -> None:
+    lineage = column_lineage(wide(20), read, settings=ColumnSettings(max_edges=50))
+    assert len(lineage.fields) == 2
+    assert lineage.cut == ["fields with more edges than the budget of 50 has left"]
+    assert column_lineage_facet(lineage, "https://example.com")["cut"] == lineage.cut
+
+
+def test_the_facet_says_so_when_the_deadline_has_passed() -> None:
+    lineage = column_lineage(wide(3), read, deadline=time.monotonic() - 1)
+    assert lineage.fields == {}
+    assert lineage.cut == ["the deadline passed before the plan was followed to its end"]
+    assert lineage
+    with pytest.raises(Late):
+        column_graph(wide(3), read, deadline=time.monotonic() - 1)
+
+
+def test_the_facet_says_so_when_the_plan_was_cut() -> None:
+    whole = wide(3)
+    lineage = column_lineage(Plan(nodes=whole.nodes, root=-1, cut="larger than its budget"), read)
+    assert lineage.cut == ["larger than its budget"]
+
+
+def test_a_million_edges_stay_within_the_deadline_when_outputs_share_them() -> None:
+    lineage = column_lineage(wide(1000), read, deadline=time.monotonic() + 60)
+    assert sum(len(inputs) for inputs in lineage.fields.values()) == 1_000_000
+    assert lineage.cut == []
+
+
+def test_edges_are_marked_unknown_when_a_node_has_no_rule() -> None:
+    made = plan(
+        table("a", "b"),
+        {
+            "cls": "com.acme.Mystery",
+            "out": [[0, "a", "integer"], [9, "x", "integer"]],
+            "in": [[0, 1]],
+            "ex": {"by": [["a", 1]]},
+        },
+    )
+    assert told(column_lineage(made, read)) == (
+        "a <- t.a IDENTITY\n"
+        "x <- t.a UNKNOWN (no rule for Mystery); t.b UNKNOWN (no rule for Mystery)\n"
+        "* <- t.b UNKNOWN (no rule for Mystery)\n"
+        "? Mystery: no rule for com.acme.Mystery"
+    )
+
+
+def test_edges_are_marked_unknown_when_a_rule_meets_a_form_that_it_does_not_know() -> None:
+    made = plan(table("a"), {"cls": "CTERelationDef", "out": [[5, "x", "integer"]], "in": [[0]]})
+    lineage = column_lineage(made, read)
+    assert lineage.fields["x"][0].kinds[0].subtype == "UNKNOWN"
+    assert "its rule failed" in lineage.gaps[0].reason
+
+
+def test_a_column_from_nowhere_is_a_gap_when_it_is_used() -> None:
+    made = plan(table("a"), project(["=", 5, "x", ["a", 77]]))
+    assert told(column_lineage(made, read)) == "x <- nothing\n? column: #77 comes from nowhere in the plan"
+
+
+def test_what_chooses_rows_is_in_each_field_when_it_is_set_so() -> None:
+    made = plan(
+        table("a", "b"),
+        {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 1]]]]}},
+        project(["=", 5, "x", ["a", 0]]),
+    )
+    assert told(column_lineage(made, read)) == "x <- t.a IDENTITY\n* <- t.b FILTER"
+    spread = column_lineage(made, read, settings=ColumnSettings(dataset_level=False))
+    assert told(spread) == "x <- t.a IDENTITY; t.b FILTER"
+
+
+def test_only_whole_columns_are_told_when_parts_are_not_wanted() -> None:
+    made = plan(
+        table("s", types=STRUCT),
+        project(["=", 5, "x", ["f", "GetStructField", [["a", 0]], "p"]], ["=", 6, "y", ["a", 0]]),
+    )
+    made.nodes[1].out = [
+        *made.nodes[1].out[:1],
+        msgspec.convert([6, "y", STRUCT], type(made.nodes[1].out[0])),
+    ]
+    assert told(column_lineage(made, read)).splitlines() == [
+        "x <- t.s.p IDENTITY",
+        "y <- t.s IDENTITY",
+        "y.p <- t.s.p IDENTITY",
+        "y.q <- t.s.q IDENTITY",
+    ]
+    flat = column_lineage(made, read, settings=ColumnSettings(nested=False))
+    assert told(flat) == "x <- t.s IDENTITY\ny <- t.s IDENTITY"
+
+
+def test_expressions_are_told_when_descriptions_are_wanted() -> None:
+    total = ["f", "Add", [["a", 0], ["f", "Upper", [["a", 1]]]]]
+    made = plan(
+        table("a", "b"),
+        project(["=", 5, "x", total]),
+        project(["=", 6, "y", ["a", 5]], ["=", 7, "z", ["a", 0]]),
+    )
+    lineage = column_lineage(made, read, settings=ColumnSettings(descriptions=True))
+    assert lineage.texts == {"y": "(a + upper(b))"}
+    facet = column_lineage_facet(lineage, "https://example.com")
+    assert facet["fields"]["y"]["inputFields"][0]["transformations"] == [
+        {"type": "DIRECT", "subtype": "TRANSFORMATION", "description": "(a + upper(b))", "masking": False}
+    ]
+    assert "description" not in facet["fields"]["z"]["inputFields"][0]["transformations"][0]
+
+
+def test_names_are_those_of_the_target_when_a_command_writes_by_position() -> None:
+    made = plan(table("a", "b"), {"cls": "AppendData", "to": [[70, "x"], [71, "y"]]})
+    assert told(column_lineage(made, read)) == "x <- t.a IDENTITY\ny <- t.b IDENTITY"
+    renamed = column_lineage(made, read, Written(0, ["p", ""]))
+    assert told(renamed) == "p <- t.a IDENTITY"
+
+
+def test_only_columns_of_the_target_are_told_when_rows_are_replaced() -> None:
+    made = plan(
+        table("a"),
+        project(["=", 5, "__row_operation", ["l", 1]], ["=", 6, "a", ["a", 0]]),
+        {"cls": "ReplaceData", "to": [[70, "a"]]},
+    )
+    assert told(column_lineage(made, read)) == "a <- t.a IDENTITY"
+
+
+def test_what_a_node_tells_stands_when_it_speaks_for_itself() -> None:
+    made = plan(
+        table("a", "b"),
+        {"cls": "com.acme.Write", "in": [[0, 1]]},
+    )
+    spoken = ToldColumns(
+        inputs=((40, "extra", (DatasetId("acme", "side"),)),),
+        outputs=((50, "x"), (51, "y")),
+        dependencies=((50, (["a", 0], ["a", 40])), (51, (["f", "Upper", [["a", 1]]],))),
+    )
+
+    def tells(node: Node) -> ToldColumns | None:
+        return spoken if node.simple == "Write" else None
+
+    assert told(column_lineage(made, read, tells=tells)) == (
+        "x <- side.extra IDENTITY; t.a IDENTITY\ny <- t.b TRANSFORMATION"
+    )
+
+
+def test_a_node_that_fails_to_tell_is_a_gap_when_it_is_asked() -> None:
+    def tells(node: Node) -> ToldColumns | None:
+        raise RuntimeError("broken")
+
+    lineage = column_lineage(plan(table("a")), read, tells=tells)
+    assert lineage.gaps[0].reason == "asked for its columns, it failed: RuntimeError: broken"
+    assert told(lineage).startswith("a <- t.a IDENTITY")
+
+
+def test_rows_are_followed_to_their_query_when_it_was_seen_before() -> None:
+    memory = ColumnMemory()
+    first = plan(
+        table("a", "b"),
+        {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 1]]]]}},
+        project(["=", 5, "x", ["f", "Upper", [["a", 0]]]]),
+    )
+    column_graph(first, read, memory=memory)
+    rdd = {
+        "cls": "org.apache.spark.sql.execution.LogicalRDD",
+        "out": [[5, "x", "integer"], [6, "n", "integer"]],
+    }
+    second = plan(rdd, project(["=", 8, "y", ["a", 5]], ["=", 9, "z", ["a", 6]]))
+    assert told(column_lineage(second, lambda node: [], memory=memory)) == (
+        "y <- t.a TRANSFORMATION\nz <- nothing\n* <- t.b FILTER\n"
+        "? LogicalRDD: rows made by the program's own code"
+    )
+    assert told(column_lineage(second, lambda node: [])).startswith("y <- nothing")
+
+
+def test_memory_forgets_the_oldest_when_it_is_full() -> None:
+    memory = ColumnMemory(limit=10)
+    for start in range(0, 60, 3):
+        columns = [[start + place, f"c{place}", "integer"] for place in range(3)]
+        column_graph(plan({"cls": RELATION, "out": columns}), read, memory=memory)
+    known = [number for number in range(60) if memory.recall(number) is not None]
+    assert known == [55, 56, 57, 58, 59]
+
+
+def test_one_input_is_told_once_when_a_leaf_reads_several_datasets_and_is_read_twice() -> None:
+    made = plan(
+        {"cls": RELATION, "out": [[0, "a", "integer"]]},
+        {"cls": RELATION, "out": [[1, "a", "integer"]], "kids": []},
+        {"cls": "Join", "kids": [0, 1], "ex": {"condition": [["f", "EqualTo", [["a", 0], ["a", 1]]]]}},
+        project(["=", 5, "x", ["f", "Add", [["a", 0], ["a", 1]]]]),
+    )
+    lineage = column_lineage(made, lambda node: [DatasetId("test", "p"), DatasetId("test", "q")])
+    assert told(lineage) == "x <- p.a TRANSFORMATION; q.a TRANSFORMATION\n* <- p.a JOIN; q.a JOIN"
+
+
+def test_both_facets_are_valid_when_they_are_checked_strictly() -> None:
+    made = plan(
+        table("a", "j", types="string"),
+        {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 0]]]]}},
+        {"cls": "com.acme.Mystery", "out": [[0, "a"], [1, "j"]], "in": [[0, 1]]},
+        project(
+            ["=", 5, "x", ["f", "GetJsonObject", [["a", 1], ["l", "$.user.name"]]]],
+            ["=", 6, "y", ["f", "Md5", [["a", 0]]]],
+        ),
+    )
+    lineage = column_lineage(made, read)
+    producer = "https://example.com/producer"
+    columns = column_lineage_facet(lineage, producer)
+    assert columns["fields"]["x"]["inputFields"][0]["jsonPointer"] == "/user/name"
+    assert columns["unknown"] == [{"what": "Mystery", "reason": "no rule for com.acme.Mystery"}]
+    event = {
+        "eventTime": "2026-01-01T00:00:00Z",
+        "eventType": "COMPLETE",
+        "producer": producer,
+        "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+        "run": {"runId": "01890a5d-ac96-774b-bcce-b302099a8057"},
+        "job": {"namespace": "n", "name": "j"},
+        "outputs": [
+            {
+                "namespace": "n",
+                "name": "o",
+                "facets": {"columnLineage": columns, "lineage": explicit_lineage_facet(lineage, producer)},
+            }
+        ],
+    }
+    verdict = Validator(strict=True).check(event)
+    assert verdict.errors == ()
+
+
+masks = st.dictionaries(st.integers(0, 10), st.integers(1, 255), max_size=4).map(Edges)
+
+
+@given(masks, masks, masks)
+def test_unions_do_not_depend_on_order_when_sets_are_joined(a: Edges, b: Edges, c: Edges) -> None:
+    assert union(a, b, c) == union(c, union(b, a))
+    assert union(a, a) == a
+    assert union(a, EMPTY) == a
+
+
+@given(st.lists(masks, max_size=4))
+def test_a_step_over_a_union_is_the_same_when_it_is_made_at_once(sets: list[Edges]) -> None:
+    assert union_step(sets, TRANSFORMATION) == union(*sets).step(TRANSFORMATION)
+
+
+def test_lineage_without_anything_is_false_when_it_is_asked() -> None:
+    assert not ColumnLineage()
+    assert ColumnLineage(cut=["x"])
