@@ -81,7 +81,7 @@ class Sources:
             paths = [base]
         elif given and above_glob(given) != given:
             paths = [_absolute(above_glob(given))]
-        elif is_streaming:
+        elif is_streaming and "__globpaths__" in options:
             paths = [path.rpartition("/")[0] or "/" for path in paths]
         elif len(paths) > MOST_PATHS:
             paths = [_common(paths)]

@@ -79,25 +79,25 @@ class V2Tables:
         properties = lowered(table.get("properties"))
         location = table.get("location") or properties.get("location") or known.get("path")
         name = table_name(identifier) if isinstance(identifier, dict) else None
-        lake = self._lake(table, properties)
         where = str(catalog.get("name", ""))
+        lake = self._lake(table, properties, where)
         if name is None and not location:
             text = str(table.get("name") or "")
             return [place(DatasetId("spark", text))] if text else []
+        if name is not None and not location and where in ("", SESSION_CATALOG):
+            return self._tables.by_name({"database": name.database, "table": name.table})
+        if name is not None:
+            location = self._location(where, name, location)
         if location:
             found = place(path_id(str(location)))
-            found.facets["storage"] = facets.storage(
-                lake or found.id.namespace.partition(":")[0],
-                properties.get("write.format.default") or properties.get("provider") or "parquet"
-                if lake
-                else None,
-            )
+            found.is_guess = not table.get("location")
+            layer = lake or found.id.namespace.partition(":")[0]
+            file_format = properties.get("write.format.default") or "parquet" if lake else None
+            found.facets["storage"] = facets.storage(layer, file_format)
             if name is not None:
                 self._add_names(found, name, where, lake)
         else:
             assert name is not None
-            if where == "" and identifier is None:
-                return []
             conf = self._around.catalog(where)
             if conf.get("url", "").startswith("jdbc:"):
                 return connections.jdbc(conf["url"], {"dbtable": name.dotted})
@@ -105,6 +105,7 @@ class V2Tables:
                 conf.get("uri") or conf.get("url") or conf.get("warehouse") or f"catalog:{where or 'unknown'}"
             )
             found = place(DatasetId(namespace, name.dotted))
+            found.is_guess = True
             found.facets["catalog"] = self._catalog(where, lake)
         if version := table.get("version"):
             found.facets["version"] = facets.version(str(version))
@@ -114,8 +115,22 @@ class V2Tables:
             found.facets["ownership"] = facets.ownership(owner)
         return [found]
 
-    def _lake(self, table: dict[str, Any], properties: dict[str, str]) -> str:
-        cls = str(table.get("cls", ""))
+    def _location(self, catalog: str, name: TableName, told: Any) -> str:
+        """Where a table of a catalog lies: as it says, as it said before, or where such a catalog puts it."""
+        key = TableName("", f"{catalog}:{name.database}", name.table)
+        if told:
+            self._around.remember(key, {"location": str(told)})
+            return str(told)
+        known = self._around.remembered(key)
+        if known is not None:
+            return str(known["location"])
+        conf = self._around.catalog(catalog)
+        if conf.get("type") == "hadoop" and conf.get("warehouse"):
+            return "/".join([conf["warehouse"].rstrip("/"), *name.database.split("."), name.table])
+        return ""
+
+    def _lake(self, table: dict[str, Any], properties: dict[str, str], catalog: str) -> str:
+        cls = str(table.get("cls", "")) or self._around.catalog(catalog).get("", "")
         if (
             "iceberg" in cls
             or properties.get("provider") == "iceberg"
@@ -127,7 +142,7 @@ class V2Tables:
     def _add_names(self, found: Found, name: TableName, catalog: str, lake: str) -> None:
         conf = self._around.catalog(catalog)
         kind = conf.get("type", "")
-        if not conf and catalog in ("", SESSION_CATALOG):
+        if catalog in ("", SESSION_CATALOG):
             self._tables.add_names(found, name)
             return
         if kind == "hive" or "hive" in conf.get("catalog-impl", "").lower():

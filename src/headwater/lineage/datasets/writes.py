@@ -12,13 +12,14 @@ from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.datasets.sources import Sources
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
+from headwater.lineage.facets.make import standard
 from headwater.lineage.naming import DatasetId, path_id
 from headwater.lineage.plan import Attribute, Node
 
 if TYPE_CHECKING:
     from headwater.lineage.context import OpenLineageContext
 
-__all__ = ["WRITES", "Writes"]
+__all__ = ["DELTA", "WRITES", "Writes"]
 
 Fields = dict[str, Any]
 
@@ -31,10 +32,12 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         self._context = context
 
     def is_defined_at(self, node: Node) -> bool:
-        return node.simple in WRITES
+        return node.simple in WRITES or node.simple in DELTA
 
     def apply(self, node: Node) -> list[OutputDatasetBuilder]:
         fields = node.fields or {}
+        if node.simple in DELTA:
+            return [_unfollowed(one, node) for one in self.to_delta(node)]
         rule, state = WRITES[node.simple]
         made = []
         for one in rule(self, fields):
@@ -128,6 +131,18 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         document = fields.get("originalTable") or fields.get("table") or fields.get("targetTable")
         return self._sources.of_nested(document)
 
+    def to_delta(self, node: Node) -> list[Found]:
+        """Delta's own commands: what they change is the last plan that they hold."""
+        plan = self._context.plan
+        last = [*node.kids, *node.inner][-1:]
+        if plan is None or not last:
+            return []
+        for number in sorted(plan.below(last[0])):
+            leaf = plan.nodes[number]
+            if found := self._sources.of(leaf.simple, leaf.fields or {}):
+                return found
+        return []
+
     def to_name(self, fields: Fields) -> list[Found]:
         return self._sources.of_nested(fields.get("name"))
 
@@ -169,6 +184,13 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         return found
 
 
+def _unfollowed(found: Found, node: Node) -> OutputDatasetBuilder:
+    """An output whose columns cannot be followed, which is said (G11)."""
+    told = {"unknown": [{"what": node.simple, "reason": "no rule for the columns of this command"}]}
+    gap = standard("column_lineage_dataset.ColumnLineageDatasetFacet", fields={}, **told)
+    return OutputDatasetBuilder(*found.id, {**found.facets, "columnLineage": gap}, is_guess=found.is_guess)
+
+
 def _format(document: Any) -> str:
     if not isinstance(document, dict):
         return ""
@@ -196,6 +218,8 @@ def _always(state: str) -> Callable[[Fields], str]:
 
 
 _none = _always("")
+
+DELTA = {"MergeIntoCommand", "UpdateCommand", "DeleteCommand"}
 
 Rule = tuple[Callable[[Writes, Fields], list[Found]], Callable[[Fields], str]]
 WRITES: dict[str, Rule] = {

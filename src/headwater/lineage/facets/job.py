@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -84,12 +85,18 @@ class Documentation(AbstractJobFacetBuilder[Run]):
         self._text = text
 
     def accept(self, event: Run, consumer: Consumer) -> None:
-        properties = event.jobs[0].start.properties if event.jobs else event.properties
-        text = properties.get("spark.job.description") or self._text
-        if event.kind in (Kind.STREAM, Kind.BATCH):
-            text = self._text  # Spark writes its own ids there
+        text = self._text
+        if event.kind is Kind.SQL and event.execution is not None and event.execution.start is not None:
+            text = _by_user(event.execution.start.description) or text
+        elif event.kind is Kind.RDD_JOB and event.jobs:
+            text = event.jobs[0].start.properties.get("spark.job.description") or text
         if text:
             consumer("documentation", standard("documentation_job.DocumentationJobFacet", description=text))
+
+
+def _by_user(description: str) -> str:
+    """What Spark says by itself is the place of the call: `parquet at Some.java:0`."""
+    return "" if re.search(r" at \S+:\d+$", description) else description
 
 
 class SourceCodeLocation(AbstractJobFacetBuilder[Run]):

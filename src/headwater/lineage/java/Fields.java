@@ -31,6 +31,7 @@ public class Fields {
     private static final int MOST_ITEMS = 1000;
     private static final int MOST_DEPTH = 5;
     private static final Object NO_SCHEMA = new Object();
+    private static final String[] QUERIES = {"query", "source", "target"}; // the walk tells what is in there
     private static final java.lang.reflect.Method CHAIN = chain(); // Rdds.chain; that unit may be missing
 
     private static java.lang.reflect.Method chain() {
@@ -47,9 +48,11 @@ public class Fields {
         IdentityHashMap kin = new IdentityHashMap();
         remember(node.children(), kin);
         remember(Masks.ask(node, "innerChildren"), kin);
-        Object query = Masks.ask(node, "query");
-        if (query instanceof LogicalPlan) {
-            kin.put(query, query);
+        for (int i = 0; i < QUERIES.length; i++) {
+            Object query = Masks.ask(node, QUERIES[i]);
+            if (query instanceof LogicalPlan) {
+                kin.put(query, query);
+            }
         }
         String kind = node.getClass().getSimpleName();
         if (kind.equals("LogicalRelation") || kind.equals("HiveTableRelation") || kind.equals("View")) {
@@ -406,7 +409,8 @@ public class Fields {
         out.field("format", shortName == null ? format.getClass().getSimpleName() : String.valueOf(shortName));
         put("options", relation.options(), new IdentityHashMap(), out, depth);
         put("partitions", names(relation.partitionSchema()), new IdentityHashMap(), out, depth);
-        Object version = Masks.ask(relation.location(), "tableVersion"); // Delta's index of files knows it
+        boolean delta = relation.location().getClass().getSimpleName().startsWith("Tahoe");
+        Object version = delta ? Masks.ask(relation.location(), "version") : null;
         if (version instanceof Number) {
             out.field("version", String.valueOf(version));
         }
@@ -444,6 +448,13 @@ public class Fields {
         if (v1 instanceof CatalogTable && table.getClass().getSimpleName().equals("V1Table")) {
             table((CatalogTable) v1, !kin.containsKey(NO_SCHEMA), out, depth);
             return;
+        }
+        if (table.getClass().getSimpleName().equals("RowLevelOperationTable")) { // around the table that changes
+            Object inner = Masks.ask(table, "table");
+            if (inner instanceof Table) {
+                v2((Table) inner, kin, out, depth);
+                return;
+            }
         }
         IdentityHashMap none = new IdentityHashMap();
         out.raw("{").field("@", "table").field("cls", table.getClass().getName());

@@ -143,9 +143,13 @@ public class Walk {
             }
         }
         if (command && inner.isEmpty() && kids.isEmpty()) {
-            Object query = attempt(plan, "query");  // saveAsTable keeps it to itself
-            if (query instanceof LogicalPlan) {
-                inner.add(Integer.valueOf(visit((LogicalPlan) query, true)));
+            // saveAsTable keeps its query to itself, Delta's MERGE its source and target
+            String[] fields = {"query", "source", "target"};
+            for (int at = 0; at < fields.length; at++) {
+                Object query = attempt(plan, fields[at]);
+                if (query instanceof LogicalPlan) {
+                    inner.add(Integer.valueOf(visit((LogicalPlan) query, true)));
+                }
             }
         }
         scala.collection.Iterator used = plan.expressions().iterator();
