@@ -78,11 +78,11 @@ def test_nothing_is_doubled_when_a_crash_came_between_the_load_and_the_cursor(ri
 
 def test_a_restart_goes_on_where_it_was_when_it_was_stopped(rig: StreamRig) -> None:
     settings = rig.stream_settings()
-    for number in range(3):
+    for number in range(2):
         cursor = rig.drained(settings, {"n": number})
         assert (cursor.position, cursor.rows) == (number + 2, number + 1)
-    assert rig.rows() == [{"n": 0}, {"n": 1}, {"n": 2}]
-    assert len(rig.archived()) == 3
+    assert rig.rows() == [{"n": 0}, {"n": 1}]
+    assert len(rig.archived()) == 2
 
 
 def test_the_others_are_served_and_it_catches_up_when_one_destination_is_down(rig: StreamRig) -> None:
@@ -93,22 +93,13 @@ def test_the_others_are_served_and_it_catches_up_when_one_destination_is_down(ri
     with rig.stream(settings):
         until(lambda: rig.cursor("up").position == 2)
         until(lambda: "cannot be opened" in rig.cursor("down").error)
-        assert rig.cursor("down").position == 1
+    # it was stopped while it waited, and goes on with what it had begun
+    assert rig.cursor("down").position == 1
+    with rig.stream(settings):
         rig.database("down").rmdir()
         until(lambda: rig.cursor("down").position == 2)
     assert (rig.rows(id="up"), rig.rows(id="down")) == ([{"a": 1}], [{"a": 1}])
     assert rig.cursor("down").error == ""
-
-
-def test_it_stops_at_once_and_loses_nothing_when_its_destination_is_down(rig: StreamRig) -> None:
-    rig.database().mkdir()
-    settings = rig.stream_settings()
-    rig.put(settings, {"a": 1})
-    with rig.stream(settings):
-        until(lambda: rig.cursor().error != "")
-    rig.database().rmdir()
-    rig.drained(settings, {"a": 2})
-    assert rig.rows() == [{"a": 1}, {"a": 2}]
 
 
 def test_a_table_that_somebody_changed_is_looked_at_again_when_an_insert_fails(rig: StreamRig) -> None:
