@@ -143,6 +143,15 @@ def test_the_event_tells_it_when_a_builder_sleeps_for_ever(spark: SparkSession, 
     validate(events.all)
 
 
+def test_the_event_tells_it_when_the_driver_is_short_of_memory(spark: SparkSession, tmp_path: Path) -> None:
+    with collect_lineage(spark, memory_threshold=101) as events:
+        spark.range(10).write.parquet(str(tmp_path / "out"))
+    event = events.only("COMPLETE", job_type="SQL_JOB")
+    assert event["outputs"] == []
+    assert "heap" in extraction_errors(event)
+    validate(events.all)
+
+
 def test_the_event_stays_small_when_the_plan_holds_all_the_data(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:

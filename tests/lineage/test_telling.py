@@ -63,6 +63,12 @@ def test_it_is_not_told_when_it_concerns_no_dataset(kind: Kind) -> None:
     assert told(run(kind)) == []
 
 
+def test_it_is_told_when_its_plan_could_not_be_seen() -> None:
+    made = run(Kind.SQL)
+    made.executions.append(Execution(1, SqlStart(id=1, time=1, plan_error="too large")))
+    assert told(made) == ["START", "COMPLETE"]
+
+
 @pytest.mark.parametrize("end", [State.FAIL, State.ABORT])
 def test_the_start_is_told_late_when_a_run_without_datasets_fails(end: State) -> None:
     assert told(run(), end) == ["START", str(end)]

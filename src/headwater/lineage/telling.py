@@ -84,6 +84,8 @@ class Teller:
             return True
         if event.get("outputs"):
             return True
+        if run.execution is not None and run.execution.plan_error:
+            return True  # what it reads and writes is not known, which must be told (G11)
         if not event.get("inputs"):
             return False
         if run.kind is Kind.SQL and self._settings.reads != "all":
