@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -29,6 +31,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session of two threads, without lineage: tests that want it take `events`, or install it."""
     from pyspark.sql import SparkSession
 
+    # workers would take the first `python3` of the PATH, which has none of our packages
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     folder = tmp_path_factory.mktemp("spark")
     session = (
         SparkSession.Builder()

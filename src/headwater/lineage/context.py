@@ -132,9 +132,9 @@ class OpenLineageContext:
         found: list[D] = []
         for node, made in self.ask(visitor, apply):
             for each in made:
-                if not each.nodes:
+                if not each.nodes and not is_own:  # ours say which they mean, and whether any
                     each.nodes.add(node.id)
-                if not each.ids:
+                if not each.ids and not is_own:
                     each.ids |= {column.id for column in node.out}
             if made and not is_own:
                 taken.add(node.id)

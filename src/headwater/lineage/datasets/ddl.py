@@ -104,7 +104,7 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
             if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._context.is_end):
                 # gone, or not yet what it will be
                 told = {key: facet for key, facet in told.items() if key not in _OF_CONTENT}
-            made.append(OutputDatasetBuilder(*one.id, told, node=node.id, is_guess=one.is_guess))
+            made.append(OutputDatasetBuilder(*one.id, told, is_guess=one.is_guess))
         return made
 
     def _table(self, fields: Fields, is_view: bool) -> list[Found]:
@@ -132,7 +132,8 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
         is_view = fields.get("isView") is True
         new = fields.get("newName")
         old_document = _as_id(next((fields[key] for key in ("oldName", "child") if key in fields), {}))
-        if isinstance(new, list):  # the second API: the parts of a name
+        if isinstance(new, list):  # the second API: the parts of a name, perhaps with the catalog's
+            new = new[1:] if len(new) > 2 and new[0] == old_document.get("catalog") else new
             new = {
                 "@": "id",
                 "catalog": old_document.get("catalog"),
@@ -158,9 +159,7 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
         previous: DatasetId | None = before[0].id if before else None
         return [
             OutputDatasetBuilder(
-                *one.id,
-                {**one.facets, "lifecycleStateChange": facets.lifecycle("RENAME", previous)},
-                node=node.id,
+                *one.id, {**one.facets, "lifecycleStateChange": facets.lifecycle("RENAME", previous)}
             )
             for one in after
         ]

@@ -18,6 +18,8 @@ __all__ = ["LoadedFiles", "Memory", "RddFrames", "Relations"]
 
 _WITHOUT_DATA = {"ResolvedTable", "ResolvedIdentifier", "ResolvedPersistentView"}
 _FRAMES = {"LogicalRDD", "ExternalRDD"}
+# What Iceberg adds to its rows where a command changes them.
+_ROW_COLUMNS = {"_file", "_pos", "_spec_id", "_partition", "_deleted"}
 
 
 class Memory:
@@ -93,5 +95,5 @@ class LoadedFiles(QueryPlanVisitor[InputDatasetBuilder]):
 def _input(found: Found, node: Node) -> InputDatasetBuilder:
     told = dict(found.facets)
     if node.out:
-        told["schema"] = facets.schema(node.out)
+        told["schema"] = facets.schema(column for column in node.out if column.name not in _ROW_COLUMNS)
     return InputDatasetBuilder(*found.id, told, ids=[column.id for column in node.out], node=node.id)

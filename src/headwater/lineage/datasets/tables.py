@@ -48,6 +48,8 @@ class Tables:
         else:
             at = location or known.get("path") or self._around.default_location(name)
             one = place(path_id(at or name.dotted), provider)
+            if provider in ("delta", "iceberg"):
+                one.facets["storage"] = facets.storage(provider, "parquet")
             one.is_guess = not location
             found = [one]
         for each in found:

@@ -1,0 +1,127 @@
+"""What a case's events say, in a form that a person can read and that is the same on every machine."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+__all__ = ["told"]
+
+Event = dict[str, Any]
+
+# Of every event the same, or of this machine.
+_LEFT_OUT = {"dataSource", "processing_engine", "spark_properties", "spark_applicationDetails"}
+_LEFT_OUT |= {"parent", "sourceCodeLocation", "spark_jobDetails", "jobType"}
+
+
+def told(events: list[Event], places: Mapping[str, Path | str]) -> list[dict[str, Any]]:
+    """One entry a run, by the names of their jobs. `places` are texts that are replaced, by their words."""
+    found: dict[str, list[Event]] = {}
+    for event in events:
+        found.setdefault(event["run"]["runId"], []).append(event)
+    runs = dict(sorted(found.items(), key=lambda run: str(run[1][0]["job"]["name"])))
+    ids = {run: f"run {number}" for number, run in enumerate(runs, 1)}
+    return [_clean(_run(own, ids), places) for own in runs.values()]
+
+
+def _run(events: list[Event], ids: dict[str, str]) -> dict[str, Any]:
+    last = events[-1]
+    parent = (last["run"]["facets"].get("parent") or {}).get("run", {}).get("runId")
+    found: dict[str, Any] = {
+        "job": last["job"]["name"],
+        "states": " ".join(event["eventType"] for event in events),
+        "type": last["job"]["facets"]["jobType"]["jobType"],
+        "parent": ids.get(parent, "application"),
+    }
+    for key, facet in {**last["run"]["facets"], **last["job"]["facets"]}.items():
+        if key not in _LEFT_OUT:
+            found[key] = _facet(key, facet)
+    for side in ("inputs", "outputs"):
+        found[side] = sorted((_dataset(each) for each in last[side]), key=lambda each: str(each["dataset"]))
+        names = sorted(_name(each) for each in events[0][side])
+        if names != [each["dataset"] for each in found[side]]:
+            found[f"{side} at the start"] = names
+    return found
+
+
+def _name(dataset: Event) -> str:
+    return f"{dataset['namespace']} {dataset['name']}"
+
+
+def _dataset(dataset: Event) -> dict[str, Any]:
+    found: dict[str, Any] = {"dataset": _name(dataset)}
+    for kind in ("facets", "inputFacets", "outputFacets"):
+        for key, facet in sorted((dataset.get(kind) or {}).items()):
+            if key not in _LEFT_OUT:
+                found[key] = _facet(key, facet)
+    return found
+
+
+def _facet(key: str, facet: Event) -> Any:
+    fields = {name: value for name, value in facet.items() if not name.startswith("_")}
+    if key == "schema":
+        return ", ".join(_column(column) for column in fields["fields"])
+    if key == "symlinks":
+        return [f"{each['type']} {_name(each)}" for each in fields["identifiers"]]
+    if key == "columnLineage":
+        return _columns(fields)
+    if key in ("inputStatistics", "outputStatistics"):
+        return {name: value for name, value in fields.items() if name != "size"}
+    if key == "errorMessage":
+        condition = re.match(r"\[[A-Z_.]+\]", fields["message"])
+        return condition[0] if condition else fields["message"].splitlines()[0][:40]
+    if key == "extractionError":
+        return [
+            f"{each.get('task')}: {each['errorMessage'].splitlines()[0][:80]}" for each in fields["errors"]
+        ]
+    if key == "ownership":
+        return [each["name"].replace(getpass.getuser(), "<user>") for each in fields["owners"]]
+    if key == "version":
+        return "<version>" if len(fields["datasetVersion"]) > 10 else fields["datasetVersion"]
+    if key == "catalog":
+        return f"{fields['framework']} {fields['type']} {fields['name']}"
+    if key == "storage":
+        return " ".join(fields.values())
+    if key == "sql":
+        return fields["query"]
+    if key == "spark_streamDetails":
+        return {name: value for name, value in fields.items() if name in ("queryName", "batchId")}
+    if len(fields) == 1:
+        return next(iter(fields.values()))
+    return fields
+
+
+def _column(column: Event) -> str:
+    text = f"{column['name']} {column.get('type', '?')}"
+    if column.get("fields"):
+        text += f"<{', '.join(_column(inner) for inner in column['fields'])}>"
+    return text
+
+
+def _columns(fields: Event) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        name: sorted({f"{each['name']}:{each['field']}" for each in entry["inputFields"]})
+        for name, entry in fields["fields"].items()
+    }
+    if fields.get("dataset"):
+        found["*"] = sorted({f"{each['name']}:{each['field']}" for each in fields["dataset"]})
+    for remark in ("unknown", "cut"):
+        if fields.get(remark):
+            found[f"({remark})"] = fields[remark]
+    return found
+
+
+def _clean(value: Any, places: Mapping[str, Path | str]) -> Any:
+    if isinstance(value, dict):
+        return {_clean(key, places): _clean(each, places) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_clean(each, places) for each in value]
+    if not isinstance(value, str):
+        return value
+    for word, place in places.items():
+        value = value.replace(str(place), word)
+    value = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>", value)
+    return re.sub(r"streaming_query_[0-9a-f]{8}", "streaming_query_<id>", value)
