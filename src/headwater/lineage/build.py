@@ -24,6 +24,7 @@ from headwater.lineage.context import Extensions, OpenLineageContext, factories_
 from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
+from headwater.lineage.declared import declared_outputs
 from headwater.lineage.extend import CustomFacetBuilder
 from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.job import source_code_location
@@ -124,9 +125,8 @@ class EventBuilder:
                 inputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
             )  # 5
 
-        outputs = merged_outputs(
-            self._made(run, "outputs", context.output_dataset_builders, objects), context
-        )  # 6
+        written = self._made(run, "outputs", context.output_dataset_builders, objects)
+        outputs = merged_outputs(declared_outputs(run, objects) or written, context)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors)
         if outputs:
             add_output_statistics(outputs, _executed(objects), run.stages)

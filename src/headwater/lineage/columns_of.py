@@ -115,7 +115,7 @@ class Columns:
                     )
                     facets[key] = self._facets(found)
                 for name, facet in facets[key].items():
-                    output.facets.setdefault(name, facet)
+                    output.facets.setdefault(name, _without(facet, output.hidden))
 
     def _facets(self, found: ColumnLineage) -> dict[str, Any]:
         if not found:
@@ -124,3 +124,9 @@ class Columns:
         if self._is_explicit:
             made["lineage"] = explicit_lineage_facet(found, PRODUCER)
         return made
+
+
+def _without(facet: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
+    if not hidden:
+        return facet
+    return {**facet, "fields": {name: one for name, one in facet["fields"].items() if name not in hidden}}

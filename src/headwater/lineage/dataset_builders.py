@@ -106,6 +106,8 @@ class OutputDatasetBuilder(DatasetBuilder):
     ) -> None:
         super().__init__(namespace, name, facets, ids=ids, node=node, is_guess=is_guess)
         self.output_facets: dict[str, Facet] = dict(output_facets or {})
+        self.hidden: frozenset[str] = frozenset()
+        """Columns of the query that do not arrive in the dataset."""
 
     @property
     def own_facets(self) -> dict[str, Facet]:

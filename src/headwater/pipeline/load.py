@@ -20,6 +20,7 @@ from headwater.pipeline.project import Fit, fit, project
 from headwater.pipeline.report import Times
 from headwater.pipeline.source import REASON, bad_lines, events_of, rejects_of, scan_lines
 from headwater.pipeline.stage import Staging, write_rows, write_small
+from headwater.pipeline.tell import staging_for
 from headwater.settings import DestinationSettings, PipelineSettings
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow
 from headwater.warehouse.locks import Locks
@@ -130,7 +131,7 @@ class Loader:
             joined = self.look_up(events, scanned, rules, folder)
         with self.times.of("patch"):
             fitted, patched = self.patch(table, scanned)
-        with self.times.of("stage"):
+        with self.times.of("stage"), staging_for(lines.sparkSession, self.settings, table):
             rows = project(events, fitted, joined)
             files, unmapped = self.stage(rows, fitted, folder)
         crash_point("pipeline.before_load")

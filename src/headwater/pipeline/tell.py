@@ -1,0 +1,55 @@
+"""Tells lineage for which table rows are staged.
+
+Spark only sees a folder, or rows that are handed over. A local property of the thread says which table they
+are for, and `headwater.lineage`, where it is installed, tells it; otherwise nobody looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import msgspec
+
+from headwater.settings import DestinationSettings
+from headwater.warehouse.tables import ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["PROPERTY", "dataset_of", "staging_for"]
+
+PROPERTY = "headwater.lineage.output"
+
+
+@contextmanager
+def staging_for(spark: SparkSession, settings: DestinationSettings, table: str) -> Iterator[None]:
+    """What this thread lets Spark run in the block makes rows of the table."""
+    namespace, name = dataset_of(settings, table)
+    told = msgspec.json.encode({"namespace": namespace, "name": name, "without": [ROW]}).decode()
+    context = spark.sparkContext
+    context.setLocalProperty(PROPERTY, told)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]  # None takes it away
+
+
+def dataset_of(settings: DestinationSettings, table: str) -> tuple[str, str]:
+    """Namespace and name of a table, as OpenLineage has them; without what is secret in a URL."""
+    options = settings.options
+    if settings.type == "duckdb":
+        return f"duckdb://{Path(str(options.get('path', ''))).resolve()}", f"main.{table}"
+    if settings.type == "postgres":
+        url = urlsplit(str(options.get("url", "")))
+        database = url.path.strip("/") or "postgres"
+        host = f"{url.hostname or 'localhost'}:{url.port or 5432}"
+        return f"postgres://{host}", f"{database}.{options.get('schema', 'public')}.{table}"
+    if settings.type == "clickhouse":
+        url = urlsplit(str(options.get("url", "")))
+        host = f"{url.hostname or 'localhost'}:{url.port or 8123}"
+        return f"clickhouse://{host}", f"{options.get('database', 'default')}.{table}"
+    return f"{settings.type}://{settings.id}", table

@@ -1,0 +1,91 @@
+"""The pipeline watched by our own lineage: each column of a table is followed to its place in the events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pytest
+
+from headwater.cli.demo_events import first_day, second_day
+from headwater.cli.demo_pipeline import TEMPLATE
+from headwater.pipeline.tell import dataset_of
+from headwater.settings import DestinationSettings
+from headwater.testing.lineage import collect_lineage
+from tests.pipeline.rig import Rig
+
+INTERNAL = {"_unmapped_data"}
+
+
+def value_at(event: Any, pointer: str) -> bool:
+    """Whether an event has something at a JSON pointer."""
+    for part in pointer.split("/")[1:]:
+        part = part.replace("~1", "/").replace("~0", "~")
+        if not isinstance(event, dict) or part not in event:
+            return False
+        event = event[part]
+    return True
+
+
+def stored(event: dict[str, Any]) -> dict[str, Any]:
+    """An event as the gateway would have put it into the file."""
+    return {"_timestamp": "2026-11-16T10:00:00.000000Z", "source_ip": "127.0.0.1", **event}
+
+
+def test_every_column_leads_to_a_pointer_in_the_file_when_the_demos_events_are_loaded(rig: Rig) -> None:
+    days = [[stored(event) for event in day(60)] for day in (first_day, second_day)]
+    for day in days:
+        rig.file(day)
+    settings = rig.settings({"table_name_template": TEMPLATE})
+    with collect_lineage(rig.spark) as events:
+        assert rig.cycle(settings).is_complete
+        told = [event for event in events.select("COMPLETE") if event["outputs"]]
+    pointers: dict[str, dict[str, set[str]]] = {}
+    for event in told:
+        for output in event["outputs"]:
+            assert output["namespace"] == f"duckdb://{rig.database()}"
+            found = pointers.setdefault(output["name"].removeprefix("main."), {})
+            for column, inputs in output["facets"]["columnLineage"]["fields"].items():
+                for one in inputs["inputFields"]:
+                    # one dataset for all files: names that tell a token and a time are trimmed
+                    assert one["name"] == str(rig.incoming), one
+                    assert one["field"] == "value"
+                    found.setdefault(column, set()).add(one.get("jsonPointer", ""))
+    with duckdb.connect(str(rig.database()), read_only=True) as database:
+        tables = [row[0] for row in database.execute("select table_name from duckdb_tables()").fetchall()]
+        tables = [table for table in tables if not table.startswith("_")]
+        assert sorted(tables) == ["order_2026", "pageview_2026"]
+        for table in tables:
+            columns = [row[0] for row in database.execute(f"describe {table}").fetchall()]
+            assert len(columns) > 8
+            assert set(pointers[table]) == set(columns)
+            every = [event for day in days for event in day]
+            for column in set(columns) - INTERNAL:
+                for pointer in pointers[table][column]:
+                    # the pointer is a place that an event really has, and gives the column its name
+                    assert any(value_at(event, pointer) for event in every), (column, pointer)
+                    plain = pointer.lower().replace("/", "_").replace("-", "_").strip("_")
+                    assert column.lower().strip("_") == plain.strip("_"), (column, pointer)
+    assert pointers["order_2026"]["customer_address_city"] == {"/customer/address/city"}
+    assert pointers["pageview_2026"]["eventn_ctx_user_is_new"] == {"/eventn_ctx/user/is_new"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (
+            {"type": "postgres", "options": {"url": "postgresql://u:secret@db.example/shop"}},
+            ("postgres://db.example:5432", "shop.public.orders"),
+        ),
+        (
+            {"type": "clickhouse", "options": {"url": "http://u:secret@ch:9000", "database": "raw"}},
+            ("clickhouse://ch:9000", "raw.orders"),
+        ),
+        ({"type": "lake"}, ("lake://dwh", "orders")),
+    ],
+    ids=["postgres", "clickhouse", "another"],
+)
+def test_a_table_is_named_without_secrets_when_lineage_tells_it(
+    settings: dict[str, Any], expected: tuple[str, str]
+) -> None:
+    assert dataset_of(DestinationSettings(id="dwh", **settings), "orders") == expected
