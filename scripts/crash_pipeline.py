@@ -235,7 +235,7 @@ def _row(row: Sequence[Any]) -> tuple[Any, ...]:
     return checked(dict(zip(("sender", "number", "text", "amount", "flag"), row, strict=True)))
 
 
-def configuration(folder: Path, port: int, postgres: str, java_options: str) -> str:
+def configuration(folder: Path, port: int, postgres: str, java_options: str, schema: str = "public") -> str:
     tokens = [{"id": id, "server_secret": f"{id}-server"} for id in TOKENS]
     common = {"table_name_template": TEMPLATE}
     settings = {
@@ -250,7 +250,7 @@ def configuration(folder: Path, port: int, postgres: str, java_options: str) -> 
         },
         "destinations": [
             common | {"id": "duck", "type": "duckdb", "path": str(folder / "warehouse.duckdb")},
-            common | {"id": "pg", "type": "postgres", "url": postgres},
+            common | {"id": "pg", "type": "postgres", "url": postgres, "schema": schema},
         ],
     }
     return json.dumps(settings)
@@ -277,23 +277,14 @@ def share_classes(folder: Path, postgres: str) -> str:
     lines = "\n".join(json.dumps(event(9, number)) for number in range(20))
     (own / "data/events/incoming/incoming.tok=web-2026-01-01T00-00-00.000.log").write_text(lines)
     option = f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"
-    (own / "headwater.yml").write_text(configuration(own, 1, postgres, option))
+    (own / "headwater.yml").write_text(configuration(own, 1, postgres, option, "warm"))
     pipeline = Process(own, "pipeline", "pipeline", "run")
     pipeline.start()
     code = pipeline.wait(ARCHIVE_SECONDS)
     deadline = time.monotonic() + ARCHIVE_SECONDS
     while code == 0 and not archive.exists() and time.monotonic() < deadline:
         time.sleep(0.5)  # the JVM outlives its parent for as long as it writes
-    forget_warm_up(postgres)
     return f"-XX:SharedArchiveFile={archive} -Xlog:disable" if archive.exists() else ""
-
-
-def forget_warm_up(postgres: str) -> None:
-    import psycopg
-
-    with psycopg.connect(postgres) as connection:
-        for table in (*TABLES, "_headwater_loads"):
-            connection.execute(f"DROP TABLE IF EXISTS {table}")
 
 
 def run(folder: Path, cycles: Sequence[str], seed: int, postgres: str) -> bool:
