@@ -122,6 +122,6 @@ def _clean(value: Any, places: Mapping[str, Path | str]) -> Any:
     if not isinstance(value, str):
         return value
     for word, place in places.items():
-        value = value.replace(str(place), word)
+        value = value.replace(str(place), word) if str(place) else value
     value = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "<uuid>", value)
     return re.sub(r"streaming_query_[0-9a-f]{8}", "streaming_query_<id>", value)

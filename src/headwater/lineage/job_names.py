@@ -62,7 +62,8 @@ class JobNames:
             table = next((link["name"] for link in links if link["type"] == "TABLE"), None)
             if table:
                 return path_suffix(DatasetId("", str(table).replace("/", ".")))
-            return path_suffix(dataset.id)
+            # a query's words are no name for a job
+            return "" if " " in dataset.name and "/" not in dataset.name else path_suffix(dataset.id)
         return ""
 
 

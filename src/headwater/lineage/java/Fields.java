@@ -472,6 +472,9 @@ public class Fields {
             put("provider", Masks.get(table, "shortName"), none, out, depth);
         }
         lake(table, out, depth);
+        if (table.getClass().getSimpleName().endsWith("Sink")) { // the first API of streams: a table in name alone
+            plainFields(table, out, depth);
+        }
         out.raw("}");
     }
 

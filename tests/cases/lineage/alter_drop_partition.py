@@ -1,0 +1,14 @@
+"""A partition is dropped."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("CREATE TABLE t (id long, day string) USING parquet PARTITIONED BY (day)")
+    spark.sql("ALTER TABLE t ADD PARTITION (day = '2026-01-01')")
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("ALTER TABLE t DROP PARTITION (day = '2026-01-01')")

@@ -1,0 +1,13 @@
+"""A managed table moves with its name."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("CREATE TABLE t (id long) USING parquet")
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("ALTER TABLE t RENAME TO u")

@@ -1,0 +1,10 @@
+"""A managed table is made by saveAsTable."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    people = spark.read.parquet(str(tmp / "people"))
+    people.write.saveAsTable("t")

@@ -1,0 +1,14 @@
+"""Reading a view reads the table beneath it."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("CREATE TABLE people USING parquet AS SELECT * FROM parquet.`%s`" % (tmp / "people"))
+    spark.sql("CREATE VIEW v AS SELECT name FROM people WHERE age > 40")
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("SELECT * FROM v").write.parquet(str(tmp / "out"))

@@ -1,0 +1,10 @@
+"""A DataFrame is written as csv."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    people = spark.read.parquet(str(tmp / "people"))
+    people.where("age > 40").select("id", "name").write.option("header", True).csv(str(tmp / "out"))

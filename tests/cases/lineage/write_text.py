@@ -1,0 +1,10 @@
+"""One column of text is written."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    people = spark.read.parquet(str(tmp / "people"))
+    people.select("name").write.text(str(tmp / "out"))
