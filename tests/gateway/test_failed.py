@@ -128,7 +128,11 @@ def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest
     ("name", "told"),
     [
         pytest.param("unmakeable", "no licence", id="raises"),
-        pytest.param("incomplete", "does not hold the contract of headwater.gateway.failed.FailedEventHandler", id="incomplete"),
+        pytest.param(
+            "incomplete",
+            "does not hold the contract of headwater.gateway.failed.FailedEventHandler",
+            id="incomplete",
+        ),
         pytest.param("absent", "Absent", id="absent"),
         pytest.param("unheard-of", "both, .*log, .*rejects", id="unknown"),
     ],
