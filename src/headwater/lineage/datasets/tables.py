@@ -13,6 +13,7 @@ from headwater.lineage.surroundings import Surroundings
 __all__ = ["SESSION_CATALOG", "Tables", "table_name"]
 
 SESSION_CATALOG = "spark_catalog"
+_HIVE_FORMATS = ("parquet", "orc", "avro", "sequencefile", "rcfile", "text")
 
 
 def table_name(document: dict[str, Any], database: str = "default") -> TableName:
@@ -25,6 +26,14 @@ def table_name(document: dict[str, Any], database: str = "default") -> TableName
         str(document.get("database") or database),
         str(document.get("table", "")),
     )
+
+
+def _format(table: dict[str, Any], provider: str) -> str:
+    """Of a Hive table the format of its files, by the class that reads them."""
+    if provider not in ("", "hive"):
+        return provider
+    reads = str(table.get("inputFormat") or "").lower()
+    return next((name for name in _HIVE_FORMATS if name in reads), provider)
 
 
 class Tables:
@@ -47,7 +56,7 @@ class Tables:
             found = connections.kafka(known)
         else:
             at = location or known.get("path") or self._around.default_location(name)
-            one = place(path_id(at or name.dotted), provider)
+            one = place(path_id(at or name.dotted), _format(table, provider))
             if provider in ("delta", "iceberg"):
                 one.facets["storage"] = facets.storage(provider, "parquet")
             one.is_guess = not location

@@ -1,0 +1,14 @@
+"""LOAD DATA … OVERWRITE."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    (tmp / "rows.txt").write_text("1\\n")
+    spark.sql("CREATE TABLE reloaded (line string) STORED AS TEXTFILE")
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    spark.sql("LOAD DATA LOCAL INPATH '%s' OVERWRITE INTO TABLE reloaded" % (tmp / "rows.txt"))

@@ -1,0 +1,15 @@
+"""DELETE in Delta."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    spark.range(3).selectExpr("id", "CAST(id AS string) AS name").write.format("delta").save(
+        str(tmp / "target")
+    )
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    spark.sql(f"DELETE FROM delta.`{tmp}/target` WHERE id = 1")

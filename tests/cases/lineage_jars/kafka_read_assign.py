@@ -1,0 +1,19 @@
+"""Partitions of topics by hand."""
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+
+def setup(spark: SparkSession, tmp: Path) -> None:
+    servers = (tmp / "bootstrap").read_text()
+    rows = spark.createDataFrame([("k", "v")], "key string, value string")
+    for topic in ("assigned",):
+        rows.write.format("kafka").option("kafka.bootstrap.servers", servers).option("topic", topic).save()
+
+
+def run(spark: SparkSession, tmp: Path) -> None:
+    servers = (tmp / "bootstrap").read_text()
+    spark.read.format("kafka").option("kafka.bootstrap.servers", servers).option(
+        "assign", '{"assigned": [0]}'
+    ).load().count()
