@@ -192,6 +192,47 @@ def test_only_columns_of_the_target_are_told_when_rows_are_replaced() -> None:
     assert told(column_lineage(made, read)) == "a <- t.a IDENTITY"
 
 
+def test_both_sides_are_told_when_delta_merges_by_itself() -> None:
+    source = {"cls": RELATION, "out": [[0, "id", "integer"], [1, "w", "integer"]]}
+    target = {"cls": RELATION, "out": [[5, "id", "integer"], [6, "v", "integer"]], "kids": []}
+
+    def action(name: str, value: list[Any]) -> list[Any]:
+        return ["f", "DeltaMergeAction", [value], name]
+
+    update = [["f", "IsNotNull", [["a", 1]]], action("id", ["a", 5]), action("v", ["f", "Upper", [["a", 1]]])]
+    insert = [action("id", ["a", 0]), action("V", ["a", 1])]
+    command = {
+        "cls": "org.apache.spark.sql.delta.commands.MergeIntoCommand",
+        "kids": [],
+        "inner": [0, 1],
+        "ex": {
+            "condition": [["f", "EqualTo", [["a", 0], ["a", 5]]]],
+            "matchedClauses": [["f", "DeltaMergeIntoMatchedUpdateClause", update]],
+            "notMatchedClauses": [["f", "DeltaMergeIntoNotMatchedInsertClause", insert]],
+        },
+    }
+    made = plan(source, target, command)
+    found = column_lineage(made, lambda node: [DatasetId("test", "st"[node.id])])
+    assert told(found) == (
+        "id <- s.id IDENTITY; t.id IDENTITY\n"
+        "v <- s.w IDENTITY+TRANSFORMATION; t.v IDENTITY\n"
+        "* <- s.id JOIN; s.w CONDITIONAL; t.id JOIN"
+    )
+
+
+def test_the_old_value_stays_possible_when_delta_updates_by_itself() -> None:
+    target = {"cls": RELATION, "out": [[5, "id", "integer"], [6, "v", "integer"]]}
+    changed = {"condition": [["f", "IsNotNull", [["a", 5]]]], "updateExpressions": [["a", 5], ["l", 0]]}
+    delta = "org.apache.spark.sql.delta.commands"
+    update = plan(target, {"cls": f"{delta}.UpdateCommand", "kids": [], "inner": [0], "ex": changed})
+    assert told(column_lineage(update, read)) == (
+        "id <- t.id IDENTITY\nv <- t.id CONDITIONAL; t.v TRANSFORMATION"
+    )
+    condition = {"condition": changed["condition"]}
+    delete = plan(target, {"cls": f"{delta}.DeleteCommand", "kids": [], "inner": [0], "ex": condition})
+    assert told(column_lineage(delete, read)) == ("id <- t.id IDENTITY\nv <- t.v IDENTITY\n* <- t.id FILTER")
+
+
 def test_what_a_node_tells_stands_when_it_speaks_for_itself() -> None:
     made = plan(
         table("a", "b"),

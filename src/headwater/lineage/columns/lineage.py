@@ -10,7 +10,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.lineage.columns import functions, nested, rules, rules_code, rules_leaves, rules_sets
+from headwater.lineage.columns import (
+    functions,
+    nested,
+    rules,
+    rules_code,
+    rules_delta,
+    rules_leaves,
+    rules_sets,
+)
 from headwater.lineage.columns.edges import EMPTY, Edges, Kind, bits, kind_of, union
 from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.graph import Gap, Graph, Inputs, Late, TellsColumns
@@ -24,7 +32,7 @@ from headwater.lineage.plan import Attribute, Node, Plan
 __all__ = ["ColumnLineage", "ColumnSettings", "InputColumn", "column_graph", "column_lineage"]
 
 # the modules that only register their rules
-_REGISTERED = (functions, nested, rules, rules_code, rules_leaves, rules_sets)
+_REGISTERED = (functions, nested, rules, rules_code, rules_delta, rules_leaves, rules_sets)
 
 _DEEPEST = 16
 

@@ -425,6 +425,9 @@ public class Walk {
         } else if (cls.endsWith("ElementAt") && !kids.isEmpty()) {
             Object type = ((Expression) kids.head()).dataType();
             names = type.getClass().getSimpleName().equals("MapType") ? "\"value\"" : null;
+        } else if (cls.equals("DeltaMergeAction")) {
+            Object parts = attempt(expression, "targetColNameParts");
+            names = parts instanceof scala.collection.Seq ? name(((scala.collection.Seq) parts).mkString(".")) : null;
         } else if (cls.equals("Inline")) {
             names = fieldNames((StructType) call(expression, "elementSchema"));
         } else if (cls.equals("Cast") && expression.dataType() instanceof StructType) {
