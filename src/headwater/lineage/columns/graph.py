@@ -17,7 +17,7 @@ from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.values import NOTHING, Field, Plain, Source, Sources, Value, merge
 from headwater.lineage.naming import DatasetId
-from headwater.lineage.plan import Expression, Node, Plan
+from headwater.lineage.plan import Expression, Node, Plan, subqueries
 
 __all__ = ["RULES", "Gap", "Graph", "Inputs", "Late", "NodeRule", "TellsColumns", "ToldColumns", "rule"]
 
@@ -96,6 +96,7 @@ class Graph:
         self._inputs = inputs
         self._tells = tells
         self._deadline = deadline
+        self._outer: dict[int, Value] | None = None
 
     def run(self) -> None:
         """Visit every node; raises Late when the deadline has passed."""
@@ -108,6 +109,8 @@ class Graph:
     def visit(self, node: Node) -> None:
         """One node, its children having been visited."""
         self.over[node.id] = self._overlay(node.kids)
+        if self.over[node.id]:
+            self._correlate(node)
         self.rows[node.id] = union(*(self.rows[kid] for kid in (*node.kids, *node.inner)))
         scope = Scope(self, self.over[node.id])
         if node.no_ex:
@@ -190,8 +193,23 @@ class Graph:
 
     # --- inside
 
+    def _correlate(self, node: Node) -> None:
+        """Visit the node's subqueries again, now that it is known what its columns are to them.
+
+        Only what came with this node: what the plan has elsewhere too means the same there and here.
+        """
+        first = max(node.kids, default=-1)
+        inside = {number for one in node.all_expressions() for number in subqueries(one)}
+        if not inside:
+            return
+        before, self._outer = self._outer, self.over[node.id]
+        for number in sorted({one for plan in inside for one in self.plan.below(plan)}):
+            if first < number < node.id:
+                self.visit(self.plan.nodes[number])
+        self._outer = before
+
     def _overlay(self, kids: Sequence[int]) -> dict[int, Value] | None:
-        merged: dict[int, Value] | None = None
+        merged: dict[int, Value] | None = self._outer
         for kid in kids:
             over = self.over[kid]
             if over and merged is None:
