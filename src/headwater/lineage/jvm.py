@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"
 # In this order: a unit sees those before it, directly; those after it, or that may be missing, by reflection.
-UNITS = ("Json", "Masks", "Rdds", "Fields", "Walk", "Nodes", "Numbers", "Agent")
+UNITS = ("Json", "Reach", "Masks", "Rdds", "Fields", "Walk", "Nodes", "Numbers", "Agent")
 _KEPT_FORM = 1
 
 

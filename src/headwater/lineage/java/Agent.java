@@ -1,7 +1,6 @@
 package headwater.lineage;
 
 import java.lang.ref.SoftReference;
-import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collections;
@@ -190,11 +189,11 @@ public class Agent extends SparkListener {
             if (found == null || flat == null) {
                 return null;
             }
-            Object last = call(call(found, "finalStage"), "rdd");
+            Object last = Reach.call(Reach.call(found, "finalStage"), "rdd");
             Iterator all = ((java.util.List) flat.invoke(null, new Object[] {last})).iterator();
             while (all.hasNext()) {
                 Object one = all.next();
-                if (((Integer) call(one, "id")).intValue() == rdd) {
+                if (((Integer) Reach.call(one, "id")).intValue() == rdd) {
                     return one;
                 }
             }
@@ -220,10 +219,10 @@ public class Agent extends SparkListener {
     public int noDelay(Object server) {
         int done = 0;
         try {
-            Iterator all = ((Iterable) field(server, "connections")).iterator();
+            Iterator all = ((Iterable) Reach.field(server, "connections")).iterator();
             while (all.hasNext()) {
                 try {
-                    ((java.net.Socket) field(all.next(), "socket")).setTcpNoDelay(true);
+                    ((java.net.Socket) Reach.field(all.next(), "socket")).setTcpNoDelay(true);
                     done++;
                 } catch (Throwable ignored) {
                     // closed, or of another kind
@@ -240,7 +239,7 @@ public class Agent extends SparkListener {
     public void onApplicationEnd(SparkListenerApplicationEnd event) {
         Json out = begin("app_end", event.time());
         try {
-            Object code = option(call(event, "exitCode"));
+            Object code = Reach.option(Reach.call(event, "exitCode"));
             if (code instanceof Integer && ((Integer) code).intValue() != 0) {
                 out.field("error", "exit code " + code);
             }
@@ -270,7 +269,7 @@ public class Agent extends SparkListener {
         Json out = begin("sql_start", event.time());
         out.field("id", event.executionId());
         try {
-            Object root = option(call(event, "rootExecutionId"));
+            Object root = Reach.option(Reach.call(event, "rootExecutionId"));
             if (root instanceof Long) {
                 out.field("root", ((Long) root).longValue());
             }
@@ -280,7 +279,7 @@ public class Agent extends SparkListener {
         out.key("description").string(event.description(), LONG_TEXT);
         out.key("details").string(event.details(), LONG_TEXT);
         try {
-            Object id = option(call(event, "queryId"));
+            Object id = Reach.option(Reach.call(event, "queryId"));
             if (id != null) {
                 out.field("query_id", id.toString());
             }
@@ -328,8 +327,8 @@ public class Agent extends SparkListener {
     private void database(Json out, QueryExecution query) {
         int mark = out.mark();
         try {
-            Object state = call(call(query, "sparkSession"), "sessionState");
-            out.field("database", String.valueOf(call(call(state, "catalog"), "getCurrentDatabase")));
+            Object state = Reach.call(Reach.call(query, "sparkSession"), "sessionState");
+            out.field("database", String.valueOf(Reach.call(Reach.call(state, "catalog"), "getCurrentDatabase")));
         } catch (Throwable error) {
             out.back(mark);
         }
@@ -341,7 +340,7 @@ public class Agent extends SparkListener {
         out.field("id", event.executionId());
         Object failure = null;
         try {
-            Object name = option(call(event, "executionName"));
+            Object name = Reach.option(Reach.call(event, "executionName"));
             if (name != null) {
                 out.field("name", (String) name);
             }
@@ -349,7 +348,7 @@ public class Agent extends SparkListener {
             // not told
         }
         try {
-            failure = option(call(event, "executionFailure"));
+            failure = Reach.option(Reach.call(event, "executionFailure"));
         } catch (Throwable ignored) {
             // not told
         }
@@ -357,7 +356,7 @@ public class Agent extends SparkListener {
             failed(out, (Throwable) failure);
         } else {
             try {
-                Object text = option(call(event, "errorMessage"));
+                Object text = Reach.option(Reach.call(event, "errorMessage"));
                 if (text != null && ((String) text).length() > 0) {
                     failure = text;
                     out.key("error").string((String) text, LONG_TEXT);
@@ -367,7 +366,7 @@ public class Agent extends SparkListener {
             }
         }
         try {
-            scala.collection.Iterator all = ((scala.collection.Iterable) call(event, "jobIds")).iterator();
+            scala.collection.Iterator all = ((scala.collection.Iterable) Reach.call(event, "jobIds")).iterator();
             out.key("jobs").raw('[');
             while (all.hasNext()) {
                 out.comma().number(((Number) all.next()).longValue());
@@ -378,7 +377,7 @@ public class Agent extends SparkListener {
         }
         QueryExecution query = null;
         try {
-            query = (QueryExecution) call(event, "qe");
+            query = (QueryExecution) Reach.call(event, "qe");
         } catch (Throwable ignored) {
             // no plan then
         }
@@ -409,8 +408,8 @@ public class Agent extends SparkListener {
         if (query.getClass().getName().endsWith("IncrementalExecution")) {
             int mark = out.mark();
             try {
-                out.field("stream_run", call(query, "runId").toString());
-                out.field("batch", ((Long) call(query, "currentBatchId")).longValue());
+                out.field("stream_run", Reach.call(query, "runId").toString());
+                out.field("batch", ((Long) Reach.call(query, "currentBatchId")).longValue());
             } catch (Throwable error) {
                 out.back(mark);
             }
@@ -456,12 +455,12 @@ public class Agent extends SparkListener {
             todo.add(query.logical());
             for (int at = 0; at < todo.size() && at < 200; at++) {
                 Object node = todo.get(at);
-                Object text = option(call(call(node, "origin"), "sqlText"));
+                Object text = Reach.option(Reach.call(Reach.call(node, "origin"), "sqlText"));
                 if (text != null) {
                     return (String) text;
                 }
                 scala.collection.Iterator kids =
-                        ((scala.collection.Iterable) call(node, "children")).iterator();
+                        ((scala.collection.Iterable) Reach.call(node, "children")).iterator();
                 while (kids.hasNext()) {
                     todo.add(kids.next());
                 }
@@ -521,7 +520,7 @@ public class Agent extends SparkListener {
     private void rdds(Json out, int job, boolean isSql) {
         int mark = out.mark();
         try {
-            scala.Option found = ((scala.collection.Map) call(call(context, "dagScheduler"), "jobIdToActiveJob"))
+            scala.Option found = ((scala.collection.Map) Reach.call(Reach.call(context, "dagScheduler"), "jobIdToActiveJob"))
                     .get(Integer.valueOf(job));
             if (found.isEmpty()) {
                 if (!isSql) {
@@ -534,9 +533,9 @@ public class Agent extends SparkListener {
             if (isSql && !rddsOfSql || chain == null) {
                 return;
             }
-            Object stage = call(active, "finalStage");
+            Object stage = Reach.call(active, "finalStage");
             out.key("rdds");
-            chain.invoke(null, new Object[] {call(stage, "rdd"), out});
+            chain.invoke(null, new Object[] {Reach.call(stage, "rdd"), out});
             if (!isSql && outputs != null) {
                 mark = out.mark();
                 out.key("outputs");
@@ -557,7 +556,7 @@ public class Agent extends SparkListener {
             out.field("id", (long) event.jobId());
             Object result = event.jobResult();
             if (result.getClass().getName().endsWith("JobFailed")) {
-                failed(out, (Throwable) call(result, "exception"));
+                failed(out, (Throwable) Reach.call(result, "exception"));
             }
             end(out);
         } catch (Throwable error) {
@@ -573,21 +572,21 @@ public class Agent extends SparkListener {
             out.field("attempt", (long) stage.attemptNumber());
             out.key("name").string(stage.name(), 300);
             out.field("tasks", (long) stage.numTasks());
-            Object reason = option(stage.failureReason());
+            Object reason = Reach.option(stage.failureReason());
             if (reason != null) {
                 out.key("error").string((String) reason, LONG_TEXT);
             }
             Object metrics = stage.taskMetrics();
             if (metrics != null) {
-                Object input = call(metrics, "inputMetrics");
-                Object output = call(metrics, "outputMetrics");
+                Object input = Reach.call(metrics, "inputMetrics");
+                Object output = Reach.call(metrics, "outputMetrics");
                 out.key("metrics").raw('{');
-                out.field("records_read", ((Long) call(input, "recordsRead")).longValue());
-                out.field("bytes_read", ((Long) call(input, "bytesRead")).longValue());
-                out.field("records_written", ((Long) call(output, "recordsWritten")).longValue());
-                out.field("bytes_written", ((Long) call(output, "bytesWritten")).longValue());
-                out.field("run_millis", ((Long) call(metrics, "executorRunTime")).longValue());
-                out.field("cpu_nanos", ((Long) call(metrics, "executorCpuTime")).longValue());
+                out.field("records_read", ((Long) Reach.call(input, "recordsRead")).longValue());
+                out.field("bytes_read", ((Long) Reach.call(input, "bytesRead")).longValue());
+                out.field("records_written", ((Long) Reach.call(output, "recordsWritten")).longValue());
+                out.field("bytes_written", ((Long) Reach.call(output, "bytesWritten")).longValue());
+                out.field("run_millis", ((Long) Reach.call(metrics, "executorRunTime")).longValue());
+                out.field("cpu_nanos", ((Long) Reach.call(metrics, "executorCpuTime")).longValue());
                 out.raw('}');
             }
             end(out);
@@ -601,23 +600,23 @@ public class Agent extends SparkListener {
         long now = System.currentTimeMillis();
         if (name.endsWith("QueryStartedEvent")) {
             Json out = begin("stream_start", now);
-            out.field("id", call(event, "id").toString());
-            out.field("run", call(event, "runId").toString());
-            out.field("name", (String) call(event, "name"));
+            out.field("id", Reach.call(event, "id").toString());
+            out.field("run", Reach.call(event, "runId").toString());
+            out.field("name", (String) Reach.call(event, "name"));
             end(out);
         } else if (name.endsWith("QueryProgressEvent")) {
-            Object progress = call(event, "progress");
+            Object progress = Reach.call(event, "progress");
             Json out = begin("stream_batch", now);
-            out.field("run", call(progress, "runId").toString());
-            out.field("batch", ((Long) call(progress, "batchId")).longValue());
-            String json = (String) call(progress, "json");
+            out.field("run", Reach.call(progress, "runId").toString());
+            out.field("batch", ((Long) Reach.call(progress, "batchId")).longValue());
+            String json = (String) Reach.call(progress, "json");
             out.key("progress").raw(json.length() > 1000000 ? "{}" : json);
             end(out);
         } else if (name.endsWith("QueryTerminatedEvent")) {
             Json out = begin("stream_end", now);
-            out.field("id", call(event, "id").toString());
-            out.field("run", call(event, "runId").toString());
-            Object error = option(call(event, "exception"));
+            out.field("id", Reach.call(event, "id").toString());
+            out.field("run", Reach.call(event, "runId").toString());
+            Object error = Reach.option(Reach.call(event, "exception"));
             if (error != null) {
                 out.key("error").string((String) error, LONG_TEXT);
             }
@@ -680,37 +679,7 @@ public class Agent extends SparkListener {
         return found == null ? null : found.get();
     }
 
-    static Object option(Object value) {
-        if (value instanceof scala.Option) {
-            return ((scala.Option) value).isEmpty() ? null : ((scala.Option) value).get();
-        }
-        return value;
-    }
-
-    /* A method without arguments, by name; Spark's private ones are public in bytecode. */
-    static Object call(Object target, String name) throws Exception {
-        Method method = target.getClass().getMethod(name, new Class[0]);
-        try {
-            return method.invoke(target, new Object[0]);
-        } catch (IllegalAccessException hidden) {
-            method.setAccessible(true);
-            return method.invoke(target, new Object[0]);
-        }
-    }
-
-    private static Object field(Object target, String name) throws Exception {
-        for (Class found = target.getClass(); found != null; found = found.getSuperclass()) {
-            try {
-                Field field = found.getDeclaredField(name);
-                field.setAccessible(true);
-                return field.get(target);
-            } catch (NoSuchFieldException next) {
-                // in a class above
-            }
-        }
-        throw new NoSuchFieldException(name);
-    }
-
+    /* Later units, and those that this Spark did not take, are seen by name only. */
     private static Method unit(String unit, String method, int arguments) {
         try {
             Class found = Class.forName("headwater.lineage." + unit, true, Agent.class.getClassLoader());
