@@ -205,6 +205,7 @@ def test_both_sides_are_told_when_delta_merges_by_itself() -> None:
         "cls": "org.apache.spark.sql.delta.commands.MergeIntoCommand",
         "kids": [],
         "inner": [0, 1],
+        "out": [[90, "num_affected_rows", "long"]],
         "ex": {
             "condition": [["f", "EqualTo", [["a", 0], ["a", 5]]]],
             "matchedClauses": [["f", "DeltaMergeIntoMatchedUpdateClause", update]],
@@ -212,7 +213,7 @@ def test_both_sides_are_told_when_delta_merges_by_itself() -> None:
         },
     }
     made = plan(source, target, command)
-    found = column_lineage(made, lambda node: [DatasetId("test", "st"[node.id])])
+    found = column_lineage(made, lambda node: [DatasetId("test", "st"[node.id])], memory=ColumnMemory())
     assert told(found) == (
         "id <- s.id IDENTITY; t.id IDENTITY\n"
         "v <- s.w IDENTITY+TRANSFORMATION; t.v IDENTITY\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from headwater.lineage.columns.edges import CONDITIONAL, FILTER, JOIN
 from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.graph import Graph, rule
-from headwater.lineage.columns.values import Value, choice, merge
+from headwater.lineage.columns.values import NOTHING, Value, choice, merge
 from headwater.lineage.plan import Expression, Node
 
 __all__: list[str] = []
@@ -63,4 +63,6 @@ def _delete(graph: Graph, node: Node, scope: Scope) -> None:
 
 def _written(graph: Graph, node: Node, target: Node, values: list[Value]) -> None:
     graph.define_all(node, [attribute.id for attribute in target.out], values)
+    for attribute in node.out:  # what the command answers: how many rows it has changed
+        graph.env.setdefault(attribute.id, NOTHING)
     graph.told_outputs[node.id] = tuple((attribute.id, attribute.name) for attribute in target.out)

@@ -12,7 +12,6 @@ from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.datasets.sources import Sources
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.facets.make import standard
 from headwater.lineage.naming import DatasetId, path_id
 from headwater.lineage.plan import Attribute, Node
 
@@ -37,7 +36,10 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
     def apply(self, node: Node) -> list[OutputDatasetBuilder]:
         fields = node.fields or {}
         if node.simple in DELTA:
-            return [_unfollowed(one, node) for one in self.to_delta(node)]
+            return [
+                OutputDatasetBuilder(*one.id, one.facets, node=node.id, is_guess=one.is_guess)
+                for one in self.to_delta(node)
+            ]
         rule, state = WRITES[node.simple]
         made = []
         for one in rule(self, fields):
@@ -182,13 +184,6 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         if fields.get("comment"):
             found[0].facets["documentation"] = facets.documentation(str(fields["comment"]))
         return found
-
-
-def _unfollowed(found: Found, node: Node) -> OutputDatasetBuilder:
-    """An output whose columns cannot be followed, which is said (G11)."""
-    told = {"unknown": [{"what": node.simple, "reason": "no rule for the columns of this command"}]}
-    gap = standard("column_lineage_dataset.ColumnLineageDatasetFacet", fields={}, **told)
-    return OutputDatasetBuilder(*found.id, {**found.facets, "columnLineage": gap}, is_guess=found.is_guess)
 
 
 def _format(document: Any) -> str:
