@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 __all__ = ["DestinationReport", "FileReport", "PairReport", "Report", "Times"]
 
 
+@dataclass
 class Times:
     """Seconds by step: `route`, `scan`, `enrich`, `patch`, `stage`, `load`, `archive`."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
+    seconds: dict[str, float] = field(default_factory=dict)
 
     @contextmanager
     def of(self, step: str) -> Iterator[None]:
