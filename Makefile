@@ -15,7 +15,7 @@ demo: ## events through outages and kill -9; events that become tables; all of t
 test: check ## check, then all tests, with the coverage that log/ and delivery/ must have
 	@echo "test: running the tests ..."
 	@$(RUN) -m coverage erase
-	@$(RUN) -m pytest -q --cov --cov-report=
+	@$(RUN) scripts/run_tests.py
 	@echo "test: branch coverage of log/ and delivery/ ..."
 	@$(RUN) scripts/coverage_gate.py
 

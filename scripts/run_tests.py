@@ -1,0 +1,56 @@
+"""Runs all tests as three processes side by side: lineage, pipeline, and the rest.
+
+One after the other they would leave a core idle for most of the time: servers are waited for, JVMs start. Each
+of the first two has one Spark session for all its tests. Only the rest is measured for coverage: log/ and
+delivery/, which must have it, are tested there.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+SPARK = {"lineage": ["tests/lineage"], "pipeline": ["tests/pipeline", "tests/warehouse"]}
+COVERAGE = ["--cov", "--cov-report="]
+
+
+def shards() -> dict[str, list[str]]:
+    """What each process is given; whatever is not Spark's is in the rest, so that no test is left out."""
+    taken = [name for names in SPARK.values() for name in names]
+    rest = sorted(
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "tests").iterdir()
+        if (path.is_dir() and path.name not in ("cases", "__pycache__")) or path.name.startswith("test_")
+    )
+    return SPARK | {"rest": [*(name for name in rest if name not in taken), *COVERAGE]}
+
+
+def run(name: str, arguments: list[str], codes: dict[str, int]) -> None:
+    """One process; its lines with its name in front."""
+    began = time.monotonic()
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=15", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        print(f"{name:8} | {line}", end="", flush=True)
+    codes[name] = process.wait()
+    print(f"{name:8} | exit code {codes[name]} after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def main() -> int:
+    """0 if every process says so."""
+    codes: dict[str, int] = {}
+    threads = [threading.Thread(target=run, args=(*shard, codes)) for shard in shards().items()]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return max(codes.values()) if len(codes) == len(threads) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
