@@ -1,6 +1,6 @@
 """Runs all tests as three processes side by side: lineage, pipeline, and the rest.
 
-One after the other they would leave a core idle for most of the time: servers are waited for, JVMs start. Each
+One after the other they would leave a core idle most of the time: servers are waited for, JVMs start. Each
 of the first two has one Spark session for all its tests. Only the rest is measured for coverage: log/ and
 delivery/, which must have it, are tested there.
 """
