@@ -18,7 +18,7 @@ from headwater.settings import LogSettings, OutletSettings, RetrySettings
 QUICK = RetrySettings(initial_seconds=0.01, max_seconds=0.05)
 
 
-def eventually(condition: Callable[[], object], seconds: float = 60.0) -> bool:
+def eventually(condition: Callable[[], object], seconds: float = 150.0) -> bool:
     """Whether the condition came true; the limit is generous since machines are slow at times."""
     deadline = time.monotonic() + seconds
     while not condition():
