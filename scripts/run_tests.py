@@ -11,11 +11,15 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 SPARK = {"lineage": ["tests/lineage"], "pipeline": ["tests/pipeline", "tests/warehouse"]}
 COVERAGE = ["--cov", "--cov-report="]
+KEPT_LINES = 200
+MOST_TOLD = 20
+WIDTH = 300
 
 
 def shards() -> dict[str, list[str]]:
@@ -29,26 +33,38 @@ def shards() -> dict[str, list[str]]:
     return SPARK | {"rest": [*(name for name in rest if name not in taken), *COVERAGE]}
 
 
-def run(name: str, arguments: list[str], codes: dict[str, int]) -> None:
-    """One process; its lines with its name in front."""
+def run(name: str, arguments: list[str], codes: dict[str, int], endings: dict[str, deque[str]]) -> None:
+    """One process; its lines with its name in front, and the last of them kept for the end."""
     began = time.monotonic()
     command = [sys.executable, "-m", "pytest", "-q", "--durations=15", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
+    kept = endings[name] = deque[str](maxlen=KEPT_LINES)
     for line in process.stdout:
         print(f"{name:8} | {line}", end="", flush=True)
+        kept.append(line.rstrip())
     codes[name] = process.wait()
     print(f"{name:8} | exit code {codes[name]} after {time.monotonic() - began:.0f} s", flush=True)
+
+
+def repeat_failures(codes: dict[str, int], endings: dict[str, deque[str]]) -> None:
+    """What failed, once more and last: where only the end of a log is kept, that is what its reader needs."""
+    for name in sorted(name for name, code in codes.items() if code):
+        print(f"\n{name}: exit code {codes[name]}")
+        told = [line for line in endings[name] if line.startswith(("FAILED", "ERROR"))]
+        print("\n".join(line[:WIDTH] for line in told[:MOST_TOLD] or list(endings[name])[-5:]), flush=True)
 
 
 def main() -> int:
     """0 if every process says so."""
     codes: dict[str, int] = {}
-    threads = [threading.Thread(target=run, args=(*shard, codes)) for shard in shards().items()]
+    endings: dict[str, deque[str]] = {}
+    threads = [threading.Thread(target=run, args=(*shard, codes, endings)) for shard in shards().items()]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    repeat_failures(codes, endings)
     return max(codes.values()) if len(codes) == len(threads) else 1
 
 
