@@ -67,6 +67,29 @@ def test_nodes_are_left_out_when_the_setting_denies_them(spark: SparkSession, tm
     assert events.select(output="out") == []
 
 
+def test_jobs_are_named_by_their_description_when_the_setting_says_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.range(4).write.parquet(str(tmp_path / "in"))
+    context = spark.sparkContext
+    with collect_lineage(spark, job_name_from_description=True) as events:
+        context.setJobDescription("load orders into the shop")
+        try:
+            spark.read.parquet(str(tmp_path / "in")).write.parquet(str(tmp_path / "out"))
+            context.parallelize([1, 2]).saveAsTextFile(str(tmp_path / "text"))
+        finally:
+            context.setJobDescription(None)  # type: ignore[arg-type]  # None takes it away
+        spark.read.parquet(str(tmp_path / "in")).write.parquet(str(tmp_path / "other"))
+    names = {
+        output["name"]: {event["job"]["name"] for event in events if event["run"]["runId"] == run}
+        for run, output in ((event["run"]["runId"], each) for event in events for each in event["outputs"])
+    }
+    assert names[str(tmp_path / "out")] == {"lineage_tests.load_orders_into_the_shop"}
+    assert names[str(tmp_path / "text")] == {"lineage_tests.load_orders_into_the_shop"}
+    (other,) = names[str(tmp_path / "other")]
+    assert other.startswith("lineage_tests.execute_insert_into_hadoop_fs_relation_command")
+
+
 def test_every_run_has_the_application_as_its_root_when_it_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from headwater.lineage.views import RDD
 __all__ = ["JobNames"]
 
 ADAPTIVE = "AdaptiveSparkPlan"
+CALL_SITE = re.compile(r" at .*:\d+$")
 
 
 class JobNames:
@@ -46,6 +47,8 @@ class JobNames:
         suffix = self._suffix(datasets) if self._settings.job_name_append_dataset_name else ""
         if run.kind is Kind.BATCH:
             return job_name(self._app, [self._stream(run), "micro_batch"], suffix, dots=dots)
+        if self._settings.job_name_from_description and (said := _description(run)):
+            return job_name(self._app, [said], dots=dots)
         if run.kind is Kind.RDD_JOB:
             return job_name(self._app, [_chain(rdds)], suffix, dots=dots)
         return job_name(self._app, [_node(run)], suffix, dots=dots)
@@ -65,6 +68,17 @@ class JobNames:
             # a query's words are no name for a job
             return "" if " " in dataset.name and "/" not in dataset.name else path_suffix(dataset.id)
         return ""
+
+
+def _description(run: Run) -> str:
+    """What the program calls it by `setJobDescription`; empty where it says nothing."""
+    execution = run.execution
+    if execution is None or execution.start is None:
+        text = run.properties.get("spark.job.description", "")
+    else:
+        text = execution.start.description
+    # where nothing was said Spark puts the place of the call there
+    return "" if CALL_SITE.search(text) else normalized(text)
 
 
 def _node(run: Run) -> str:

@@ -108,6 +108,13 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     job_name_replace_dot: Annotated[
         bool, _set("jobName.replaceDotWithUnderscore", "No dots in job names.")
     ] = False
+    job_name_from_description: Annotated[
+        bool,
+        _set(
+            "jobName.fromDescription",
+            "Name a job by what the program says with `setJobDescription`, where it says something.",
+        ),
+    ] = False
     job_owners: Annotated[dict[str, str], _set("job.owners", "Owners of the jobs, by type.")] = {}
     job_tags: Annotated[
         tuple[str, ...], _set("job.tags", "Tags of jobs: `key`, `key:value` or `key:value:source`.")
