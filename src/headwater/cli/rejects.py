@@ -9,9 +9,9 @@ from typing import Any
 import click
 import msgspec
 
-from headwater.cli.failed import PREFIX, FailedEvents, NumberedReject
 from headwater.cli.options import as_json, open_rejects, rejects_path, with_settings
 from headwater.cli.tables import format_table, format_time, json_text
+from headwater.log.failed_events import PREFIX, FailedEvents, NumberedReject
 from headwater.log.rejects import Reject
 from headwater.settings import Settings
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -101,11 +102,15 @@ class Request:
         self.connection.wire.answered(self, response.status)
         self.connection.flush()
 
-    def start_stream(self, status: int = 200, *, content_type: str = JSON) -> Stream:
+    def start_stream(
+        self, status: int = 200, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
+    ) -> Stream:
         """Answer bit by bit, such as server-sent events. The connection is closed at the end of it."""
         stream = Stream(self)
         self.stream = stream
-        self.respond(Response(status, content_type=content_type, streamed=True, close=True))
+        self.respond(
+            Response(status, content_type=content_type, headers=headers or {}, streamed=True, close=True)
+        )
         return stream
 
 

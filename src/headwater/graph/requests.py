@@ -25,6 +25,7 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 MAX_PARAMETERS = 50
 
 C = TypeVar("C", bound=str)
+T = TypeVar("T")
 
 
 class Parameters:
@@ -110,6 +111,11 @@ class Readers:
             request.respond(await loop.run_in_executor(self._pool, self._answer, answer, request))
 
         return handle
+
+    async def ask(self, question: Callable[[Query], T]) -> T:
+        """What the function finds out, in one of the threads; its errors are the caller's."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._pool, lambda: question(self._query()))
 
     def _answer(self, answer: Answer, request: Request) -> Response:
         try:

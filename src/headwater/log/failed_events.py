@@ -1,4 +1,4 @@
-"""Rejects of destinations, for `headwater rejects`: they are in files, and replayed by the pipeline."""
+"""Rejects of destinations for people: numbered, listed, replayed by the pipeline, dropped."""
 
 from __future__ import annotations
 
