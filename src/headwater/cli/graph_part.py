@@ -29,8 +29,8 @@ class GraphPart:
         except BaseException:
             graph.close()
             raise
-        self._readers = Readers(settings.graph_dir)
-        add_routes(routes, self._readers, Admin(settings.gateway))
+        self.readers = Readers(settings.graph_dir)
+        add_routes(routes, self.readers, Admin(settings.gateway))
         if not settings.gateway.admin_token and not is_loopback(settings.gateway.host):
             log.warning(
                 "The graph is folded, but nobody can read it over HTTP: `gateway.host` is not a loopback "
@@ -47,5 +47,5 @@ class GraphPart:
 
     def close(self) -> None:
         """Finish the batch and the queries that are under way."""
-        self._readers.close()
+        self.readers.close()
         self._folding.close()

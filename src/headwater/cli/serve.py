@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import logging
 import os
 import signal
@@ -32,9 +33,11 @@ __all__ = ["Sidecar", "command"]
 
 if TYPE_CHECKING:
     from headwater.cli.graph_part import GraphPart
+    from headwater.cli.page_part import PagePart
 
 logger = logging.getLogger(__name__)
 
+PAGE_NEEDS = ("jinja2", "igraph")  # the extra `page`
 GRAPH_READER = "headwater:graph"  # as headwater.graph.fold has it, which is not loaded without need
 
 
@@ -107,6 +110,7 @@ class Sidecar:
         self._settings = settings
         self._with_graph = with_graph
         self._graph: GraphPart | None = None
+        self._page: PagePart | None = None
         self.metrics = Metrics()
         self._log: Log | None = None
         self._rejects: Rejects | None = None
@@ -153,11 +157,14 @@ class Sidecar:
             from headwater.cli.graph_part import GraphPart  # the sidecar alone does not load it
 
             self._graph = GraphPart(settings, self._log, self._gateway.routes, self.metrics)
+            self._page = self._make_page(self._graph, self._gateway, self._log, self._rejects)
         else:
             self._log.forget(GRAPH_READER)  # it would hold back events that nobody folds
         await self._gateway.start()
         if self._graph is not None:
             self._graph.start()
+        if self._page is not None:
+            self._page.start()
         for drain in self._drains.values():
             drain.start()
         if (statsd := settings.metrics.statsd) is not None:
@@ -165,6 +172,22 @@ class Sidecar:
                 self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds
             )
             self._statsd.start()
+
+    def _make_page(self, graph: GraphPart, gateway: Gateway, log: Log, rejects: Rejects) -> PagePart | None:
+        if any(importlib.util.find_spec(name) is None for name in PAGE_NEEDS):
+            logger.info("There is no page at /: type `pip install 'headwater[page]'` for it.")
+            return None
+        from headwater.cli.page_part import PagePart
+
+        return PagePart(
+            self._settings,
+            log,
+            rejects,
+            graph.readers,
+            gateway.routes,
+            self.metrics,
+            health=self._troubles,
+        )
 
     def greeting(self) -> str:
         """The one line that says that it listens, and where things are."""
@@ -175,9 +198,9 @@ class Sidecar:
         kept = "are in the graph" if self._with_graph else "are kept until an outlet is configured"
         outlets = ", ".join(self._drains) or f"none (events {kept})"
         data = Path(settings.data_dir).resolve()
-        return (
-            f"headwater listens on {scheme}://{host}:{self._gateway.port}, data in {data}, outlets: {outlets}"
-        )
+        page = ", page at /" if self._page is not None else ""
+        address = f"{scheme}://{host}:{self._gateway.port}"
+        return f"headwater listens on {address}, data in {data}, outlets: {outlets}{page}"
 
     def _troubles(self) -> list[str]:
         found = ((name, drain.trouble()) for name, drain in self._drains.items())
@@ -193,6 +216,8 @@ class Sidecar:
     async def close(self) -> None:
         """Stop taking in, let outlets finish what is in flight, then close the log; within the timeout."""
         deadline = time.monotonic() + self._settings.gateway.shutdown_timeout_seconds
+        if self._page is not None:
+            self._page.end_streams()
         if self._gateway is not None:
             await self._gateway.close()
         left = max(1.0, deadline - time.monotonic())
@@ -202,6 +227,14 @@ class Sidecar:
             closer.start()
         for closer in closers:
             await asyncio.to_thread(closer.join)
-        for part in (self._graph, self._incoming, self._queues, self._log, self._rejects, self._statsd):
+        for part in (
+            self._page,
+            self._graph,
+            self._incoming,
+            self._queues,
+            self._log,
+            self._rejects,
+            self._statsd,
+        ):
             if part is not None:
                 await asyncio.to_thread(part.close)

@@ -1,0 +1,53 @@
+"""Small charts: paths of SVG made of numbers, without axes; the words stand beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+__all__ = ["Bar", "Spark", "bars", "spark"]
+
+
+class Spark(NamedTuple):
+    """A line and the area below it."""
+
+    line: str
+    area: str
+    width: int
+    height: int
+
+
+class Bar(NamedTuple):
+    """One value as a bar that stands on the ground line."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
+    """The latest value is at the right; the highest reaches the top, zero is the ground."""
+    if len(values) < 2:
+        values = [0.0, 0.0]
+    most = max(*values, 1e-9)
+    step = width / (len(values) - 1)
+    points = [
+        (round(i * step, 1), round(height - 2 - (height - 4) * v / most, 1)) for i, v in enumerate(values)
+    ]
+    line = "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+    return Spark(line, f"{line}L{width} {height}L0 {height}Z", width, height)
+
+
+def bars(values: Sequence[float | None], width: int, height: int) -> list[Bar]:
+    """A bar for each value, oldest first; a value that is not known leaves its place free."""
+    most = max((value for value in values if value is not None), default=0) or 1
+    room = width / max(1, len(values))
+    found = []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        tall = max(1.5, height * value / most)
+        thick = min(room * 0.72, 22.0)
+        found.append(Bar(round(place * room, 2), round(height - tall, 2), round(thick, 2), round(tall, 2)))
+    return found

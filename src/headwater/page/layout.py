@@ -1,0 +1,178 @@
+"""Layout: where the boxes of a graph stand, in layers from left to right.
+
+igraph breaks the cycles and orders the boxes of each layer so that few lines cross. The heights are ours:
+each box moves to where the lines to its rows are straightest, and no two of a layer come too close.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import igraph
+
+__all__ = ["Arrangement", "Link", "Point", "arrange"]
+
+SWEEPS = 8  # over all layers; after that hardly anything moves
+LANE = 5.0  # pixels between lines that pass by a layer side by side
+MAX_LANES = 48.0
+TURNS = 20  # of igraph's ordering
+
+
+class Link(NamedTuple):
+    """A line from a row of one box to a row of another; the offsets are from the upper edges of the boxes."""
+
+    source: int
+    source_offset: float
+    target: int
+    target_offset: float
+
+
+class Point(NamedTuple):
+    """Where a line passes by a layer between its ends: the layer, and how high."""
+
+    layer: int
+    y: float
+
+
+class Arrangement(NamedTuple):
+    """For each box its layer and its upper edge; for each link the points between its ends."""
+
+    layers: list[int]
+    tops: list[float]
+    ways: list[list[Point]]
+    height: float
+
+
+def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0) -> Arrangement:
+    """Stand boxes of these heights so that the links go from left to right and mostly straight."""
+    pairs = sorted({(link.source, link.target) for link in links if link.source != link.target})
+    layers = _layers(len(heights), pairs)
+    chart = _Chart(list(heights), layers, gap)
+    chains = {pair: chart.lay(pair, links) for pair in pairs}
+    chart.order()
+    chart.settle()
+    ways = [
+        [Point(chart.layers[lane], chart.tops[lane] + offset) for lane, offset in chains[pair].get(link, ())]
+        if (pair := (link.source, link.target)) in chains
+        else []
+        for link in links
+    ]
+    count = len(heights)
+    lowest = max((top + height for top, height in zip(chart.tops, chart.heights, strict=True)), default=0.0)
+    return Arrangement(layers, chart.tops[:count], ways, lowest)
+
+
+def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """The longest way to each box; a box that nothing leads to stands right before what it leads to."""
+    graph = igraph.Graph(n=count, edges=list(pairs), directed=True)
+    graph.delete_edges(graph.feedback_arc_set(None, "eades"))
+    layers = [0] * count
+    order = graph.topological_sorting()
+    for vertex in order:
+        for following in graph.successors(vertex):
+            layers[following] = max(layers[following], layers[vertex] + 1)
+    for vertex in reversed(order):
+        followers = graph.successors(vertex)
+        if followers and not graph.indegree(vertex):
+            layers[vertex] = min(layers[following] for following in followers) - 1
+    least = min(layers, default=0)
+    return [layer - least for layer in layers]
+
+
+class _Chart:
+    """Boxes and, behind them in the same lists, the lanes in which long lines pass by a layer."""
+
+    def __init__(self, heights: list[float], layers: list[int], gap: float) -> None:
+        self.heights = heights
+        self.layers = list(layers)
+        self.tops = [0.0] * len(heights)
+        self._gap = gap
+        self._boxes = len(heights)
+        self._edges: list[tuple[int, int]] = []
+        self._ties: list[tuple[int, float, int, float]] = []
+        self._rows: list[list[int]] = []
+
+    def lay(self, pair: tuple[int, int], links: Sequence[Link]) -> dict[Link, list[tuple[int, float]]]:
+        """Lead the links of two boxes through the layers in between; the lanes of each, with its place."""
+        source, target = pair
+        mine = sorted(
+            {link for link in links if (link.source, link.target) == pair}, key=lambda link: link[1]
+        )
+        step = min(LANE, MAX_LANES / len(mine))
+        between = range(self.layers[source] + 1, self.layers[target])
+        lanes = [self._lane(layer, step * len(mine)) for layer in between]
+        stops = [source, *lanes, target]
+        self._edges += list(pairwise(stops))
+        found: dict[Link, list[tuple[int, float]]] = {}
+        for place, link in enumerate(mine):
+            offset = step * (place + 0.5)
+            offsets = [link.source_offset, *(offset for _ in lanes), link.target_offset]
+            ends = list(zip(stops, offsets, strict=True))
+            self._ties += [(*a, *b) for a, b in pairwise(ends)]
+            found[link] = [(lane, offset) for lane in lanes]
+        return found
+
+    def _lane(self, layer: int, height: float) -> int:
+        self.layers.append(layer)
+        self.heights.append(height)
+        self.tops.append(0.0)
+        return len(self.layers) - 1
+
+    def order(self) -> None:
+        """Who stands above whom within each layer."""
+        graph = igraph.Graph(n=len(self.layers), edges=self._edges, directed=True)
+        places = graph.layout_sugiyama(layers=self.layers, maxiter=TURNS).coords if self.layers else []
+        rows: dict[int, list[int]] = defaultdict(list)
+        for item in sorted(range(len(self.layers)), key=lambda item: (places[item][0], item)):
+            rows[self.layers[item]].append(item)
+        self._rows = [rows[layer] for layer in sorted(rows)]
+
+    def settle(self) -> None:
+        """How high each stands: near the mean of where its lines want it, never over its neighbours."""
+        ties: dict[int, list[tuple[int, float]]] = defaultdict(
+            list
+        )  # item: others, and the difference wanted
+        for source, source_offset, target, target_offset in self._ties:
+            ties[source].append((target, target_offset - source_offset))
+            ties[target].append((source, source_offset - target_offset))
+        for row in self._rows:
+            self._stack(row, [self.tops[item] for item in row], [1.0] * len(row))
+        for sweep in range(SWEEPS):
+            rows = self._rows if sweep % 2 == 0 else self._rows[::-1]
+            for row in rows:
+                wanted = [self._wanted(item, ties[item]) for item in row]
+                if sweep < SWEEPS // 2:  # lines that differ in their rows may ask for another order
+                    row[:] = [item for _, item in sorted(zip(wanted, row, strict=True))]
+                    wanted.sort()
+                self._stack(row, wanted, [max(1.0, float(len(ties[item]))) for item in row])
+        top = min(self.tops, default=0.0)
+        self.tops = [each - top for each in self.tops]
+
+    def _wanted(self, item: int, ties: Sequence[tuple[int, float]]) -> float:
+        if not ties:
+            return self.tops[item]
+        return sum(self.tops[other] + difference for other, difference in ties) / len(ties)
+
+    def _stack(self, row: Sequence[int], wanted: Sequence[float], weights: Sequence[float]) -> None:
+        """The nearest heights to the wanted ones in which nobody overlaps; crowded neighbours move as one."""
+        blocks: list[tuple[float, float, int]] = []  # shift, weight, how many
+        before = [0.0]
+        for above, item in pairwise(row):
+            before.append(before[-1] + self.heights[above] + self._room(above, item))
+        for place, want, weight in zip(before, wanted, weights, strict=True):
+            block = (want - place, weight, 1)
+            while blocks and blocks[-1][0] > block[0]:
+                shift, mass, count = blocks.pop()
+                total = mass + block[1]
+                block = ((shift * mass + block[0] * block[1]) / total, total, count + block[2])
+            blocks.append(block)
+        shifts = [shift for shift, _, count in blocks for _ in range(count)]
+        for item, place, shift in zip(row, before, shifts, strict=True):
+            self.tops[item] = place + shift
+
+    def _room(self, above: int, below: int) -> float:
+        lanes = (above >= self._boxes) + (below >= self._boxes)
+        return self._gap if not lanes else self._gap / (1 + lanes)

@@ -1,0 +1,74 @@
+// Keeps a view up to date: the server sends it anew when it has changed, and only what differs is touched, so that
+// focus, selection, scrolling and opened details stay as they are.
+
+const view = document.getElementById("view");
+const pulse = document.getElementById("pulse");
+const parser = new DOMParser();
+let source = null;
+
+const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.id || null : null);
+
+function sameKind(a, b) {
+  return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
+}
+
+function attributes(old, fresh) {
+  for (const { name } of [...old.attributes]) {
+    // what the reader has opened stays open
+    if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  }
+}
+
+function morph(old, fresh) {
+  const keyed = new Map();
+  for (const child of old.children) if (child.id) keyed.set(child.id, child);
+  let place = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    const known = keyOf(wanted) && keyed.get(keyOf(wanted));
+    if (known && known !== place && known.nodeName === wanted.nodeName) {
+      old.insertBefore(known, place);
+      place = known;
+    }
+    if (place && sameKind(place, wanted)) {
+      if (place.nodeType === Node.ELEMENT_NODE) {
+        attributes(place, wanted);
+        morph(place, wanted);
+      } else if (place.nodeValue !== wanted.nodeValue) {
+        place.nodeValue = wanted.nodeValue;
+      }
+      place = place.nextSibling;
+    } else {
+      old.insertBefore(document.importNode(wanted, true), place);
+    }
+  }
+  while (place) {
+    const next = place.nextSibling;
+    place.remove();
+    place = next;
+  }
+}
+
+function open() {
+  if (source) return;
+  source = new EventSource(view.dataset.live);
+  source.addEventListener("open", () => (pulse.textContent = "live"));
+  source.addEventListener("view", (event) => {
+    const fresh = parser.parseFromString(`<div>${JSON.parse(event.data)}</div>`, "text/html");
+    morph(view, fresh.body.firstElementChild);
+    view.dataset.updates = Number(view.dataset.updates || 0) + 1;
+  });
+  source.addEventListener("error", () => (pulse.textContent = "the server does not answer; trying again"));
+}
+
+function close() {
+  source?.close();
+  source = null;
+}
+
+// A browser keeps six connections to a server: a page that nobody sees must not hold one.
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+addEventListener("pagehide", close);
+if (!document.hidden) open();

@@ -1,0 +1,237 @@
+"""The views: what each asks of the graph and the stages, and the template that shows it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headwater.graph.query import Query
+from headwater.graph.requests import Parameters
+from headwater.graph.views import ColumnEdge, Dataset, Neighbourhood, Statistic, Trace
+from headwater.graph.walk import Ways
+from headwater.page.charts import bars
+from headwater.page.drawing import draw
+from headwater.page.refused import LIMIT, Refused
+from headwater.page.stages import Stages
+
+__all__ = ["VIEWS", "Fragment", "Sources", "View", "lineage", "search", "trace_of"]
+
+MAX_DEPTH = 5
+MAX_DATASETS = 300
+CHART = (560, 64)
+POINTS = 60  # of a chart
+RUNS = 100
+
+
+class Fragment(NamedTuple):
+    """A view: its template and what goes into it. `section` is the entry of the menu that it belongs to."""
+
+    template: str
+    title: str
+    section: str
+    values: dict[str, Any]
+
+
+class Sources(NamedTuple):
+    """What views are made of, besides the graph."""
+
+    stages: Stages
+    refused: Refused
+
+
+View = Callable[[Sources, Query, Parameters], Fragment]
+
+
+def _pipeline(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    return Fragment("_pipeline.html", "Pipeline", "pipeline", {"now": sources.stages.overview(query)})
+
+
+def _rejects(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    stage = given.get("stage", "") or None
+    counts = sources.refused.counts()
+    after = given.number("after", 0, 10**9 - 1)
+    found = sources.refused.some(stage, after) if stage is None or stage in counts else []
+    single = [each for each in found if each.is_single]
+    following = single[-1].id if len(single) == LIMIT else None
+    values = {"rejects": found, "counts": counts, "stage": stage, "following": following}
+    return Fragment("_rejects.html", "Rejects", "rejects", values)
+
+
+def _reject(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    found = sources.refused.get(given.get("id"))
+    return Fragment("_reject.html", f"Reject {found.id}", "rejects", {"reject": found})
+
+
+def _runs(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    offset = given.number("offset", 0, 10**8)
+    found = query.runs(limit=RUNS, offset=offset)
+    longest = max((run.seconds or 0.0 for run in found), default=0.0)
+    values = {"runs": found, "longest": longest, "offset": offset, "step": RUNS, "summary": query.summary()}
+    return Fragment("_runs.html", "Runs", "runs", values)
+
+
+def _run(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    found = query.run(given.get("id"))
+    title = f"Run of {found.run.job.name}"
+    return Fragment("_run.html", title, "runs", {"found": found, "run": found.run})
+
+
+def _job(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    found = query.job(given.get("namespace"), given.get("name"))
+    seconds = [run.seconds for run in reversed(found.runs)]
+    values = {"job": found, "bars": bars(seconds, *CHART), "chart": CHART}
+    return Fragment("_job.html", found.name, "lineage", values)
+
+
+def _dataset(sources: Sources, query: Query, given: Parameters) -> Fragment:
+    found = query.dataset(given.get("namespace"), given.get("name"))
+    around = query.neighbourhood(found.namespace, found.name, depth=1, limit=MAX_DATASETS, columns=True)
+    values = {
+        "dataset": found,
+        "origins": _ties(found.key, around, "source"),
+        "uses": _ties(found.key, around, "target"),
+        "charts": _charts(found),
+        "chart": CHART,
+    }
+    return Fragment("_dataset.html", found.name, "lineage", values)
+
+
+class Tie(NamedTuple):
+    """Another column that one is made of, or that is made of it."""
+
+    namespace: str
+    name: str
+    column: str | None
+    edge: ColumnEdge
+
+
+def _ties(key: str, around: Neighbourhood, end: str) -> dict[str, list[Tie]]:
+    """By column: the other ends of its lines. `end` is the one that is looked for."""
+    nodes = {node.key: node for node in around.datasets}
+    found: dict[str, list[Tie]] = defaultdict(list)
+    for edge in around.column_edges:
+        mine, column, other, other_column = (
+            (edge.target, edge.target_column, edge.source, edge.source_column)
+            if end == "source"
+            else (edge.source, edge.source_column, edge.target, edge.target_column)
+        )
+        if mine == key and other in nodes:
+            node = nodes[other]
+            found[column or ""].append(Tie(node.namespace, node.name, other_column, edge))
+    for ties in found.values():
+        ties.sort(key=lambda tie: (tie.edge.type, tie.name, tie.column or ""))
+    return dict(found)
+
+
+def _charts(dataset: Dataset) -> list[dict[str, Any]]:
+    """Rows, bytes and files over the latest runs that wrote, or else read it; only what was told."""
+    for direction in ("output", "input"):
+        points = [each for each in dataset.statistics if each.direction == direction][:POINTS][::-1]
+        charts = [_chart(points, name, direction) for name in ("rows", "bytes", "files")]
+        if told := [chart for chart in charts if chart["bars"]]:
+            return told
+    return []
+
+
+def _chart(points: list[Statistic], name: str, direction: str) -> dict[str, Any]:
+    values = [getattr(point, name) for point in points]
+    known = [value for value in values if value is not None]
+    return {
+        "name": name,
+        "words": f"{name} {'written' if direction == 'output' else 'read'}",
+        "bars": bars(values, *CHART),
+        "last": known[-1] if known else None,
+        "most": max(known, default=None),
+        "count": len(known),
+    }
+
+
+def lineage(query: Query, given: Parameters) -> Fragment:
+    """The graph around a dataset or job, with a column traced where one is named."""
+    kind = given.choice("kind", "dataset", "job")
+    direction: Ways = given.choice("direction", "both", "up", "down")
+    depth = max(1, min(MAX_DEPTH, given.number("depth", 3, 1_000)))
+    namespace, name, column = given.get("namespace"), given.get("name"), given.get("column", "") or None
+    found = query.neighbourhood(
+        namespace, name, kind=kind, direction=direction, depth=depth, limit=MAX_DATASETS, columns=True
+    )
+    trace = trace_of(query, given) if column and kind == "dataset" else None
+    # where the traced column is of a dataset nearby, the graph stays where it is
+    around = {"namespace": namespace, "name": name, "kind": None if kind == "dataset" else kind}
+    around |= {"direction": None if direction == "both" else direction, "depth": str(depth)}
+    values = {
+        "drawing": draw(found, trace),
+        "around": around,
+        "name": name,
+        "namespace": namespace,
+        "kind": kind,
+        "direction": direction,
+        "depth": depth,
+        "column": column,
+        "of": (given.get("of_namespace", namespace), given.get("of_name", name)),
+        "trace": trace,
+        "steps": _steps(trace) if trace else None,
+        "jobs": {job.key: job for job in found.jobs},
+    }
+    return Fragment("lineage.html", f"{column} of {name}" if column else name, "lineage", values)
+
+
+def trace_of(query: Query, given: Parameters) -> Trace:
+    """The trace of the column that the parameters name: of the dataset in the middle, or of one nearby."""
+    namespace = given.get("of_namespace", given.get("namespace", ""))
+    name = given.get("of_name", given.get("name", ""))
+    return query.trace(namespace, name, given.get("column"), depth=20, limit=2_000)
+
+
+def _steps(trace: Trace) -> dict[str, list[dict[str, Any]]]:
+    """The columns of a trace by distance, for the list beside the graph: sources first, uses first."""
+    nodes = {node.key: node for node in trace.datasets}
+    jobs = {job.key: job for job in trace.jobs}
+    how: dict[tuple[str, str | None], list[ColumnEdge]] = defaultdict(list)
+    far = {(node.dataset, node.column): node.distance for node in trace.columns}
+    for edge in trace.column_edges:
+        source, target = (edge.source, edge.source_column), (edge.target, edge.target_column)
+        if far.get(target, 0) <= 0:
+            how[source].append(edge)
+        if far.get(source, 0) >= 0:
+            how[target].append(edge)
+    found: dict[str, list[dict[str, Any]]] = {"up": [], "down": []}
+    for node in trace.columns:
+        if node.distance and node.dataset in nodes:
+            edges = how[(node.dataset, node.column)]
+            kinds = dict.fromkeys((edge.subtype or edge.type).lower().replace("_", " ") for edge in edges)
+            made_by = {edge.job: jobs[edge.job] for edge in edges if edge.job in jobs}
+            found["up" if node.distance < 0 else "down"].append(
+                {
+                    "node": nodes[node.dataset],
+                    "column": node.column,
+                    "distance": abs(node.distance),
+                    "kinds": list(kinds),
+                    "is_direct": any(edge.type == "DIRECT" for edge in edges),
+                    "masked": any(edge.masking for edge in edges),
+                    "jobs": list(made_by.values()),
+                }
+            )
+    return found
+
+
+def search(query: Query, given: Parameters) -> Fragment:
+    """Everything whose name holds the words; without words, what was mentioned last."""
+    text = given.get("q", "")
+    hits = query.search(text, limit=given.number("limit", 50, 200))
+    return Fragment(
+        "_search.html", f"Search: {text}" if text else "Everything", "lineage", {"hits": hits, "text": text}
+    )
+
+
+VIEWS: dict[str, View] = {
+    "pipeline": _pipeline,
+    "rejects": _rejects,
+    "reject": _reject,
+    "runs": _runs,
+    "run": _run,
+    "job": _job,
+    "dataset": _dataset,
+    "search": lambda sources, query, given: search(query, given),
+}
