@@ -28,8 +28,10 @@ MAY_IMPORT: dict[str, set[str]] = {
     "pipeline": COMMON | {"log", "warehouse"},
     "lineage": COMMON,  # people use it alone: no other stage
     "graph": COMMON | {"log", "gateway"},
+    "page": COMMON | {"log", "gateway", "graph"},
     "testing": COMMON | {"log", "delivery", "gateway", "warehouse", "lineage"},
-    "cli": COMMON | {"log", "gateway", "delivery", "testing", "warehouse", "pipeline", "lineage", "graph"},
+    "cli": COMMON
+    | {"log", "gateway", "delivery", "testing", "warehouse", "pipeline", "lineage", "graph", "page"},
     "__main__": {"cli"},
     "": set(),
 }
@@ -39,6 +41,7 @@ MAY_IMPORT_HEAVY = (
     "headwater.warehouse.",
     "headwater.pipeline.",
     "headwater.lineage.",
+    "headwater.cli.demo_report",
     "headwater.testing.destinations",
     "headwater.testing.lineage",
 )
