@@ -18,6 +18,7 @@ import msgspec
 from headwater.cli.backfill import backfill_command
 from headwater.cli.lines import print_lines
 from headwater.cli.options import as_json, with_settings
+from headwater.cli.own_lineage import tell_own_lineage, with_lineage
 from headwater.cli.pipeline_report import print_report
 from headwater.cli.progress import progress
 from headwater.cli.stream import stream
@@ -58,10 +59,13 @@ def command() -> None:
 
 @command.command("run")
 @click.option("--every", type=Duration(), help="Go on for ever: a cycle every `30s`, `5m` or `1h`.")
+@with_lineage
 @as_json
 @with_settings
 @click.pass_context
-def run(ctx: click.Context, settings: Settings, every: float | None, as_json: bool) -> None:
+def run(
+    ctx: click.Context, settings: Settings, every: float | None, lineage: bool | None, as_json: bool
+) -> None:
     """Load all complete event files into the destinations.
 
     Files that a running server still writes are left until they are complete (`events.rotation_minutes`).
@@ -76,7 +80,7 @@ def run(ctx: click.Context, settings: Settings, every: float | None, as_json: bo
     if not any(destination.is_batch for destination in settings.destinations):
         text = "no destination is in batch mode; `headwater pipeline stream` serves those in stream mode"
         raise SettingsError([text])
-    cycles = _Cycles(settings, as_json)
+    cycles = _Cycles(settings, as_json, lineage)
     if every is None:
         ctx.exit(0 if cycles.once() else 1)
     cycles.forever(every)
@@ -89,9 +93,10 @@ command.add_command(backfill_command)
 class _Cycles:
     """Cycles of one process. Spark starts when there is something to do, and stays."""
 
-    def __init__(self, settings: Settings, as_json: bool) -> None:
+    def __init__(self, settings: Settings, as_json: bool, lineage: bool | None = None) -> None:
         self._settings = settings
         self._as_json = as_json
+        self._lineage = lineage
         self._spark: Any = None
         self._cycles = 0
         self._stop = threading.Event()
@@ -120,6 +125,7 @@ class _Cycles:
                 log_file = Path(settings.data_dir) / "spark.log"
                 click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
                 self._spark = start(settings.pipeline, log_file=log_file)
+                tell_own_lineage(settings, self._spark, self._lineage, "pipeline")
             with progress("loading") as tell:
                 report = run_cycle(settings, self._spark, tell)
             last.files, last.errors = len(report.files), report.errors

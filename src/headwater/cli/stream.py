@@ -13,6 +13,7 @@ import click
 
 from headwater.cli.lines import print_lines
 from headwater.cli.options import with_settings
+from headwater.cli.own_lineage import tell_own_lineage, with_lineage
 from headwater.errors import SettingsError
 from headwater.settings import Settings
 
@@ -24,8 +25,9 @@ LOOK_SECONDS = 0.5
 
 
 @click.command("stream")
+@with_lineage
 @with_settings
-def stream(settings: Settings) -> None:
+def stream(settings: Settings, lineage: bool | None) -> None:
     """Load events into the destinations in stream mode, as they come.
 
     It goes on until SIGTERM or Ctrl-C, which ends it after the micro-batch under way; a second one quits at
@@ -52,7 +54,9 @@ def stream(settings: Settings) -> None:
 
     log_file = Path(settings.data_dir) / "spark.log"
     click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
-    with Streams(settings, start(settings.pipeline, log_file=log_file)) as streams:
+    spark = start(settings.pipeline, log_file=log_file)
+    tell_own_lineage(settings, spark, lineage, "stream")
+    with Streams(settings, spark) as streams:
         click.echo(f"streaming into {', '.join(wanted)}", err=True)
         while not stopping.wait(LOOK_SECONDS):
             streams.tend()

@@ -54,12 +54,15 @@ def parts(settings: Settings, config: str | None = None, every: float | None = N
     # the sidecar alone stays light; here the graph is on, unless the settings say no
     graph = "--no-graph" if settings.graph.enabled is False else "--graph"
     found = [Part("gateway", (*start, "serve", graph), settings.gateway.shutdown_timeout_seconds + 10)]
+    # where the graph is on, the pipeline tells it of its own tables
+    told = settings.pipeline.lineage.enabled
+    lineage = "--lineage" if (told if told is not None else graph == "--graph") else "--no-lineage"
     if any(destination.is_stream for destination in settings.destinations):
-        found.append(Part("stream", (*start, "pipeline", "stream"), 300))
+        found.append(Part("stream", (*start, "pipeline", "stream", lineage), 300))
     if any(destination.is_batch for destination in settings.destinations):
         pause = every or settings.events.rotation_minutes * 60
         # a cycle finishes the load that is under way; a large one takes its time
-        found.append(Part("pipeline", (*start, "pipeline", "run", "--every", f"{pause:g}s"), 300))
+        found.append(Part("pipeline", (*start, "pipeline", "run", lineage, "--every", f"{pause:g}s"), 300))
     return found
 
 

@@ -14,6 +14,7 @@ from headwater.settings.pipeline import (
     FieldSettings,
     LockSettings,
     MappingSettings,
+    OwnLineageSettings,
     PipelineSettings,
     StreamSettings,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "MappingSettings",
     "MetricsSettings",
     "OutletSettings",
+    "OwnLineageSettings",
     "PipelineSettings",
     "Port",
     "RetrySettings",

@@ -14,6 +14,7 @@ __all__ = [
     "FieldSettings",
     "LockSettings",
     "MappingSettings",
+    "OwnLineageSettings",
     "PipelineSettings",
     "StreamSettings",
 ]
@@ -120,6 +121,21 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 30.0
 
 
+class OwnLineageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is told where the pipeline's tables come from."""
+
+    enabled: Annotated[
+        bool | None, doc("Tell the lineage of the pipeline's tables; null: where the graph is on.")
+    ] = None
+    url: Annotated[
+        str, doc("An OpenLineage receiver; empty: this installation's own gateway, without TLS.")
+    ] = ""
+    api_key: Annotated[
+        str, doc("Sent as `Authorization: Bearer`; empty: the first of `gateway.api_keys` for our own.")
+    ] = ""
+    namespace: Annotated[str, doc("Namespace of the pipeline's jobs.")] = "headwater"
+
+
 class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the pipeline runs."""
 
@@ -137,6 +153,9 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         LockSettings()
     )
     stream: Annotated[StreamSettings, doc("How destinations in stream mode are served.")] = StreamSettings()
+    lineage: Annotated[OwnLineageSettings, doc("Who is told where the tables come from.")] = (
+        OwnLineageSettings()
+    )
     spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
         msgspec.field(default_factory=dict)
     )
