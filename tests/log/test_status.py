@@ -42,7 +42,7 @@ def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: P
     status.save()
     assert file.status_path.name == f"{file.name}.status"
     assert json.loads(file.status_path.read_bytes())["status"] == {
-        "dwh/events": {"uploaded": True, "error": "", "rows": 12}
+        "dwh/events": {"uploaded": True, "error": "", "rows": 12, "unmapped": 0}
     }
 
 

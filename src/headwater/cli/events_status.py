@@ -37,10 +37,28 @@ def print_events(found: EventsStat) -> None:
     if found.destinations:
         click.echo()
         results = [
-            (each.id, each.files, each.events, each.rows, each.skipped, each.rejected, each.open_rejects)
+            (
+                each.id,
+                each.files,
+                each.events,
+                each.rows,
+                each.skipped,
+                each.rejected,
+                each.open_rejects,
+                each.unmapped,
+            )
             for each in found.destinations
         ]
-        head = ("destination", "files", "events", "rows", "skipped", "rejected", "open rejects")
+        head = (
+            "destination",
+            "files",
+            "events",
+            "rows",
+            "skipped",
+            "rejected",
+            "open rejects",
+            "unmapped values",
+        )
         click.echo(format_table(head, results))
         click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
     if found.streams:

@@ -40,6 +40,8 @@ class DestinationStat(msgspec.Struct):
     skipped: int = 0
     rejected: int = 0
     open_rejects: int = 0
+    unmapped: int = 0
+    """Values that fit no column, and are in `_unmapped_data`."""
 
 
 class StreamStat(msgspec.Struct):
@@ -140,9 +142,9 @@ def _add(destinations: dict[str, DestinationStat], status: Status) -> None:
     for id in ids:
         destination = destinations.setdefault(id, DestinationStat(id))
         destination.files += 1
-        destination.rows += sum(
-            pair.rows for (owner, _), pair in status.pairs.items() if owner == id and pair.uploaded
-        )
+        loaded = [pair for (owner, _), pair in status.pairs.items() if owner == id and pair.uploaded]
+        destination.rows += sum(pair.rows for pair in loaded)
+        destination.unmapped += sum(pair.unmapped for pair in loaded)
         if counts := status.counts.get(id):
             destination.events += counts.events
             destination.skipped += counts.skipped

@@ -1,6 +1,6 @@
 """Status: what became of an incoming file so far, kept beside it (seed 003: DestinationStatus).
 
-{"status": {"<destination>/<table>": {"uploaded": true, "error": "", "rows": 12}},
+{"status": {"<destination>/<table>": {"uploaded": true, "error": "", "rows": 12, "unmapped": 0}},
  "counts": {"<destination>": {"events": 15, "skipped": 1, "rejected": 2}}}
 """
 
@@ -25,6 +25,8 @@ class Pair(msgspec.Struct):
     uploaded: bool
     error: str = ""
     rows: int = 0
+    unmapped: int = 0
+    """Values of those rows that fit no column, and are in `_unmapped_data`."""
 
 
 class Counts(msgspec.Struct):
@@ -68,9 +70,11 @@ class Status:
         """Write it, wholly or not at all, and wait until it is on disk."""
         replace(self._path, msgspec.json.encode(self._content))
 
-    def mark(self, destination: str, table: str, ok: bool, rows: int = 0, error: str = "") -> None:
+    def mark(
+        self, destination: str, table: str, ok: bool, rows: int = 0, error: str = "", unmapped: int = 0
+    ) -> None:
         """Note that a pair was loaded, or why it was not."""
-        self._content.status[f"{destination}/{table}"] = Pair(ok, error, rows)
+        self._content.status[f"{destination}/{table}"] = Pair(ok, error, rows, unmapped)
 
     def count(self, destination: str, *, events: int, skipped: int, rejected: int) -> None:
         """Note what became of the events at a destination."""

@@ -20,9 +20,10 @@ from headwater.warehouse.tables import ROW
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROPERTY", "dataset_of", "staging_for"]
+__all__ = ["PROPERTY", "dataset_of", "doing", "staging_for"]
 
 PROPERTY = "headwater.lineage.output"
+DESCRIPTION = "spark.job.description"
 
 
 @contextmanager
@@ -33,9 +34,22 @@ def staging_for(spark: SparkSession, settings: DestinationSettings, table: str) 
     context = spark.sparkContext
     context.setLocalProperty(PROPERTY, told)
     try:
-        yield
+        with doing(spark, f"load {table} into {settings.id}"):
+            yield
     finally:
         context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]  # None takes it away
+
+
+@contextmanager
+def doing(spark: SparkSession, what: str) -> Iterator[None]:
+    """Spark's own pages, and the names of jobs in the graph, tell what this thread does in the block."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(DESCRIPTION)
+    context.setLocalProperty(DESCRIPTION, what)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(DESCRIPTION, before)  # type: ignore[arg-type]  # None takes it away
 
 
 def dataset_of(settings: DestinationSettings, table: str) -> tuple[str, str]:
