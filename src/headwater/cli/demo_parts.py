@@ -51,6 +51,7 @@ class Server:
     """A server of its own process, which prints into a file."""
 
     kills = 0
+    stop_seconds = 30.0
 
     def __init__(self, folder: Path, name: str, port: int) -> None:
         self.port = port
@@ -73,11 +74,19 @@ class Server:
                 return
             except OSError:
                 if self._process.poll() is not None or time.monotonic() > deadline:
-                    printed = self._output.read_text(encoding="utf-8", errors="replace")[-2000:]
                     raise HeadwaterError(
-                        f"The {self._name} of the demo did not start.", hint=f"It printed: {printed}"
+                        f"The {self._name} of the demo did not start.", hint=f"It printed: {self.printed()}"
                     ) from None
                 time.sleep(0.02)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def printed(self) -> str:
+        """The end of what it has printed."""
+        return self._output.read_text(encoding="utf-8", errors="replace")[-2000:]
 
     def _popen(self, output: IO[bytes]) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
@@ -99,7 +108,7 @@ class Server:
             return
         process.send_signal(number)
         try:
-            process.wait(30)
+            process.wait(self.stop_seconds)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()

@@ -1,14 +1,11 @@
-"""The second half of the demo: events become tables of an embedded warehouse."""
+"""The second half of the demo: events become tables, and each column is followed to where it comes from."""
 
 from __future__ import annotations
 
 import gzip
 import importlib.util
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +15,13 @@ import msgspec
 
 from headwater.cli.demo_events import AGENTS, first_day, second_day
 from headwater.cli.demo_parts import Server, free_port
+from headwater.cli.demo_trace import make_report, trace_report
 from headwater.cli.tables import format_table
 from headwater.errors import HeadwaterError
 from headwater.log.event_files import EventFolder
 from headwater.log.event_stat import stat_events
 from headwater.log.failed import read_failed
-from headwater.settings import Settings, load
+from headwater.settings import load
 from headwater.warehouse.base import load_destination
 
 __all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline"]
@@ -51,6 +49,8 @@ class Tally(msgspec.Struct):
     unmapped: int
     tables: list[TableTally]
     reasons: list[str]
+    trace: list[str] = []
+    """Where the columns of a report on these tables come from, as `headwater lineage show` draws it."""
     seconds: float = 0.0
 
     @property
@@ -59,10 +59,12 @@ class Tally(msgspec.Struct):
 
 
 class Shop(Server):
-    """`headwater serve` with a token and a warehouse behind it."""
+    """`headwater up` with a token, and a warehouse behind it: gateway, pipeline, graph and page."""
+
+    stop_seconds = 120.0  # a cycle of the pipeline ends what it has begun
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "gateway", free_port())
+        super().__init__(folder, "up", free_port())
         self.config = folder / "pipeline.yml"
         settings = {
             "data_dir": str(folder / "pipeline-data"),
@@ -83,7 +85,7 @@ class Shop(Server):
         self.config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
 
     def arguments(self) -> Sequence[str]:
-        return ("headwater", "serve", "--config", str(self.config))
+        return ("headwater", "up", "--every", "1s", "--config", str(self.config))
 
     def send(self, events: list[dict[str, Any]]) -> int:
         """By browsers one by one, by a server as an array and as compressed lines; how many came in."""
@@ -113,57 +115,38 @@ def is_possible() -> bool:
 
 
 def run_pipeline(folder: Path, events: int, step: Callable[[str], None]) -> Tally:
-    """Send events, load them; send more that fit badly, load those; count."""
+    """Send events, load them; send more that fit badly, load those; report on them, trace that; count."""
     began = time.monotonic()
     shop = Shop(folder)
     acknowledged = 0
     try:
+        step("starting everything: `headwater up`")
         shop.start()
-        step("starting the pipeline on Spark: `headwater pipeline run --every 1s`")
-        with _pipeline(shop.config, folder / "pipeline.txt") as pipeline:
-            for day, made in enumerate((first_day(events), second_day(events)), 1):
-                step(f"day {day}: posting {len(made)} events of a shop: one by one, as an array, in bulk")
-                acknowledged += shop.send(made)
-                step(f"day {day}: waiting until they are rows in DuckDB")
-                _wait(load(shop.config), pipeline, folder / "pipeline.txt")
+        for day, made in enumerate((first_day(events), second_day(events)), 1):
+            step(f"day {day}: posting {len(made)} events of a shop: one by one, as an array, in bulk")
+            acknowledged += shop.send(made)
+            step(f"day {day}: waiting until they are rows in DuckDB")
+            _wait(shop)
+        step("a PySpark job makes a report of them: `headwater lineage run demo_report.py`")
+        report = make_report(shop.url, folder)
+        step("asking the graph where the report's columns come from: `headwater lineage show`")
+        trace = trace_report(shop.config, report)
     finally:
         shop.stop()
     tally = _count(shop.config, acknowledged)
-    tally.unmapped = _unmapped((folder / "pipeline.json").read_bytes())
+    tally.trace = trace
     tally.seconds = time.monotonic() - began
     return tally
 
 
-@contextmanager
-def _pipeline(config: Path, output: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = ["pipeline", "run", "--every", "1s", "--json", "-c", str(config)]
-    with output.open("wb") as lines, output.with_suffix(".json").open("wb") as reports:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headwater", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=reports,
-            stderr=lines,
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _wait(settings: Settings, pipeline: subprocess.Popen[bytes], output: Path) -> None:
+def _wait(shop: Shop) -> None:
     """Until no file is being written or waits."""
-    folder = EventFolder(settings.events_dir)
+    folder = EventFolder(load(shop.config).events_dir)
     deadline = time.monotonic() + PIPELINE_SECONDS
     while folder.active_files() or folder.rotated_files():
-        if pipeline.poll() is not None or time.monotonic() > deadline:
-            printed = output.read_text(encoding="utf-8", errors="replace")[-2000:]
+        if not shop.is_running or time.monotonic() > deadline:
             raise HeadwaterError(
-                "The pipeline of the demo did not load the events.", hint=f"It printed: {printed}"
+                "The pipeline of the demo did not load the events.", hint=f"It printed: {shop.printed()}"
             )
         time.sleep(0.1)
 
@@ -184,16 +167,9 @@ def _count(config: Path, acknowledged: int) -> Tally:
     finally:
         warehouse.close()
     skipped = sum(each.skipped for each in stat.destinations)
+    unmapped = sum(each.unmapped for each in stat.destinations)
     rows = sum(table.rows for table in tables)
-    return Tally(acknowledged, rows, skipped, len(reasons), 0, tables, sorted(set(reasons)))
-
-
-def _unmapped(reports: bytes) -> int:
-    """Values that went to `_unmapped_data`, as the pipeline has told, a line a cycle."""
-    cycles = [msgspec.json.decode(line) for line in reports.splitlines()]
-    files = [file for cycle in cycles for file in cycle["files"]]
-    pairs = [pair for file in files for each in file["destinations"] for pair in each["pairs"]]
-    return sum(pair["unmapped"] for pair in pairs)
+    return Tally(acknowledged, rows, skipped, len(reasons), unmapped, tables, sorted(set(reasons)))
 
 
 def print_tally(tally: Tally, folder: Path | None) -> None:
@@ -216,8 +192,12 @@ def print_tally(tally: Tally, folder: Path | None) -> None:
     )
     for reason in tally.reasons:
         click.echo(f"rejected: {reason}")
+    click.echo("\nwhere the report's columns come from")
+    for line in tally.trace:
+        click.echo(line)
     click.echo(f"\n{tally.seconds:.0f} seconds.")
     if folder is not None:
         click.echo(f"configuration  {folder / 'pipeline.yml'}   (try: headwater -c … status)")
         click.echo(f"warehouse      {folder / 'warehouse.duckdb'}")
-        click.echo(f"lines printed  {folder / 'gateway.txt'}, {folder / 'pipeline.txt'}")
+        click.echo(f"page           headwater -c {folder / 'pipeline.yml'} up   (then open its address)")
+        click.echo(f"lines printed  {folder / 'up.txt'}")
