@@ -11,12 +11,12 @@ from headwater.page.layout import Arrangement, Link, Point, arrange
 
 __all__ = ["Card", "Drawing", "Line", "Row", "draw"]
 
-WIDTH = 248  # of a table
+WIDTH = 236  # of a table
 HEAD = 48  # its name, and where it is
 ROW = 22
 FOOT = 6
 STRIP = 22  # above a table: the job that writes it
-BETWEEN = 120  # two layers
+BETWEEN = 92  # two layers
 MARGIN = 24
 START_ROWS = 100  # of the dataset that was asked for
 FEW_ROWS, MANY_ROWS = 8, 14  # of the others, in a large graph and in a small one

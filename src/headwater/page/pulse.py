@@ -13,6 +13,7 @@ __all__ = ["Pulse"]
 
 SECONDS = 1.0  # between two looks at the counters
 KEPT = 180  # looks: three minutes
+SHOWN = 90  # of them, as a small chart
 RECENT = 5  # looks that the present rate is the mean of
 WATCHED = {
     f"headwater_{name}"
@@ -70,6 +71,11 @@ class Pulse:
             max(0.0, now.get(name, 0.0) - then.get(name, 0.0)) / max(1e-3, at - before)
             for (before, then), (at, now) in pairwise(looks)
         ]
+
+    def recent(self, name: str) -> list[float]:
+        """The rates of the time that is shown; before the start there were none."""
+        found = self.rates(name)[-SHOWN:]
+        return [0.0] * (SHOWN - len(found)) + found
 
     def rate(self, name: str) -> float:
         """Events per second in the last few seconds."""

@@ -15,7 +15,7 @@ import orjson
 
 from headwater.page.links import PATHS, link
 
-__all__ = ["assets", "clean", "fit", "pretty", "render", "short"]
+__all__ = ["assets", "clean", "fit", "place", "pretty", "render", "short"]
 
 HERE = Path(__file__).parent
 TYPES = {

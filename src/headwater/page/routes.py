@@ -21,7 +21,7 @@ from headwater.page.answers import HEADERS, document, download, file, redirect
 from headwater.page.guard import Guard, own_path
 from headwater.page.links import PATHS, link
 from headwater.page.live import Live
-from headwater.page.rendering import assets, render, short
+from headwater.page.rendering import assets, clean, place, render, short
 from headwater.page.tail import Tail
 
 __all__ = ["Page"]
@@ -170,9 +170,10 @@ class Page:
             found = [
                 {
                     "kind": hit.kind,
-                    "name": hit.name,
-                    "namespace": hit.namespace,
-                    "column": hit.column,
+                    "title": clean(hit.column or short(hit.name)),
+                    "place": clean(
+                        f"{hit.name} · {hit.namespace}" if hit.column else place(hit.namespace, hit.name)
+                    ),
                     "href": address_of(hit),
                 }
                 for hit in hits

@@ -129,9 +129,7 @@ class Stages:
     def _stage(
         self, id: str, title: str, counter: str, facts: list[tuple[float, str]], trouble: str = ""
     ) -> Stage:
-        return Stage(
-            id, title, self._pulse.rate(counter), spark(self._pulse.rates(counter)[-90:]), facts, trouble
-        )
+        return Stage(id, title, self._pulse.rate(counter), spark(self._pulse.recent(counter)), facts, trouble)
 
     def _gateway(self, troubles: list[str]) -> Stage:
         total = self._pulse.total
@@ -159,7 +157,7 @@ class Stages:
                         reader,
                         types[reader.name],
                         self._pulse.rate(counter),
-                        spark(self._pulse.rates(counter)[-90:], 96, 20),
+                        spark(self._pulse.recent(counter), 96, 20),
                         reader.dropped_age + reader.dropped_bytes + reader.dropped_damage,
                         next((text.removeprefix(prefix) for text in troubles if text.startswith(prefix)), ""),
                     )
@@ -190,8 +188,9 @@ class Stages:
         try:
             summary = query.summary()
             facts: list[tuple[float, str]] = [(summary.datasets, "datasets"), (summary.runs, "runs")]
-            failed = f"{summary.failed:,} job(s) failed in their latest run" if summary.failed else ""
+            facts += [(summary.failed, "jobs failing")] if summary.failed else []
+            unread = ""
         except HeadwaterError as error:
-            facts, failed = [], error.text
-        trouble = next((text for text in troubles if text.startswith("graph:")), failed)
+            facts, unread = [], error.text
+        trouble = next((text for text in troubles if text.startswith("graph:")), unread)
         return self._stage("graph", "Graph", "graph_events_folded", facts, trouble)

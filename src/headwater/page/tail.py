@@ -21,6 +21,7 @@ BACK_BYTES = 16 * 1024  # of each file of events
 READ_BYTES = 256 * 1024  # of a file at once; what is beyond is passed over, and said so
 MOST = 100  # events that one look tells; of more, the newest
 BODY = 8_000  # characters that are shown of one event
+CONTEXT = {"source_ip", "_timestamp", "api_key", "src", "eventn_ctx", "user_agent"}  # what the gateway adds
 WORDS = ("event_type", "event", "type", "name", "action")
 
 
@@ -130,5 +131,13 @@ def _names(datasets: object) -> list[str]:
 
 def _event(event: dict[str, Any]) -> tuple[str, str]:
     named = next((event[word] for word in WORDS if isinstance(event.get(word), str) and event[word]), "event")
-    rest = [key for key in event if key not in WORDS]
-    return str(named), ", ".join(rest[:8])
+    own = {key: value for key, value in event.items() if key not in WORDS and key not in CONTEXT}
+    return str(named), " · ".join(f"{key} {_brief(value)}" for key, value in list(own.items())[:8])
+
+
+def _brief(value: object) -> str:
+    if isinstance(value, dict):
+        return "{…}" if value else "{}"
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    return str(value)[:40]

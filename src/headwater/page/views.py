@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from headwater.graph.query import Query
 from headwater.graph.requests import Parameters
-from headwater.graph.views import ColumnEdge, Dataset, Neighbourhood, Statistic, Trace
+from headwater.graph.views import ColumnEdge, Dataset, Neighbourhood, RunSummary, Statistic, Trace
 from headwater.graph.walk import Ways
 from headwater.page.charts import bars
 from headwater.page.drawing import draw
@@ -66,9 +66,18 @@ def _reject(sources: Sources, query: Query, given: Parameters) -> Fragment:
 def _runs(sources: Sources, query: Query, given: Parameters) -> Fragment:
     offset = given.number("offset", 0, 10**8)
     found = query.runs(limit=RUNS, offset=offset)
-    longest = max((run.seconds or 0.0 for run in found), default=0.0)
-    values = {"runs": found, "longest": longest, "offset": offset, "step": RUNS, "summary": query.summary()}
+    values = {
+        "runs": found,
+        "longest": _longest(found),
+        "offset": offset,
+        "step": RUNS,
+        "summary": query.summary(),
+    }
     return Fragment("_runs.html", "Runs", "runs", values)
+
+
+def _longest(runs: list[RunSummary]) -> float:
+    return max((run.seconds or 0.0 for run in runs), default=0.0)
 
 
 def _run(sources: Sources, query: Query, given: Parameters) -> Fragment:
@@ -79,8 +88,7 @@ def _run(sources: Sources, query: Query, given: Parameters) -> Fragment:
 
 def _job(sources: Sources, query: Query, given: Parameters) -> Fragment:
     found = query.job(given.get("namespace"), given.get("name"))
-    seconds = [run.seconds for run in reversed(found.runs)]
-    values = {"job": found, "bars": bars(seconds, *CHART), "chart": CHART}
+    values = {"job": found, "longest": _longest(found.runs)}
     return Fragment("_job.html", found.name, "lineage", values)
 
 
@@ -213,6 +221,8 @@ def _steps(trace: Trace) -> dict[str, list[dict[str, Any]]]:
                     "jobs": list(made_by.values()),
                 }
             )
+    for steps in found.values():
+        steps.sort(key=lambda step: (step["distance"], not step["is_direct"]))
     return found
 
 

@@ -58,6 +58,7 @@ async function trace(row, { push = true } = {}) {
   if (!answer.ok || turn !== latest) return;
   const found = await answer.json();
   light(found);
+  panel.classList.toggle("open", row !== null);
   panel.replaceChildren(...new DOMParser().parseFromString(found.panel, "text/html").body.childNodes);
   exportLink.href = address(board.dataset.export, row);
   for (const [name, key] of [["column", "column"], ["of_namespace", "namespace"], ["of_name", "name"]]) {
@@ -220,7 +221,9 @@ document.getElementById("fit").addEventListener("click", fit);
 const indirect = document.getElementById("indirect");
 indirect.addEventListener("change", () => svg.classList.toggle("direct-only", !indirect.checked));
 
+// As large as it can be read; a graph that does not fill the board stands in its middle, and stays there.
 const whole = Math.min(board.clientWidth / size.width, board.clientHeight / size.height);
-if (whole < 1 && whole > 0.55) zoom(whole);
+if (whole < 1) zoom(Math.max(whole, board.clientWidth < 700 ? 0.85 : 0.7));
+svg.style.marginLeft = `${Math.max(0, (board.clientWidth - size.width * scale) / 2)}px`;
 center();
 board.dataset.ready = "yes";

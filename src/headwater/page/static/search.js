@@ -33,10 +33,12 @@ function option(hit, index) {
   kind.className = "tag";
   kind.textContent = hit.kind;
   const name = document.createElement("b");
-  name.textContent = hit.column === null ? hit.name : `${hit.name}.${hit.column}`;
+  name.textContent = hit.title;
   const place = document.createElement("small");
-  place.textContent = hit.namespace;
-  link.append(kind, name, place);
+  place.textContent = hit.place;
+  const words = document.createElement("span");
+  words.append(name, place);
+  link.append(kind, words);
   item.append(link);
   return item;
 }
