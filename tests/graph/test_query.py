@@ -198,6 +198,48 @@ def test_a_gap_is_told_when_a_job_says_nothing_about_columns(query: Query) -> No
     ]
 
 
+def test_parts_are_followed_with_their_whole_when_one_job_tells_of_them_and_the_other_does_not(
+    tmp_path: Path,
+) -> None:
+    in_text = source("raw", "body") | {"jsonPointer": "/customer/city"}
+    events = [
+        flow(
+            "copy", ["topic"], [dataset("raw", columnLineage=column_lineage(body=[source("topic", "value")]))]
+        ),
+        flow(
+            "load",
+            ["raw"],
+            [
+                dataset(
+                    "orders",
+                    columnLineage=column_lineage(city=[in_text], **{"who.id": [source("raw", "id")]}),
+                )
+            ],
+        ),
+        flow(
+            "report",
+            ["orders"],
+            [dataset("daily", columnLineage=column_lineage(who=[source("orders", "who")]))],
+        ),
+    ]
+    with folded(tmp_path, events) as query:
+        assert column_arrows(query.trace("db", "orders", "city", direction="up")) == {
+            ("raw.body/customer/city", "orders.city"),
+            ("topic.value", "raw.body"),
+        }
+        assert column_arrows(query.trace("db", "daily", "who", direction="up")) == {
+            ("orders.who", "daily.who"),
+            ("raw.id", "orders.who.id"),
+        }
+        reached = query.impact("db", "raw", "body/customer/city").datasets
+        assert [(each.name, each.columns) for each in reached] == [("orders", ["city"])]
+        assert [each.name for each in query.impact("db", "topic", "value").datasets] == ["raw", "orders"]
+        # of another place in the same text nothing is made
+        assert column_arrows(query.trace("db", "raw", "body", direction="down")) == {
+            ("raw.body/customer/city", "orders.city")
+        }
+
+
 def test_a_trace_ends_when_columns_feed_each_other(tmp_path: Path) -> None:
     a = dataset("a", columnLineage=column_lineage(x=[source("b", "y")]))
     b = dataset("b", columnLineage=column_lineage(y=[source("a", "x")]))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import click
 
-from headwater.graph.views import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace
+from headwater.graph.views import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace, is_part
 
 __all__ = [
     "Leaf",
@@ -96,6 +96,9 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
     for edge in found.column_edges:
         here = (edge.target, edge.target_column) if way == "up" else (edge.source, edge.source_column)
         ties.setdefault(here, []).append(edge)
+    kin: dict[str, list[str | None]] = {}
+    for dataset, column in ties:
+        kin.setdefault(dataset, []).append(column)
     gaps: dict[str, list[str]] = {}
     for gap in found.gaps:
         gaps.setdefault(gap.target if way == "up" else gap.source, []).append(gap.job)
@@ -106,8 +109,9 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
     def below(place: tuple[str, str | None]) -> Iterator[Leaf]:
         dataset, column = place
         edges = list(ties.get(place, ()))
-        if column is not None:
-            edges += ties.get((dataset, None), [])
+        for other in kin.get(dataset, ()):
+            if other != column and is_part(column, other):
+                edges += ties[dataset, other]
         for edge in edges:
             other = (edge.source, edge.source_column) if way == "up" else (edge.target, edge.target_column)
             text = _column(datasets[other[0]], other[1]) + _how(edge, jobs)

@@ -81,10 +81,16 @@ def lineage_entries(facet: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return items(facet.get("entries"))
 
 
+def _place(source: dict[str, Any]) -> str:
+    """A field, and where it holds JSON text, the place in that: `value/customer/city`."""
+    pointer = source.get("jsonPointer")
+    return text(source["field"]) + (text(pointer) if text(pointer).startswith("/") else "")
+
+
 def _ties(source: dict[str, Any], target_field: str | None, otherwise: dict[str, Any]) -> Iterator[Tie]:
     if (dataset := identity(source)) is None:
         return
-    field = text(source["field"]) if isinstance(source.get("field"), str) else None
+    field = _place(source) if isinstance(source.get("field"), str) else None
     for told in list(items(source.get("transformations"))) or [otherwise]:
         yield Tie(
             dataset,

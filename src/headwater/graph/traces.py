@@ -58,6 +58,16 @@ _AMONG = (
     " JOIN columns c ON c.name = t.id"
     f"{_TARGETS}{_REPORTED} WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2"
 )
+# Other fields of the same dataset that are a part of this one, or that this one is a part of.
+_KIN = (
+    "SELECT DISTINCT n.dataset, f.id FROM json_each(?1) AS j CROSS JOIN fields own ON own.id = j.value ->> 1"
+    " JOIN names n ON n.dataset = j.value ->> 0 JOIN columns c ON c.name = n.id"
+    " JOIN fields f ON f.id = c.field"
+    " WHERE (substr(own.text, 1, length(f.text)) = f.text"
+    "  AND substr(own.text, length(f.text) + 1, 1) IN ('.', '/'))"
+    " OR (substr(f.text, 1, length(own.text)) = own.text"
+    "  AND substr(f.text, length(own.text) + 1, 1) IN ('.', '/'))"
+)
 _TEXTS = "SELECT f.id, f.text FROM json_each(?1) CROSS JOIN fields f ON f.id = value"
 # Jobs that write one of these datasets (up), or read one and write another (down), and never told of columns.
 _SILENT_UP = (
@@ -147,7 +157,9 @@ class Tracing:
             if not frontier:
                 break
             most = self._limit * FACTOR
-            found = _steps(self._connection, _UP if way == "up" else _DOWN, map(list, frontier), most)
+            # what makes the whole makes its parts, and what is made of a part is made of the whole
+            places = frontier | set(rows_for(self._connection, _KIN, map(list, frontier)))
+            found = _steps(self._connection, _UP if way == "up" else _DOWN, map(list, places), most)
             self.truncated |= len(found) >= most
             frontier = set()
             for step in found:

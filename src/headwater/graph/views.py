@@ -32,6 +32,7 @@ __all__ = [
     "Summary",
     "Trace",
     "Version",
+    "is_part",
     "key_of_dataset",
     "key_of_job",
 ]
@@ -93,6 +94,15 @@ class Edge(msgspec.Struct, frozen=True):
     source: str
     target: str
     current: bool
+
+
+def is_part(one: str | None, other: str | None) -> bool:
+    """Whether a column is a part of another, or has it as a part: `address` and `address.city`, or the whole
+    dataset (None) and anything; also `value` and `value/customer`, a place in JSON text."""
+    if one is None or other is None or one == other:
+        return True
+    short, long = sorted((one, other), key=len)
+    return long.startswith(short) and long[len(short)] in "./"
 
 
 class ColumnEdge(msgspec.Struct, frozen=True):
