@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from headwater.cli.lines import print_lines
-from headwater.cli.options import with_settings
+from headwater.cli.options import with_master, with_settings
 from headwater.cli.pipeline_report import print_report
 from headwater.cli.progress import progress
 from headwater.errors import HeadwaterError
@@ -42,6 +42,7 @@ class Moment(click.ParamType[datetime]):
 )
 @click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to take.")
 @with_settings
+@with_master
 @click.pass_context
 def backfill_command(
     ctx: click.Context,

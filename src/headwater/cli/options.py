@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from headwater import settings as settings_module
 from headwater.errors import HeadwaterError
 from headwater.log.rejects import Rejects
 from headwater.settings import Settings
 
-__all__ = ["as_json", "log_folder", "open_rejects", "rejects_path", "with_settings"]
+__all__ = ["as_json", "log_folder", "open_rejects", "rejects_path", "with_master", "with_settings"]
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -29,6 +30,20 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     def wrapper(ctx: click.Context, /, *args: Any, config: str | None, **kwargs: Any) -> Any:
         chosen = config or ctx.find_root().obj
         return function(*args, settings=settings_module.load(chosen), **kwargs)
+
+    return wrapper
+
+
+def with_master(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give the command `--master`, which takes the place of `pipeline.master`; below `with_settings`."""
+
+    @click.option("--master", metavar="URL", help="Spark's master, such as spark://host:7077.")
+    @functools.wraps(function)
+    def wrapper(*args: Any, settings: Settings, master: str | None, **kwargs: Any) -> Any:
+        if master:
+            pipeline = msgspec.structs.replace(settings.pipeline, master=master)
+            settings = msgspec.structs.replace(settings, pipeline=pipeline)
+        return function(*args, settings=settings, **kwargs)
 
     return wrapper
 

@@ -17,7 +17,7 @@ import msgspec
 
 from headwater.cli.backfill import backfill_command
 from headwater.cli.lines import print_lines
-from headwater.cli.options import as_json, with_settings
+from headwater.cli.options import as_json, with_master, with_settings
 from headwater.cli.own_lineage import tell_own_lineage, with_lineage
 from headwater.cli.pipeline_report import print_report
 from headwater.cli.progress import progress
@@ -62,6 +62,7 @@ def command() -> None:
 @with_lineage
 @as_json
 @with_settings
+@with_master
 @click.pass_context
 def run(
     ctx: click.Context, settings: Settings, every: float | None, lineage: bool | None, as_json: bool

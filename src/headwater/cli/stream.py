@@ -12,7 +12,7 @@ from types import FrameType
 import click
 
 from headwater.cli.lines import print_lines
-from headwater.cli.options import with_settings
+from headwater.cli.options import with_master, with_settings
 from headwater.cli.own_lineage import tell_own_lineage, with_lineage
 from headwater.errors import SettingsError
 from headwater.settings import Settings
@@ -27,6 +27,7 @@ LOOK_SECONDS = 0.5
 @click.command("stream")
 @with_lineage
 @with_settings
+@with_master
 def stream(settings: Settings, lineage: bool | None) -> None:
     """Load events into the destinations in stream mode, as they come.
 

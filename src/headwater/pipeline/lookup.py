@@ -7,15 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.pipeline.convert import literal, value_sql
 from headwater.pipeline.enrich.base import Enricher, load_enricher
 from headwater.pipeline.header import Lookup, Node, Seen
 from headwater.pipeline.names import parse_pointer
+from headwater.pipeline.object_store import ObjectFolder, fetch, store
 from headwater.pipeline.reading import Reading
 from headwater.pipeline.source import LINE
+from headwater.pipeline.stage import Shared
 from headwater.settings import EnrichmentSettings, PipelineSettings
 from headwater.warehouse.types import Kind
 
@@ -113,7 +114,7 @@ def rules_of(
     return rules
 
 
-def look_up(lines: DataFrame, root: Node, rules: Sequence[Rule], folder: Path) -> list[Joined]:
+def look_up(lines: DataFrame, root: Node, rules: Sequence[Rule], folder: Shared) -> list[Joined]:
     """Find the distinct values of all rules in one pass, look them up, and graft the results onto the tree.
 
     A field that no value has becomes no column. What the event brings itself has priority over what is found.
@@ -121,12 +122,10 @@ def look_up(lines: DataFrame, root: Node, rules: Sequence[Rule], folder: Path) -
     wanted = _wanted(root, rules)
     if not wanted:
         return []
-    values = _values(lines, wanted).distinct()
-    values.write.partitionBy("rule").parquet(str(folder / "values"))
-    stored = lines.sparkSession.read.schema("value string, rule int").parquet(str(folder / "values"))
+    values_of = _stored_values(_values(lines, wanted).distinct(), folder / "values")
     joined = []
     for number, rule, node in wanted:
-        own = stored.where(f"rule = {number}").select("value")
+        own = values_of(number)
         results = _results(own, rule.enricher, folder / f"results-{number}")
         counts = [f"count(found.`{name}`)" for name in rule.enricher.fields]
         total, *present = results.selectExpr("count(*)", *counts).collect()[0]
@@ -184,12 +183,23 @@ def _values(lines: DataFrame, wanted: Sequence[tuple[int, Rule, Node]]) -> DataF
     return reading.apply(lines).selectExpr(f"inline(array({pairs}))").where("value IS NOT NULL")
 
 
+def _stored_values(values: DataFrame, folder: Shared) -> Callable[[int], DataFrame]:
+    """Write the values down, by rule; a function that reads those of one."""
+    spark = values.sparkSession
+    if isinstance(folder, ObjectFolder):
+        files = store(values, folder, by="rule")
+        return lambda rule: fetch(spark, folder, [f for f in files if f.key == rule], "value string")
+    values.write.partitionBy("rule").parquet(str(folder))
+    stored = spark.read.schema("value string, rule int").parquet(str(folder))
+    return lambda rule: stored.where(f"rule = {rule}").select("value")
+
+
 def _schema(enricher: Enricher) -> str:
     fields = ", ".join(f"`{name}`: {_SPARK[kind]}" for name, kind in enricher.fields.items())
     return f"value string, found struct<{fields}>"
 
 
-def _results(values: DataFrame, enricher: Enricher, folder: Path) -> DataFrame:
+def _results(values: DataFrame, enricher: Enricher, folder: Shared) -> DataFrame:
     """A table of value and result, without those that have none."""
     import pyarrow as pa
 
@@ -201,6 +211,9 @@ def _results(values: DataFrame, enricher: Enricher, folder: Path) -> DataFrame:
         batches = list(_function(enricher)(iter(few.to_batches())))
         table = pa.Table.from_batches(batches) if batches else None
         found = spark.createDataFrame(table, schema) if table else spark.createDataFrame([], schema)
+    elif isinstance(folder, ObjectFolder):
+        files = store(values.mapInArrow(_function(enricher), schema), folder)
+        found = fetch(spark, folder, files, schema)
     else:
         values.mapInArrow(_function(enricher), schema).write.parquet(str(folder))
         found = spark.read.schema(schema).parquet(str(folder))

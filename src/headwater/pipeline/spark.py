@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ExtensionError
+from headwater.pipeline import cluster
 from headwater.pipeline.java import SparkUnavailable, find_java, start_jvm
 from headwater.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["configuration", "start"]
+__all__ = ["SPLIT_BYTES", "configuration", "start"]
 
 SPLIT_BYTES = 32 * 1024 * 1024
+"""What one task reads of a file."""
 BROADCAST_BYTES = 64 * 1024 * 1024
 
 
@@ -45,13 +47,16 @@ def start(
     if running := SparkSession.getActiveSession():
         return running
     java = find_java()
+    conf = configuration(settings) | dict(more or {})
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    if cluster.is_cluster(settings.master):
+        conf = cluster.shipped(settings, conf, log_file.parent / "cluster")
     # Workers would take the first `python3` of the PATH, which knows nothing of our packages.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     os.environ["JAVA_HOME"] = java.home
     # Spark must not take up another Spark that happens to be installed on the machine.
     os.environ.pop("SPARK_HOME", None)
-    conf = configuration(settings) | dict(more or {})
-    log_file.parent.mkdir(parents=True, exist_ok=True)
     try:
         with _quiet(log_file):
             if SparkContext._gateway is None and java.is_reduced:

@@ -37,7 +37,7 @@ class Streams:
         settle(settings.events_dir)
         register(spark)
         jvm.prepare(spark)  # before a query begins: it takes the session's functions along
-        self._staging = Staging(settings.staging_dir)
+        self._staging = Staging(settings.staging_dir, settings.pipeline.staging_url)
         locks = load_locks(settings.pipeline.lock, settings.locks_dir)
         self.streams = {
             each.id: Stream(settings, each, spark, self._staging, locks, clock=clock)

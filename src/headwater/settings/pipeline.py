@@ -146,6 +146,20 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     staging_dir: Annotated[
         str, doc("Folder of the Parquet files on their way; empty: `staging` in the data folder.")
     ] = ""
+    staging_url: Annotated[
+        str,
+        doc(
+            "Object store for what a cluster's executors read and write, such as `s3://bucket/headwater`; "
+            "empty: they see `staging_dir` and the event files themselves."
+        ),
+    ] = ""
+    ship_packages: Annotated[
+        bool,
+        doc(
+            "Send the Python packages that executors of a cluster need along; "
+            "false: they are installed there."
+        ),
+    ] = True
     city_database: Annotated[
         str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only.")
     ] = ""

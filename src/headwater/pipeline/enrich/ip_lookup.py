@@ -15,6 +15,7 @@ import iptocc
 import maxminddb
 
 from headwater.errors import SettingsError
+from headwater.pipeline.cluster import local_path
 from headwater.pipeline.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 from headwater.warehouse.types import Kind
@@ -47,7 +48,7 @@ class IpLookup(Enricher):
             return
         try:
             # read by pages as they are needed, which all workers share
-            self._reader = maxminddb.open_database(self._path, maxminddb.MODE_AUTO)
+            self._reader = maxminddb.open_database(local_path(self._path), maxminddb.MODE_AUTO)
         except (OSError, ValueError, maxminddb.InvalidDatabaseError) as error:
             raise SettingsError(
                 [f"`pipeline.city_database`: {self._path} cannot be read as a .mmdb file: {error}"]
