@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from importlib import metadata
 from pathlib import Path
 
-import headwater
 from headwater.settings import PipelineSettings
 
 __all__ = ["is_cluster", "local_path", "pack", "shipped"]
@@ -105,7 +104,7 @@ def _append(conf: dict[str, str], name: str, value: str, separator: str) -> None
 
 def _own_files() -> Iterator[tuple[Path, str]]:
     """From the folder rather than from the metadata, which knows nothing of it in a development set-up."""
-    root = Path(headwater.__file__).parent
+    root = Path(__file__).parent.parent
     for path in root.rglob("*"):
         name = f"headwater/{path.relative_to(root).as_posix()}"
         if path.is_file() and not _USELESS.search(name):
