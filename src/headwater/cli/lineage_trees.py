@@ -109,9 +109,9 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
     def below(place: tuple[str, str | None]) -> Iterator[Leaf]:
         dataset, column = place
         edges = list(ties.get(place, ()))
-        for other in kin.get(dataset, ()):
-            if other != column and is_part(column, other):
-                edges += ties[dataset, other]
+        for near in kin.get(dataset, ()):
+            if near != column and is_part(column, near):
+                edges += ties[dataset, near]
         for edge in edges:
             other = (edge.source, edge.source_column) if way == "up" else (edge.target, edge.target_column)
             text = _column(datasets[other[0]], other[1]) + _how(edge, jobs)
