@@ -26,6 +26,7 @@ from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.incoming import clean_archive, settle
 from headwater.log.last_cycle import LastCycle
 from headwater.pipeline.modes import batch_files
+from headwater.pipeline.spark import SparkGone, require_running, start
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def run(
     Files that a running server still writes are left until they are complete (`events.rotation_minutes`).
     Whatever cannot be loaded is kept and tried again by the next cycle; exit code 1 if there is such a thing.
     SIGTERM or Ctrl-C ends it after the step under way; a second one at once, and nothing is lost or doubled
-    by that either.
+    by that either. If Spark itself dies, it ends with exit code 1.
     """
     print_lines(settings)
     logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection to the JVM
@@ -120,9 +121,10 @@ class _Cycles:
         last = LastCycle(at=time.time(), seconds=0.0, files=len(batch_files(settings)))
         try:
             from headwater.pipeline.batch import run_cycle
-            from headwater.pipeline.spark import start
 
-            if self._spark is None:
+            if self._spark is not None:
+                require_running(self._spark)
+            else:
                 log_file = Path(settings.data_dir) / "spark.log"
                 click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
                 self._spark = start(settings.pipeline, log_file=log_file)
@@ -158,6 +160,8 @@ class _Cycles:
             began = time.monotonic()
             try:
                 self.once()
+            except SparkGone:
+                raise  # no cycle of this process will succeed any more
             except HeadwaterError as error:
                 log.error("The cycle failed: %s", error)
             except Exception:

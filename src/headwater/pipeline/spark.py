@@ -17,11 +17,17 @@ from headwater.settings import PipelineSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPLIT_BYTES", "configuration", "start"]
+__all__ = ["SPLIT_BYTES", "SparkGone", "configuration", "require_running", "start"]
 
 SPLIT_BYTES = 32 * 1024 * 1024
 """What one task reads of a file."""
 BROADCAST_BYTES = 64 * 1024 * 1024
+
+
+class SparkGone(SparkUnavailable):
+    """The session has ended under us. This process cannot have another: whoever supervises starts it anew."""
+
+    retryable = True
 
 
 def start(
@@ -74,6 +80,16 @@ def start(
         raise SparkUnavailable(
             f"Spark did not start on {settings.master}: {reason}.", hint=f"See {log_file}."
         ) from error
+
+
+def require_running(spark: SparkSession) -> None:
+    """Raise SparkGone if the session's JVM has died, or has been stopped."""
+    try:
+        is_gone = bool(spark.sparkContext._jsc.sc().isStopped())
+    except Exception as error:
+        raise SparkGone(f"Spark's JVM is gone: {error}.", hint="Start it again.") from error
+    if is_gone:
+        raise SparkGone("Spark has stopped.", hint="Start it again.")
 
 
 def configuration(settings: PipelineSettings) -> dict[str, str]:
