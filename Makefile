@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ crash-pipeline: setup ## 50 cycles of kill -9 of the pipeline while events come 
 
 crash-stream: setup ## 30 kills of drivers, workers and destinations of streams, 200,000 events (long)
 	@$(RUN) -m scripts.crash_stream --kills $${HEADWATER_CRASH_CYCLES:-30}
+
+soak: setup ## ten minutes of load while everything dies now and then; counted, and drawn (long)
+	@$(RUN) -m scripts.soak --seconds $${HEADWATER_SOAK_SECONDS:-600} --plot $${HEADWATER_SOAK_PLOT:-soak.svg}
 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
 	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}

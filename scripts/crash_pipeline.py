@@ -41,7 +41,7 @@ FINAL_SECONDS = 1200.0
 ROTATION_SECONDS = 6.0  # so that there are always files on the way, and not too many
 MOST_WAITING = 12  # files; while there are more the senders wait, or the end would take hours
 WORTH_SHARING = 8  # cycles from which on it pays to share classes
-ARCHIVE_SECONDS = 120.0  # for a JVM to write down its classes
+ARCHIVE_SECONDS = 400.0  # for a JVM to write down its classes
 POINTS = [
     point for point in CRASH_POINTS if point.startswith(("pipeline.", "archive.", "failed.after_write"))
 ]
@@ -171,10 +171,10 @@ class Process:
                 pass
             self._child.wait()
 
-    def stop(self) -> None:
+    def stop(self, seconds: float = 60.0) -> None:
         assert self._child is not None
         self._child.send_signal(signal.SIGTERM)
-        if self.wait(60) is None:
+        if self.wait(seconds) is None:
             self.kill()
 
     def tail(self) -> str:

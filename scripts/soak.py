@@ -1,0 +1,378 @@
+"""Run everything for minutes under a steady load while parts of it die, then count; a table and a plot.
+
+    python -m scripts.soak --seconds 600 --plot soak.svg
+
+Real processes: `headwater up` with the graph, a stream into DuckDB, batches into Postgres, and an OpenLineage
+backend behind the log. Two senders post events, one posts lineage. Every few seconds one of these dies by
+SIGKILL: the gateway, a driver, its JVM, the Python workers of its executors, Postgres, or the backend. At the
+end all is left in peace until nothing waits, and the oracle compares. Exits 1 if a promise was broken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from scripts.crash_pipeline import (
+    QUICK,
+    TEMPLATE,
+    Process,
+    Sender,
+    is_poison,
+    judge,
+    rows_of_duckdb,
+    rows_of_postgres,
+)
+from scripts.soak_watch import Watch
+from tests.parts.postgres import PostgresServer
+from tests.parts.processes import descendants, is_worker
+
+from headwater.log.event_files import EventFolder
+from headwater.log.failed import read_failed
+from headwater.log.inspect import stat, tail_of
+from headwater.log.stream_cursor import StreamCursor
+
+SENDERS = 2
+WARM_SECONDS = 300.0  # for both Sparks to be there, before anything dies
+QUIET_SECONDS = 900.0  # for everything that waits to be done
+STOP_SECONDS = 300.0
+LINEAGE_PAUSE = 0.02
+JOB = "soak"
+
+
+class LineageSender(threading.Thread):
+    """Posts numbered lineage events, one after the other, each once."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(name="lineage", daemon=True)
+        self._port = port
+        self._run = str(uuid.uuid4())
+        self.sent = 0
+        self.acknowledged: list[int] = []
+        self.stopping = threading.Event()
+
+    def run(self) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+        headers = {"Content-Type": "application/json"}
+        while not self.stopping.wait(LINEAGE_PAUSE):
+            number, self.sent = self.sent, self.sent + 1
+            try:
+                connection.request("POST", "/api/v1/lineage", json.dumps(self._event(number)), headers)
+                answer = connection.getresponse()
+                answer.read()
+                if answer.status in (200, 201):
+                    self.acknowledged.append(number)
+            except (OSError, http.client.HTTPException):
+                connection.close()
+                self.stopping.wait(0.1)
+        connection.close()
+
+    def _event(self, number: int) -> dict[str, Any]:
+        return {
+            "eventType": "OTHER",
+            "eventTime": "2026-11-16T10:00:00Z",
+            "producer": "https://headwater.example/soak",
+            "schemaURL": "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent",
+            "run": {"runId": self._run},
+            "job": {"namespace": JOB, "name": JOB},
+            "outputs": [{"namespace": JOB, "name": str(number)}],
+        }
+
+
+class Backend:
+    """An OpenLineage backend in a process of its own, with a journal that outlives it."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
+        self.journal = folder / "received.ndjson"
+        self._output = folder / "backend.txt"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "headwater.testing.openlineage_server"]
+        with self._output.open("ab") as output:
+            self.process = subprocess.Popen(
+                [*command, "--port", str(self.port), "--journal", str(self.journal)],
+                stdout=output,
+                stderr=output,
+            )
+
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def numbers(self) -> list[int]:
+        """The numbered events that it took, in order; the pipeline's own lineage is not among them."""
+        lines = self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
+        events = [json.loads(line) for line in lines if b'"soak"' in line]
+        return [int(event["outputs"][0]["name"]) for event in events if event["job"]["name"] == JOB]
+
+
+def configuration(folder: Path, port: int, backend: int, postgres: str) -> str:
+    common = {"table_name_template": TEMPLATE}
+    settings = {
+        "data_dir": str(folder / "data"),
+        "gateway": {"port": port},
+        "tokens": [{"id": "web", "server_secret": "web-server"}],
+        "events": {"rotation_minutes": 0.1},
+        "outlets": [
+            {
+                "name": "backend",
+                "type": "openlineage",
+                "url": f"http://127.0.0.1:{backend}",
+                "retry": {"initial_seconds": 0.1, "max_seconds": 2},
+            }
+        ],
+        "pipeline": {
+            "master": "local[2]",
+            "memory": "1g",
+            "spark": {"spark.driver.extraJavaOptions": QUICK},
+            "stream": {"max_retry_seconds": 2},
+        },
+        "destinations": [
+            common
+            | {"id": "duck", "type": "duckdb", "path": str(folder / "warehouse.duckdb"), "mode": "stream"},
+            common | {"id": "pg", "type": "postgres", "url": postgres},
+        ],
+    }
+    return json.dumps(settings)
+
+
+class Soak:
+    """All parts of one soak, who dies, and what is left at the end."""
+
+    def __init__(self, folder: Path, postgres: PostgresServer, seed: int) -> None:
+        self.folder = folder
+        self.postgres = postgres
+        self.chance = random.Random(seed)
+        port, backend = _free_port(), _free_port()
+        (folder / "headwater.yml").write_text(configuration(folder, port, backend, postgres.url))
+        self.port = port
+        self.backend = Backend(folder, backend)
+        self.up = Process(folder, "up", "up", "--every", "2s")
+        self.senders = [Sender(number, port) for number in range(SENDERS)]
+        self.lineage = LineageSender(port)
+        self.deaths: Counter[str] = Counter()
+        self.watch = Watch(self._parts, self._progress)
+
+    # --- parts ---------------------------------------------------------------------------------------
+
+    def _parts(self) -> dict[str, int]:
+        """Process ids of the parts, by name."""
+        found: dict[str, int] = {}
+        for pid, words in descendants(self.up.pid):
+            if name := _part(words):
+                found.setdefault(name, pid)
+        return found
+
+    def _progress(self) -> dict[str, int]:
+        cursor = StreamCursor.peek(self._queue())
+        acknowledged = sum(len(sender.acknowledged) for sender in self.senders)
+        return {"acknowledged": acknowledged, "stream": cursor.position - 1 if cursor else 0}
+
+    def _queue(self) -> Path:
+        return EventFolder(self.folder / "data" / "events").queue("duck")
+
+    # --- the run -------------------------------------------------------------------------------------
+
+    def run(self, seconds: float, every: float) -> int:
+        """The load, and deaths; the exit code of `headwater up`."""
+        self.backend.start()
+        self.up.start()
+        _wait(lambda: _listens(self.port), WARM_SECONDS, "the gateway does not listen", self.up)
+        senders: list[Sender | LineageSender] = [*self.senders, self.lineage]
+        for sender in senders:
+            sender.start()
+        _wait(self._is_warm, WARM_SECONDS, "not all parts have begun to work", self.up)
+        self.watch.start()
+        end = time.monotonic() + seconds
+        kinds: list[str] = []
+        while time.monotonic() < end:
+            time.sleep(min(every, max(0.0, end - time.monotonic())))
+            kinds = kinds or self.chance.sample(VICTIMS, len(VICTIMS))
+            kind = kinds.pop()
+            self.deaths[kind] += self.kill(kind)
+            self.watch.mark(kind)
+        for sender in senders:
+            sender.stopping.set()
+            sender.join()
+        _wait(self.is_quiet, QUIET_SECONDS, "something still waits", self.up)
+        self.watch.stop()
+        self.up.stop(STOP_SECONDS)
+        self.backend.kill()
+        return self.up.code or 0
+
+    def _is_warm(self) -> bool:
+        archive = self.folder / "data" / "events" / "archive"
+        return self._progress()["stream"] > 0 and archive.exists() and any(archive.rglob("*.gz"))
+
+    def kill(self, kind: str) -> int:
+        """Whether there was somebody to be killed."""
+        if kind == "postgres":
+            self.postgres.crash()
+            time.sleep(self.chance.uniform(0.5, 3))
+            self.postgres.start()
+            return 1
+        if kind == "backend":
+            self.backend.kill()
+            time.sleep(self.chance.uniform(0.5, 3))
+            self.backend.start()
+            return 1
+        found = [pid for pid, words in descendants(self.up.pid) if _part(words) == kind]
+        if kind == "jvm" and found:
+            found = [self.chance.choice(found)]
+        for pid in found:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        return bool(found)
+
+    def is_quiet(self) -> bool:
+        """Whether nothing waits anywhere."""
+        events = EventFolder(self.folder / "data" / "events")
+        cursor = StreamCursor.peek(self._queue())
+        readers = stat(self.folder / "data" / "log").readers
+        return (
+            not events.active_files()
+            and not events.rotated_files()
+            and cursor is not None
+            and cursor.position == tail_of(self._queue())
+            and all(reader.lag_events == 0 for reader in readers)
+        )
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def report(self) -> list[tuple[str, str, bool]]:
+        """What was promised, what is there, and whether it is the same."""
+        acknowledged = {id for sender in self.senders for id in sender.acknowledged}
+        sent = {(n, number) for n, sender in enumerate(self.senders) for number in range(sender.sent)}
+        clean = {id for id in acknowledged if not is_poison(id[1])}
+        found: list[tuple[str, str, bool]] = []
+        for id, rows in (
+            ("duck", rows_of_duckdb(self.folder / "warehouse.duckdb")),
+            ("pg", rows_of_postgres(self.postgres.url)),
+        ):
+            verdict = judge(id, rows, clean, sent)
+            poisoned = Counter(
+                (event["sender"], event["number"])
+                for event in (json.loads(e.line()) for e in read_failed(self.folder / "data/events", id))
+            )
+            lost = len((acknowledged - clean) - poisoned.keys())
+            doubled = sum(poisoned.values()) - len(poisoned)
+            text = (
+                f"{len(clean):,} acknowledged, {verdict.rows:,} rows; lost {verdict.lost}, doubled "
+                f"{verdict.doubled}, changed {verdict.changed}; {sum(poisoned.values()):,} rejects, "
+                f"lost {lost}, doubled {doubled}"
+            )
+            found.append((f"rows of {id} (G5, G6)", text, verdict.is_good and not lost and not doubled))
+        return [*found, *self._report_lineage(), *self.watch.verdicts()]
+
+    def _report_lineage(self) -> list[tuple[str, str, bool]]:
+        numbers = self.backend.numbers()
+        first = list(dict.fromkeys(numbers))
+        wanted = self.lineage.acknowledged
+        lost = len(set(wanted) - set(first))
+        late = sum(after < before for before, after in pairwise(first))
+        text = (
+            f"{len(wanted):,} acknowledged, {len(first):,} delivered; lost {lost}, "
+            f"out of order {late}, sent again {len(numbers) - len(first)}"
+        )
+        log = stat(self.folder / "data" / "log")
+        numbers_of = []
+        for each in log.readers:
+            dropped = each.dropped_age + each.dropped_bytes + each.dropped_damage
+            ends = each.delivered + each.rejected + dropped + each.lag_events
+            told = (
+                f"{each.appended:,} appended = {each.delivered:,} delivered + {each.rejected:,} rejected + "
+                f"{dropped:,} dropped + {each.lag_events:,} waiting"
+            )
+            numbers_of.append((f"numbers of {each.name} (G3)", told, ends == each.appended))
+        return [("lineage (G1, G2, G4)", text, lost == 0 and late == 0), *numbers_of]
+
+
+VICTIMS = ("gateway", "stream driver", "batch driver", "jvm", "workers", "postgres", "backend")
+
+
+def _part(words: list[bytes]) -> str:
+    """Which part a process is, by its command line."""
+    if is_worker(words):
+        return "workers"
+    if words[0].endswith(b"java"):
+        return "jvm"
+    if b"serve" in words:
+        return "gateway"
+    if b"pipeline" in words:
+        return "stream driver" if b"stream" in words else "batch driver"
+    return ""
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _wait(condition: Callable[[], bool], seconds: float, otherwise: str, up: Process) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline or not up.is_alive:
+            print(up.tail())
+            raise SystemExit(f"after {seconds:.0f} s, or without `headwater up`: {otherwise}")
+        time.sleep(0.3)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--every", type=float, default=12.0, help="seconds between two deaths")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--plot", type=Path, help="where the plot goes, as SVG")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    with tempfile.TemporaryDirectory(prefix="headwater-soak-") as folder, PostgresServer() as postgres:
+        soak = Soak(Path(folder), postgres, options.seed)
+        try:
+            code = soak.run(options.seconds, options.every)
+            lines = [("stopped (exit code)", str(code), code == 0), *soak.report()]
+        finally:
+            soak.up.kill()
+            soak.backend.kill()
+    print(f"\n{options.seconds:.0f} s under load; deaths: {dict(soak.deaths)}")
+    width = max(len(line[0]) for line in lines)
+    for name, text, is_good in lines:
+        print(f"{'ok ' if is_good else 'BAD'}  {name:{width}}  {text}")
+    print()
+    print("\n".join(soak.watch.plot()))
+    if options.plot:
+        options.plot.write_text(soak.watch.svg())
+        print(f"\nthe plot is {options.plot}")
+    good = all(line[2] for line in lines)
+    print("\nevery promise held" if good else "\nA PROMISE WAS BROKEN")
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
