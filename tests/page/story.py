@@ -41,7 +41,12 @@ SCHEMAS: dict[Dataset, dict[str, str]] = {
         "customer_city": "VARCHAR",
         "_timestamp": "TIMESTAMP",
     },
-    VIEWS: {"event_id": "VARCHAR", "page_title": "VARCHAR", "customer_id": "VARCHAR", "_timestamp": "TIMESTAMP"},
+    VIEWS: {
+        "event_id": "VARCHAR",
+        "page_title": "VARCHAR",
+        "customer_id": "VARCHAR",
+        "_timestamp": "TIMESTAMP",
+    },
     RATES: {"currency": "text", "day": "date", "to_euro": "numeric"},
     REVENUE: {"day": "date", "city": "string", "orders": "bigint", "revenue_euro": "double"},
     FUNNEL: {"day": "date", "views": "bigint", "orders": "bigint", "conversion": "double"},
@@ -51,7 +56,9 @@ SCHEMAS: dict[Dataset, dict[str, str]] = {
 
 def columns(**origins: list[Origin]) -> dict[str, Any]:
     """The `columnLineage` facet."""
-    return facet(fields={name: {"inputFields": [_origin(*each) for each in found]} for name, found in origins.items()})
+    return facet(
+        fields={name: {"inputFields": [_origin(*each) for each in found]} for name, found in origins.items()}
+    )
 
 
 def _origin(dataset: Dataset, column: str, how: str) -> dict[str, Any]:
@@ -133,7 +140,7 @@ def story(now: datetime | None = None, days: int = 12) -> Iterator[dict[str, Any
 ERROR = facet(
     message="The service answered 403: the account may not write to shop.marketing.",
     programmingLanguage="python",
-    stackTrace="Traceback (most recent call last):\n  File \"board.py\", line 41, in <module>\n    table.write(rows)",
+    stackTrace='Traceback (most recent call last):\n  File "board.py", line 41, in <module>',
 )
 
 

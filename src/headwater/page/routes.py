@@ -138,8 +138,7 @@ class Page:
         """A traced column: which rows and lines are lit, and the list of its way."""
 
         def answer(query: Query) -> Response:
-            given = Parameters(request)
-            values = views.lineage(query, given).values
+            values = views.traced(query, Parameters(request))
             trace = values["trace"]
             content = {
                 "columns": [(node.dataset, node.column) for node in trace.columns] if trace else [],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from headwater.graph.query import Query
 from headwater.graph.requests import Parameters
@@ -15,7 +15,7 @@ from headwater.page.drawing import draw
 from headwater.page.refused import LIMIT, Refused
 from headwater.page.stages import Stages
 
-__all__ = ["VIEWS", "Fragment", "Sources", "View", "lineage", "search", "trace_of"]
+__all__ = ["VIEWS", "Fragment", "Sources", "View", "lineage", "search", "traced"]
 
 MAX_DEPTH = 5
 MAX_DATASETS = 300
@@ -155,41 +155,67 @@ def _chart(points: list[Statistic], name: str, direction: str) -> dict[str, Any]
     }
 
 
+class Board(NamedTuple):
+    """What the parameters of a graph ask for. The column may be of a dataset near the one in the middle."""
+
+    kind: Literal["dataset", "job"]
+    namespace: str
+    name: str
+    direction: Ways
+    depth: int
+    column: str | None
+    of: tuple[str, str]
+
+    @classmethod
+    def read(cls, given: Parameters) -> Board:
+        namespace, name = given.get("namespace"), given.get("name")
+        kind: Literal["dataset", "job"] = given.choice("kind", "dataset", "job")
+        direction: Ways = given.choice("direction", "both", "up", "down")
+        return cls(
+            kind,
+            namespace,
+            name,
+            direction,
+            max(1, min(MAX_DEPTH, given.number("depth", 3, 1_000))),
+            given.get("column", "") or None,
+            (given.get("of_namespace", namespace), given.get("of_name", name)),
+        )
+
+    @property
+    def around(self) -> dict[str, str | None]:
+        """The parameters of its address, but for the column."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "kind": None if self.kind == "dataset" else self.kind,
+            "direction": None if self.direction == "both" else self.direction,
+            "depth": str(self.depth),
+        }
+
+
 def lineage(query: Query, given: Parameters) -> Fragment:
     """The graph around a dataset or job, with a column traced where one is named."""
-    kind = given.choice("kind", "dataset", "job")
-    direction: Ways = given.choice("direction", "both", "up", "down")
-    depth = max(1, min(MAX_DEPTH, given.number("depth", 3, 1_000)))
-    namespace, name, column = given.get("namespace"), given.get("name"), given.get("column", "") or None
+    board = Board.read(given)
     found = query.neighbourhood(
-        namespace, name, kind=kind, direction=direction, depth=depth, limit=MAX_DATASETS, columns=True
+        board.namespace,
+        board.name,
+        kind=board.kind,
+        direction=board.direction,
+        depth=board.depth,
+        limit=MAX_DATASETS,
+        columns=True,
     )
-    trace = trace_of(query, given) if column and kind == "dataset" else None
-    # where the traced column is of a dataset nearby, the graph stays where it is
-    around = {"namespace": namespace, "name": name, "kind": None if kind == "dataset" else kind}
-    around |= {"direction": None if direction == "both" else direction, "depth": str(depth)}
-    values = {
-        "drawing": draw(found, trace),
-        "around": around,
-        "name": name,
-        "namespace": namespace,
-        "kind": kind,
-        "direction": direction,
-        "depth": depth,
-        "column": column,
-        "of": (given.get("of_namespace", namespace), given.get("of_name", name)),
-        "trace": trace,
-        "steps": _steps(trace) if trace else None,
-        "jobs": {job.key: job for job in found.jobs},
-    }
-    return Fragment("lineage.html", f"{column} of {name}" if column else name, "lineage", values)
+    values = traced(query, given)
+    title = f"{board.column} of {board.of[1]}" if board.column else board.name
+    return Fragment("lineage.html", title, "lineage", values | {"drawing": draw(found, values["trace"])})
 
 
-def trace_of(query: Query, given: Parameters) -> Trace:
-    """The trace of the column that the parameters name: of the dataset in the middle, or of one nearby."""
-    namespace = given.get("of_namespace", given.get("namespace", ""))
-    name = given.get("of_name", given.get("name", ""))
-    return query.trace(namespace, name, given.get("column"), depth=20, limit=2_000)
+def traced(query: Query, given: Parameters) -> dict[str, Any]:
+    """The trace of a column, where one is named, for the list beside the graph."""
+    board = Board.read(given)
+    trace = query.trace(*board.of, board.column, depth=20, limit=2_000) if board.column else None
+    steps = _steps(trace) if trace else None
+    return board._asdict() | {"around": board.around, "trace": trace, "steps": steps}
 
 
 def _steps(trace: Trace) -> dict[str, list[dict[str, Any]]]:
