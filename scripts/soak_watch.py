@@ -12,8 +12,10 @@ from typing import NamedTuple
 __all__ = ["Watch"]
 
 EVERY_SECONDS = 1.0
-WARM_SECONDS = 20.0  # of a process, in which it grows to its size
-GROWTH = 1.3  # what the later half of a process's life may have of the earlier one
+WARM_SECONDS = 90.0  # of a process, in which it loads what it needs and grows to its size
+SETTLED_SAMPLES = 60  # of a life after that, or nothing is said about its growth
+GROWTH = 1.3  # what the later half of such a life may have of the earlier one
+MOST_MB = {"gateway": 192.0, "batch driver": 512.0, "stream driver": 512.0}
 LEAST_MB = 32.0  # growth below this is noise
 BARS = " ▁▂▃▄▅▆▇█"
 COLUMNS = 72
@@ -62,7 +64,7 @@ class Watch:
             self.samples.append(Sample(time.monotonic() - self._began, megabytes, self._progress()))
 
     def verdicts(self) -> list[tuple[str, str, bool]]:
-        """For each part, whether its processes kept their size while they lived (G8)."""
+        """For each part, whether its processes stayed small, and kept their size once they had it (G8)."""
         found = []
         for name in self._names():
             lives: dict[int, list[tuple[float, float]]] = {}
@@ -73,15 +75,16 @@ class Watch:
             growth, worst = 1.0, ""
             for life in lives.values():
                 settled = [megabytes for at, megabytes in life if at - life[0][0] >= WARM_SECONDS]
-                if len(settled) < 10:
+                if len(settled) < SETTLED_SAMPLES:
                     continue
                 half = len(settled) // 2
                 early, late = statistics.median(settled[:half]), statistics.median(settled[half:])
                 if late - early > LEAST_MB and late / early > growth:
                     growth, worst = late / early, f", one grew from {early:.0f} to {late:.0f} MB"
             most = max(megabytes for life in lives.values() for _, megabytes in life)
-            text = f"{len(lives)} process(es), at most {most:.0f} MB{worst}"
-            found.append((f"memory of {name} (G8)", text, growth <= GROWTH))
+            text = f"{len(lives)} process(es){worst}, at most {most:.0f} MB"
+            is_good = growth <= GROWTH and most <= MOST_MB[name]
+            found.append((f"memory of {name} (G8)", f"{text} of {MOST_MB[name]:.0f}", is_good))
         return found
 
     def _names(self) -> list[str]:

@@ -52,6 +52,7 @@ def tell_own_lineage(settings: Settings, spark: SparkSession, wanted: bool | Non
         return False
     import headwater.lineage
 
+    logging.getLogger("openlineage").setLevel(logging.WARNING)  # it tells of each client that is made
     key = own.api_key or ("" if own.url else next(iter(settings.gateway.api_keys), ""))
     transport = {
         "type": "headwater.spool.SpoolTransport",
