@@ -9,6 +9,7 @@ import pytest
 
 from headwater.lineage.building import DeadlineBuilder
 from headwater.lineage.messages import SqlStart
+from headwater.lineage.registry import FacetRegistry
 from headwater.lineage.runs import Execution, Kind, Run, State, Step
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.telling import Teller
@@ -100,3 +101,31 @@ def test_nodes_are_left_out_or_kept_when_they_are_named() -> None:
 
 def test_rdd_jobs_are_left_out_when_the_setting_says_so() -> None:
     assert told(run(Kind.RDD_JOB), outputs=["a"], rdd_events_disabled=True) == []
+
+
+def test_a_registered_facet_goes_out_with_the_first_event_that_is_sent() -> None:
+    sent: list[dict[str, Any]] = []
+    nothing = DeadlineBuilder(Fixed([], []), 30)
+    writing = DeadlineBuilder(Fixed([], ["b"]), 30)
+    unsent, of = run(), run()
+    now = 1 << 60
+    FacetRegistry.register_run_facet("quality", {"bad": 0})
+    FacetRegistry.register_job_facet("team", {"name": "orders"})
+    FacetRegistry.register_run_facet("off", {})
+    settings = LineageSettings(disabled_facets=frozenset({"off"}))
+    for builder, each in ((nothing, unsent), (writing, of)):
+        teller = Teller(builder, sent.append, settings)
+        teller.tell(Step(each, State.START, now))
+        teller.tell(Step(each, State.COMPLETE, now))
+        builder.close()
+    assert [set(each["run"]["facets"]) for each in sent] == [{"quality"}, set()]
+    assert sent[0]["job"]["facets"]["team"]["name"] == "orders"
+
+
+def test_a_registered_facet_is_told_as_an_error_when_it_is_none() -> None:
+    sent: list[dict[str, Any]] = []
+    builder = DeadlineBuilder(Fixed([], ["b"]), 30)
+    FacetRegistry.register_run_facet("odd", 7)
+    Teller(builder, sent.append, LineageSettings()).tell(Step(run(), State.START, 1 << 60))
+    builder.close()
+    assert "facet odd" in str(sent[0]["run"]["facets"]["extractionError"])

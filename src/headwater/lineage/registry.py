@@ -27,21 +27,23 @@ MOST_WAITING = 1000  # of each kind; whoever registers in a loop without events 
 
 Handler = Callable[["PlanNode"], object]
 H = TypeVar("H", bound=Handler)
+_Waiting = tuple[int, str, Facet]
 
 
 class FacetRegistry:
-    """Facets of runs and jobs for the next event that is made; one registry a process.
+    """Facets of runs and jobs for the next event that is sent; one registry a process.
 
-    A facet belongs to the first event whose time is not before the call: events of earlier queries that still
-    wait to be built do not get it. Whether another event comes at all, nobody can promise.
+    A facet belongs to the first such event whose time is not before the call: events of earlier queries that
+    still wait to be built do not get it, nor does an event that is made and then not sent. Whether another
+    event comes at all, nobody can promise.
     """
 
     context: OpenLineageContext | None = None
     """What lineage works with, once it is installed."""
 
     _lock = Lock()
-    _run: ClassVar[list[tuple[int, str, Facet]]] = []
-    _job: ClassVar[list[tuple[int, str, Facet]]] = []
+    _run: ClassVar[list[_Waiting]] = []
+    _job: ClassVar[list[_Waiting]] = []
 
     @classmethod
     def register_run_facet(cls, name: str, facet: Facet) -> None:
@@ -56,17 +58,19 @@ class FacetRegistry:
     @classmethod
     def take(cls, moment: int) -> tuple[dict[str, Facet], dict[str, Facet]]:
         """Facets for the run and for the job of an event of this time (milliseconds); they are then gone."""
+        if not cls._run and not cls._job:  # nearly always
+            return {}, {}
         with cls._lock:
             return cls._due(cls._run, moment), cls._due(cls._job, moment)
 
     @classmethod
-    def _add(cls, waiting: list[tuple[int, str, Facet]], name: str, facet: Facet) -> None:
+    def _add(cls, waiting: list[_Waiting], name: str, facet: Facet) -> None:
         with cls._lock:
             waiting.append((int(time.time() * 1000), name, facet))
             del waiting[:-MOST_WAITING]
 
     @staticmethod
-    def _due(waiting: list[tuple[int, str, Facet]], moment: int) -> dict[str, Facet]:
+    def _due(waiting: list[_Waiting], moment: int) -> dict[str, Facet]:
         if not waiting:
             return {}
         due = {name: facet for at, name, facet in waiting if at <= moment}

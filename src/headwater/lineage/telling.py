@@ -2,7 +2,8 @@
 
 An application, a stream and a micro-batch are always told; so is whatever failed. A query or a job is told if
 it reads or writes a dataset: `SET x=1`, `SHOW TABLES` or `spark.range(9).count()` say nothing about data.
-Settings can leave out more. A run that is told has its START told first, always.
+Settings can leave out more. A run that is told has its START told first, always. Facets that user code has
+registered go out with the first event that is really sent, so it is here that they are put in.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from headwater.lineage.budget import add_errors
 from headwater.lineage.building import DeadlineBuilder
-from headwater.lineage.runs import Kind, Run, State, Step
+from headwater.lineage.facets.make import as_dict
+from headwater.lineage.registry import FacetRegistry
+from headwater.lineage.runs import ExtractionError, Kind, Run, State, Step
 from headwater.lineage.settings import LineageSettings
 
 __all__ = ["Teller"]
@@ -64,14 +68,25 @@ class Teller:
         if event is None:
             return
         if run.memo.get("told"):
-            self._emit(event)
+            self._send(event, step.time)
         elif self._is_worth(run, state, event):
             run.memo["told"] = True
             if (held := run.memo.pop("held", None)) is not None:
-                self._emit(held)  # type: ignore[arg-type]
-            self._emit(event)
+                self._send(held, run.started)  # type: ignore[arg-type]
+            self._send(event, step.time)
         elif state is State.START:
             run.memo["held"] = event
+
+    def _send(self, event: Event, time: int) -> None:
+        for kind, registered in zip(("run", "job"), FacetRegistry.take(time), strict=True):
+            for key, facet in registered.items():
+                if key in self._settings.disabled_facets:
+                    continue
+                try:
+                    event[kind].setdefault("facets", {})[key] = as_dict(facet, kind)
+                except Exception as error:
+                    add_errors(event, [ExtractionError(f"facet {key}", f"{type(error).__name__}: {error}")])
+        self._emit(event)
 
     def _is_denied(self, run: Run) -> bool:
         if run.kind is Kind.RDD_JOB:
