@@ -61,6 +61,7 @@ def install(spark: SparkSession | SparkContext | None = None, **settings: Any) -
     with _state.lock:
         _state.given = dict(settings)
     auto.arm(attach_quietly, warn_of_connect)
+    outcome.current.watch()
     if spark is None:
         return
     context = _context(spark)

@@ -13,6 +13,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from headwater.lineage import outcome
+
 __all__ = ["arm", "disarm", "from_environment"]
 
 _CONTEXTS = ("pyspark.core.context", "pyspark.context")  # of Spark 4 and of Spark 3
@@ -38,6 +40,7 @@ def from_environment() -> None:
         warn_of_connect(session)
 
     arm(context, connect)
+    outcome.current.watch()  # before anybody has taken hold of `sys.exit`
 
 
 def arm(context: Callable[[Any], None], connect: Callable[[Any], None]) -> None:
@@ -66,6 +69,7 @@ def disarm() -> None:
 
 
 def _patch(module: ModuleType) -> None:
+    outcome.current.watch()  # once more: scripts import Spark at their top, and `exit` is there by then
     if module.__name__ == _CONNECT:
         _wrap(getattr(module, "SparkSession", None), "__init__", lambda made: _call(_on_connect, made))
     elif getattr(getattr(module, "SparkContext", None), "__module__", None) == module.__name__:
