@@ -14,7 +14,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Transport
 
-from headwater.lineage.emit import Emitter, typed
+from headwater.lineage.emit import Emitter, takes_dicts, typed
 from headwater.lineage.settings import LineageSettings, read
 from headwater.lineage.transports import client
 from headwater.testing import OpenLineageServer
@@ -74,6 +74,24 @@ def test_the_typed_event_says_the_same_when_it_is_written() -> None:
     made["inputs"][0] |= {"facets": {}, "inputFacets": {}}
     made["outputs"][0] |= {"facets": {}, "outputFacets": {}}
     assert Serde.to_dict(typed(made)) == made
+
+
+def test_the_event_is_the_same_when_the_transport_takes_dicts(tmp_path: Path) -> None:
+    def written(name: str, **more: Any) -> dict[str, Any]:
+        transport = {"type": "file", "log_file_path": str(tmp_path / name), "append": True}
+        found = OpenLineageClient(config={"transport": transport, **more})
+        assert takes_dicts(found) is not bool(more)
+        made = Emitter(lambda: found, LineageSettings())
+        made.emit(sent)
+        assert made.close(60)
+        line: dict[str, Any] = json.loads((tmp_path / name).read_text())
+        return line
+
+    sent = event(inputs=["a"], outputs=["b"])
+    sent["inputs"][0] |= {"facets": {"schema": schema_facet(3)}, "inputFacets": {}}
+    sent["outputs"][0] |= {"facets": {}, "outputFacets": {}}
+    nobody = {"filters": [{"type": "exact", "match": "nobody's job"}]}
+    assert written("as-it-is") == written("typed", **nobody)
 
 
 def test_the_oldest_go_when_the_transport_hangs_and_the_queue_is_full(hanging: Hanging) -> None:
@@ -143,6 +161,33 @@ def test_events_go_to_the_backend_when_sparks_settings_name_it() -> None:
         made.emit(event(name="over http"))
         assert made.close(30)
         assert [json.loads(each)["job"]["name"] for each in server.received] == ["over http"]
+
+
+@pytest.mark.parametrize("spool", [False, True], ids=["at-once", "through-the-spool"])
+def test_parameters_of_the_url_are_sent_when_sparks_settings_have_them(spool: bool, tmp_path: Path) -> None:
+    with OpenLineageServer(endpoint="/api/v1/lineage?tenant=a+b") as server:
+        settings = read(
+            {
+                "spark.openlineage.transport.type": "http",
+                "spark.openlineage.transport.url": server.url,
+                "spark.openlineage.transport.urlParams.tenant": "a b",
+            }
+            | ({"spark.openlineage.headwater.spool": str(tmp_path / "spool")} if spool else {}),
+            environ={},
+        )
+        made = Emitter(lambda: client(settings), settings)
+        made.emit(event(name="over http"))
+        assert made.flush(60)
+        assert server.wait_for(1, 60)
+        assert made.close(60)
+
+
+def test_a_line_tells_it_when_a_key_of_the_transport_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    given = {"type": "http", "url": "http://127.0.0.1:9", "colour": "blue", "sslContext": {"caCertPath": "x"}}
+    client(LineageSettings(transport=given)).close(0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Lineage setting transport.colour is not used."
+    ]
 
 
 def test_events_go_to_a_file_when_sparks_settings_name_it(tmp_path: Path) -> None:

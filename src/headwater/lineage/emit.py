@@ -15,11 +15,14 @@ from typing import Any
 
 from openlineage.client import event_v2
 from openlineage.client.client import OpenLineageClient
+from openlineage.client.transport.console import ConsoleTransport
+from openlineage.client.transport.file import FileTransport
+from openlineage.client.transport.http import HttpTransport
 
 from headwater.lineage.budget import fit
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["Emitter", "typed"]
+__all__ = ["Emitter", "takes_dicts", "typed"]
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +47,7 @@ class Emitter:
         self._is_busy = False
         self._is_closed = False
         self._client: OpenLineageClient | None = None
+        self._takes_dicts = False
         self._warned = -WARN_SECONDS
         self._failed_in_row = 0
         self._retry_at = 0.0
@@ -133,15 +137,34 @@ class Emitter:
                 pause = FIRST_PAUSE_SECONDS * 2 ** min(self._failed_in_row, 10)
                 self._retry_at = time.monotonic() + min(LONGEST_PAUSE_SECONDS, pause)
                 raise
+            self._takes_dicts = takes_dicts(self._client)
+        transport: Any = self._client.transport
+        if self._takes_dicts:
+            transport.emit(event)
+            return
         made = typed(event)
         if self._client.filter_event(made) is not None:
-            self._client.transport.emit(made)
+            transport.emit(made)
 
     def _warn(self, text: str, *values: object) -> None:
         now = time.monotonic()
         if now - self._warned >= WARN_SECONDS:
             self._warned = now
             logger.warning(text, *values)
+
+
+def takes_dicts(client: OpenLineageClient) -> bool:
+    """Whether the transport does nothing with an event but write it as JSON.
+
+    Then it takes our dict as it is. To make openlineage-python's classes of it, for them to be made a dict
+    again, was a third of what sending an event by HTTP costs (1.0 of 3.5 ms for ten kilobytes).
+    """
+    transport: Any = client.transport
+    if getattr(client, "_filters", True):
+        return False  # they look into the class
+    if type(transport) is FileTransport:
+        return not getattr(transport.config, "debug_mode", True)  # then the name of the file is the job's
+    return type(transport) in (HttpTransport, ConsoleTransport)
 
 
 def typed(event: Event) -> event_v2.RunEvent:

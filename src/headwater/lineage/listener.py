@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from headwater.lineage.messages import Dropped, Message, decode
@@ -15,6 +16,9 @@ __all__ = ["Listener"]
 logger = logging.getLogger(__name__)
 
 POLL_MILLIS, POLL_MESSAGES = 500, 256
+# After a poll that had something: a query tells five to ten messages within some milliseconds, and each poll
+# costs both sides a round trip. Whoever waits for events ends the rest.
+REST_SECONDS = 0.04
 
 
 class Listener:
@@ -31,6 +35,7 @@ class Listener:
         self._handled = -1  # the first one is not the agent's
         self._released: list[str] = []
         self._lock = threading.Condition()
+        self._hurried = 0  # how many wait for what is there to be handled
         self._is_closing = False
         self.is_lost = False  # whether the JVM has gone away
         self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
@@ -39,24 +44,26 @@ class Listener:
     def flush(self, seconds: float) -> bool:
         """Wait until everything that has happened in Spark so far is handled; whether it is."""
         deadline = time.monotonic() + seconds
-        try:
-            is_settled = bool(self._agent.settle(int(seconds * 1000)))
-            wanted = int(self._agent.offered())
-        except Exception as error:
-            logger.debug("The agent does not answer: %s", error)
-            return False
-        return self._wait(wanted, deadline) and is_settled
+        with self._hurry():
+            try:
+                is_settled = bool(self._agent.settle(int(seconds * 1000)))
+                wanted = int(self._agent.offered())
+            except Exception as error:
+                logger.debug("The agent does not answer: %s", error)
+                return False
+            return self._wait(wanted, deadline) and is_settled
 
     def close(self, seconds: float) -> bool:
         """Handle what the agent has, stop listening, end the thread; whether all was handled in time."""
         deadline = time.monotonic() + seconds
-        try:
-            self._agent.detach()
-            is_done = self._wait(int(self._agent.offered()), deadline)
-        except Exception as error:
-            logger.debug("The agent does not answer: %s", error)
-            is_done = False
-        self._is_closing = True
+        with self._hurry():
+            try:
+                self._agent.detach()
+                is_done = self._wait(int(self._agent.offered()), deadline)
+            except Exception as error:
+                logger.debug("The agent does not answer: %s", error)
+                is_done = False
+            self._is_closing = True
         try:
             self._agent.wake()
         except Exception as error:
@@ -67,6 +74,22 @@ class Listener:
     def release(self, executions: list[int]) -> None:
         """The JVM need not keep these any longer; told with the next question. For the handler alone."""
         self._released += map(str, executions)
+
+    @contextmanager
+    def _hurry(self) -> Iterator[None]:
+        with self._lock:
+            self._hurried += 1
+            self._lock.notify_all()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._hurried -= 1
+
+    def _rest(self) -> None:
+        with self._lock:
+            if not self._hurried and not self._is_closing:
+                self._lock.wait(REST_SECONDS)
 
     def _wait(self, wanted: int, deadline: float) -> bool:
         with self._lock:
@@ -95,6 +118,7 @@ class Listener:
                 break
             if text != "[]":
                 self._take(decode(text))
+                self._rest()
         with self._lock:
             self.is_lost = not self._is_closing
             self._lock.notify_all()
