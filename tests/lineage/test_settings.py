@@ -134,3 +134,34 @@ def test_a_broken_file_is_told_and_left_aside_when_it_is_found(
         found = read({}, environ={"OPENLINEAGE_CONFIG": str(file)})
     assert found == LineageSettings()
     assert "openlineage.yml" in caplog.text
+
+
+def test_a_line_tells_it_when_a_setting_of_openlineage_spark_says_nothing_here(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        found = read(
+            {
+                "spark.openlineage.circuitBreaker.type": "javaRuntime",
+                "spark.openlineage.circuitBreaker.memoryThreshold": "20",
+                "spark.openlineage.circuitBreaker.timeoutInSeconds": "7",
+                "spark.openlineage.circuitBreaker.gcCpuThreshold": "10",
+                "spark.openlineage.timeout.buildDatasetsTimePercentage": "30",
+            },
+            environ={},
+        )
+    assert (found.memory_threshold, found.deadline_millis) == (20, 7000)
+    told = [record.getMessage() for record in caplog.records]
+    assert [line.split()[2] for line in told] == [
+        "circuitBreaker.gcCpuThreshold",
+        "timeout.buildDatasetsTimePercentage",
+    ]
+    assert "memoryThreshold and timeoutInSeconds" in told[0]
+
+
+def test_the_deadline_of_headwater_wins_when_both_are_set() -> None:
+    both = {
+        "spark.openlineage.circuitBreaker.timeoutInSeconds": "7",
+        "spark.openlineage.headwater.deadlineMillis": "300",
+    }
+    assert read(both, environ={}).deadline_millis == 300

@@ -28,6 +28,7 @@ from headwater.lineage.nodes import (
     OutputLineageNode,
     PlanNode,
 )
+from headwater.lineage.plain_agent import PlainAgent
 from headwater.lineage.plan import Expression, Node, Plan, read_plan
 from headwater.lineage.registry import FacetRegistry, handler_of
 from headwater.lineage.speakers import Jvm, JvmSpeaker, python_source
@@ -210,7 +211,7 @@ class SpokenOutputs(_Spoken, QueryPlanVisitor[OutputDatasetBuilder]):
 def asking_of(context: OpenLineageContext, agent: Any) -> Asking:
     """What asks the nodes of an application's plans; its visitors are entered among the context's."""
     jvm = None
-    if agent is not None and context.spark_context is not None:
+    if agent is not None and context.spark_context is not None and not isinstance(agent, PlainAgent):
         try:
             jvm = Jvm(context.spark_context, agent)
         except Exception as error:  # without it, handlers still speak, only without the JVM's objects

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.lineage import jvm
 from headwater.lineage.listener import Listener
 from headwater.lineage.messages import AppStart, Message
+from headwater.lineage.plain_agent import PlainAgent
 from headwater.lineage.settings import LineageSettings
 
 if TYPE_CHECKING:
@@ -47,9 +48,7 @@ class Attachment:
         self._make_builder = make_builder
         self._make_client = make_client
         gateway: Any = context._gateway
-        spark: Any = context._jsc
-        self.units = jvm.load(context)
-        self.agent = self.units.new(gateway, "Agent", spark.sc())
+        self.agent = _agent(context, settings)
         self.agent.needMemory(settings.memory_threshold)
         self._narrator: Narrator | None = None
         self._lock = threading.Lock()
@@ -146,6 +145,20 @@ class Attachment:
 
         stop.__doc__ = original.__doc__
         self.context.stop = stop  # type: ignore[method-assign]
+
+
+def _agent(context: SparkContext, settings: LineageSettings) -> Any:
+    """The compiled agent; where the JVM does not take it, the one that needs nothing but the JDK."""
+    if settings.compile_agent:
+        try:
+            spark: Any = context._jsc
+            return jvm.load(context).new(context._gateway, "Agent", spark.sc())
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+            made = PlainAgent(context)
+            logger.warning("Lineage without columns: the agent cannot be compiled in this JVM: %s", reason)
+            return made
+    return PlainAgent(context)
 
 
 def _application(context: SparkContext) -> AppStart:

@@ -34,8 +34,8 @@ from headwater.lineage.facets.run import ErrorMessage
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
 from headwater.lineage.job_names import JobNames
 from headwater.lineage.objects import objects_of, rdds_of
+from headwater.lineage.plain_agent import PlainAgent
 from headwater.lineage.producer import PRODUCER
-from headwater.lineage.registry import FacetRegistry
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.spark_side import surroundings_of, version_and_details
@@ -53,7 +53,9 @@ MOST_INPUTS = 1000  # and outputs, of one event; receivers take no more than a f
 def event_builder(spark_context: SparkContext, settings: LineageSettings, agent: Any) -> EventBuilder:
     """The builder of one application, with all extensions that are installed or set."""
     version, details = version_and_details(spark_context)
-    context = OpenLineageContext(settings, surroundings_of(spark_context), spark_context)
+    is_compiled = not isinstance(agent, PlainAgent)
+    around = surroundings_of(spark_context, has_units=is_compiled)
+    context = OpenLineageContext(settings, around, spark_context)
     source_code = None
     if "sourceCodeLocation" not in settings.disabled_facets:
         source_code = source_code_location()
@@ -105,13 +107,6 @@ class EventBuilder:
 
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
-        for_run, for_job = FacetRegistry.take(time)
-        for made, kind, given in ((run_facets, "run", for_run), (job_facets, "job", for_job)):
-            for key, facet in given.items():
-                try:
-                    made[key] = as_dict(facet, kind)
-                except Exception as error:
-                    errors.append(ExtractionError(f"facet {key}", f"{type(error).__name__}: {error}"))
 
         inputs = merged_inputs(
             self._made(run, "inputs", context.input_dataset_builders, objects), context

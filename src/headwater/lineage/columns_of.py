@@ -62,7 +62,7 @@ class Columns:
         graphs: dict[int, Graph] = run.memo.setdefault("graphs", {})  # type: ignore[assignment]
         facets: dict[Any, dict[str, Any]] = run.memo.setdefault("columns", {})  # type: ignore[assignment]
         for query in objects:
-            if not isinstance(query, QueryExecution) or query.plan is None:
+            if not isinstance(query, QueryExecution) or query.plan is None or not query.plan.columns:
                 continue
             try:
                 self._add(query.id, query.plan, inputs, outputs, graphs, facets, until)

@@ -17,6 +17,7 @@ __all__ = [
     "JobEnd",
     "JobStart",
     "Message",
+    "Noted",
     "SqlEnd",
     "SqlStart",
     "StageDoc",
@@ -180,6 +181,10 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
     what: str = ""
 
 
+class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
+    """Something was heard that says nothing; told so that every event heard is a message."""
+
+
 Message = (
     AppStart
     | AppEnd
@@ -192,6 +197,7 @@ Message = (
     | StreamBatch
     | StreamEnd
     | Dropped
+    | Noted
 )
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])

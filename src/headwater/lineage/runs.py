@@ -26,6 +26,7 @@ from headwater.lineage.messages import (
     JobEnd,
     JobStart,
     Message,
+    Noted,
     SqlEnd,
     SqlStart,
     StageDone,
@@ -207,6 +208,8 @@ class Runs:
                 return []
             case Dropped():
                 return self._lost(message)
+            case Noted():
+                return []
 
     def finish(self, time: int, failure: Failure | None = None) -> list[Step]:
         """The application has ended: whatever still runs is aborted, and its own end is told."""

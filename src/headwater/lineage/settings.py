@@ -6,7 +6,8 @@ The same keys in three places, the first that has one wins:
     jobName: {appendDatasetName: false}                   openlineage.yml, where openlineage-python has it
     OPENLINEAGE__JOB_NAME__APPEND_DATASET_NAME=false      the environment
 
-A value that cannot be used is told in the log and its default holds: lineage never stops a job (G10).
+A value that cannot be used is told in the log and its default holds: lineage never stops a job (G10). So is a
+setting of openlineage-spark that says nothing to Headwater: nobody shall believe that it holds (G11).
 """
 
 from __future__ import annotations
@@ -25,6 +26,16 @@ __all__ = ["LineageSettings", "ParentRun", "read"]
 logger = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
+# What openlineage-spark knows and Headwater does otherwise, or not at all; and what is used of it.
+UNUSED = {
+    "circuitBreaker": "used are memoryThreshold and timeoutInSeconds; events have a queue and threads anyway",
+    "timeout": "an event has one deadline, headwater.deadlineMillis",
+    "debug": "there is no debug facet",
+    "metrics": "lineage keeps no metrics in the driver",
+    "vendors": "Iceberg and Delta are always looked at",
+    "testExtensionProvider": "extensions are Python; see headwater.extensions",
+}
+USED = {"circuitBreaker.type", "circuitBreaker.memoryThreshold", "circuitBreaker.timeoutInSeconds"}
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -169,6 +180,14 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Factories of builders by dotted name, beside those found as entry points.",
         ),
     ] = ()
+    compile_agent: Annotated[
+        bool,
+        _set(
+            "headwater.compileAgent",
+            "Compile the agent inside the JVM. If not, or where that cannot be done, Spark is listened to"
+            " without it: no columns, no RDDs, no numbers of single inputs, and some milliseconds a query.",
+        ),
+    ] = True
     deadline_millis: Annotated[
         Positive,
         _set("headwater.deadlineMillis", "Time to build one event; then it goes out as far as it is."),
@@ -203,6 +222,14 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Percent of the driver's heap that must be free for a plan to be looked at.",
         ),
     ] = 5
+
+    timeout_seconds: Annotated[
+        Positive | None,
+        _set(
+            "circuitBreaker.timeoutInSeconds",
+            "openlineage-spark's word for `headwater.deadlineMillis`, which wins where both are set.",
+        ),
+    ] = None
 
     properties: dict[str, str] = {}
     """Everything that was set, by key: for extensions, and for what has no field here."""
@@ -250,6 +277,9 @@ def read(
             continue
         values |= _value(field, str(meta.extra["key"]), found)
     values |= _context(values.get("context"))
+    if (seconds := values.pop("timeout_seconds", None)) is not None:
+        values.setdefault("deadline_millis", seconds * 1000)
+    _tell_unused(found)
     if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         values["disabled"] = True
     if "namespace" not in values and environ.get("OPENLINEAGE_NAMESPACE"):
@@ -284,6 +314,13 @@ def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str
     except msgspec.ValidationError as error:
         logger.warning("Lineage setting %s=%r is not used: %s", key, value, error)
         return {}
+
+
+def _tell_unused(found: Found) -> None:
+    for key in sorted(found.flat()):
+        reason = UNUSED.get(key.partition(".")[0])
+        if reason is not None and key not in USED:
+            logger.warning("Lineage setting %s is not used: %s.", key, reason)
 
 
 def _context(text: str | None) -> dict[str, str]:

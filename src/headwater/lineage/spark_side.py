@@ -27,14 +27,15 @@ def version_and_details(context: SparkContext) -> tuple[str, dict[str, Any]]:
     return str(context.version), details
 
 
-def surroundings_of(context: SparkContext) -> Surroundings:
-    """The settings of the application, and lookups in its shared catalog."""
+def surroundings_of(context: SparkContext, *, has_units: bool = True) -> Surroundings:
+    """The settings of the application, and lookups in its shared catalog, which need compiled units."""
     conf = dict(context.getConf().getAll())
     try:
         conf |= _session_conf(context)
     except Exception as error:  # no session yet: its settings are read when a catalog is met
         logger.debug("The session's settings are not known yet: %s", error)
-    return Surroundings(conf, read=lambda: _session_conf(context), lookup=_Lookup(context))
+    lookup = _Lookup(context) if has_units else None
+    return Surroundings(conf, read=lambda: _session_conf(context), lookup=lookup)
 
 
 def _session_conf(context: SparkContext) -> dict[str, str]:

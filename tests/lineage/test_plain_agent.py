@@ -1,0 +1,101 @@
+"""Without the compiled agent: coarser, slower, and still whole runs with their datasets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headwater.lineage.plain_plan import masked
+from headwater.testing.lineage import Events, collect_lineage
+from tests.lineage.conftest import validate
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def names(event: dict[str, Any], side: str) -> list[str]:
+    return sorted(dataset["name"] for dataset in event[side])
+
+
+def errors(event: dict[str, Any]) -> str:
+    return str(event["run"]["facets"].get("extractionError"))
+
+
+@pytest.fixture(scope="module")
+def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Events, Path]:
+    """One application without the agent: writes, a table, a view, a failure, a stream."""
+    folder = tmp_path_factory.mktemp("plain")
+
+    def write(batch: DataFrame, number: int) -> None:
+        batch.write.mode("append").parquet(str(folder / "streamed"))
+
+    with collect_lineage(spark, compile_agent=False) as events:
+        spark.range(10).selectExpr("id", "id % 3 AS k").write.parquet(str(folder / "out"))
+        spark.range(3).write.json(str(folder / "keys"))
+        left, right = (
+            spark.read.parquet(str(folder / "out")),
+            spark.read.schema("id long").json(str(folder / "keys")),
+        )
+        left.join(right, "id").write.saveAsTable("plain_saved")
+        left.createOrReplaceTempView("plain_view")
+        spark.sql(
+            "INSERT INTO plain_saved SELECT id, k FROM plain_view WHERE k IN (SELECT id FROM plain_saved)"
+        )
+        with pytest.raises(Exception, match="broken"):
+            spark.sql("SELECT raise_error('broken') FROM plain_saved").collect()
+        stream = spark.readStream.schema("id long, k long").parquet(str(folder / "out")).writeStream
+        query = stream.foreachBatch(write).option("checkpointLocation", str(folder / "checkpoint"))
+        query.trigger(availableNow=True).start().awaitTermination()
+        spark.sql("DROP TABLE plain_saved")
+    return events, folder
+
+
+def test_every_event_is_valid_and_paired_when_the_agent_is_not_compiled(told: tuple[Events, Path]) -> None:
+    events, _ = told
+    validate(events.all)
+    events.assert_paired()
+
+
+def test_datasets_are_told_when_the_agent_is_not_compiled(told: tuple[Events, Path]) -> None:
+    events, folder = told
+    written = events.only("COMPLETE", output=str(folder / "out"))
+    assert [field["name"] for field in written["outputs"][0]["facets"]["schema"]["fields"]] == ["id", "k"]
+    assert written["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
+    saved, inserted = events.select("COMPLETE", output="plain_saved")[:2]
+    assert names(saved, "inputs") == sorted([str(folder / "keys"), str(folder / "out")])
+    assert saved["outputs"][0]["facets"]["symlinks"]["identifiers"][0]["name"] == "default.plain_saved"
+    assert str(folder / "out") in names(inserted, "inputs"), "through the view"
+    assert any(name.endswith("plain_saved") for name in names(inserted, "inputs")), "in the subquery"
+    batch = events.only("COMPLETE", output=str(folder / "streamed"), job_type="MICRO_BATCH")
+    assert names(batch, "inputs") == [str(folder / "out")]
+    dropped = events.select("COMPLETE", output="plain_saved")[-1]
+    assert dropped["outputs"][0]["facets"]["lifecycleStateChange"]["lifecycleStateChange"] == "DROP"
+
+
+def test_a_failure_is_told_when_the_agent_is_not_compiled(told: tuple[Events, Path]) -> None:
+    events, _ = told
+    assert "broken" in events.only("FAIL")["run"]["facets"]["errorMessage"]["message"]
+
+
+def test_the_event_says_what_is_missing_when_the_agent_is_not_compiled(told: tuple[Events, Path]) -> None:
+    events, folder = told
+    written = events.only("COMPLETE", output=str(folder / "streamed"), job_type="MICRO_BATCH")
+    assert "columnLineage" not in written["outputs"][0]["facets"]
+    assert "compiled agent" in errors(written)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "jdbc:postgresql://me:secret@db/shop?password=x",
+            "jdbc:postgresql://db/shop?password=*********(redacted)",
+        ),
+        ("abfss://box@account/path", "abfss://box@account/path"),
+        ("/data/orders", "/data/orders"),
+    ],
+)
+def test_secrets_are_masked_when_they_stand_in_a_url(text: str, expected: str) -> None:
+    assert masked(text) == expected
