@@ -73,7 +73,7 @@ def main(folder: Path, jars: str, bootstrap: str, cases: list[Path]) -> None:
     """Run each case in a folder of its own; `<case>.told` holds entries, or `<case>.failed` a traceback."""
     spark = hive(folder) if jars == "hive" else session(folder, jars)
     transport = CollectingTransport()
-    install(spark, transport=transport)
+    install(spark, transport=transport, deadline_millis=120_000)
     for path in cases:
         tmp = folder / path.stem / "lake"
         tmp.mkdir(parents=True)
@@ -98,7 +98,7 @@ def _events(
     spec.loader.exec_module(case)
     if hasattr(case, "setup"):
         case.setup(spark, tmp)
-    flush()
+    assert flush(200)
     events = Events(transport)
     case.run(spark, tmp)
     found = events.all

@@ -65,8 +65,9 @@ def transport() -> CollectingTransport:
 @pytest.fixture
 def events(spark: SparkSession, transport: CollectingTransport) -> Iterator[Events]:
     """The events of this test alone, each checked strictly; lineage stays installed between tests."""
-    headwater.lineage.install(spark, transport=transport)
-    headwater.lineage.flush()
+    # an event that is late is partial: right on a machine that is too busy, and no use in a test
+    headwater.lineage.install(spark, transport=transport, deadline_millis=120_000)
+    assert headwater.lineage.flush(200)
     found = Events(transport)
     yield found
     validate(found.all)

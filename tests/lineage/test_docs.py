@@ -60,6 +60,7 @@ def test_the_readmes_example_tells_its_lineage_when_it_is_run(spark: SparkSessio
             ),
             {},
         )
+        assert headwater.lineage.flush(200)
         headwater.lineage.uninstall()
         events = [json.loads(each) for each in server.received]
     validate(events)

@@ -14,6 +14,8 @@ import pytest
 
 from tests.lineage.conftest import validate
 
+pytestmark = pytest.mark.timeout(900)
+
 MODULE = '''
 """Lineage of the ledger, for people who keep one."""
 
@@ -117,11 +119,11 @@ builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel
 builder = builder.config("spark.openlineage.transport.type", "file")
 builder = builder.config("spark.openlineage.transport.location", f"{folder}/events")
 spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
-headwater.lineage.install(spark)
+headwater.lineage.install(spark, deadline_millis=120_000, exit_millis=200_000)
 lines = spark.sparkContext.textFile(f"{folder}/book.txt")
 lines.saveAsTextFile(f"{folder}/copy")
 spark.read.text(f"{folder}/copy").write.text(f"{folder}/again")
-headwater.lineage.flush()
+headwater.lineage.flush(200)
 import ledger_lineage
 
 print("CALLS", json.dumps(ledger_lineage.CALLS))
@@ -179,7 +181,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[dict[
     path = os.pathsep.join([str(target), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
     environ = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(
-        [sys.executable, str(script), str(folder)], env=environ, capture_output=True, text=True, timeout=280
+        [sys.executable, str(script), str(folder)], env=environ, capture_output=True, text=True, timeout=800
     )
     assert done.returncode == 0, done.stderr[-4000:]
     calls = next(line for line in done.stdout.splitlines() if line.startswith("CALLS "))

@@ -131,7 +131,7 @@ def test_the_event_tells_it_when_a_builder_raises(spark: SparkSession, tmp_path:
 
 def test_the_event_tells_it_when_a_builder_sleeps_for_ever(spark: SparkSession, tmp_path: Path) -> None:
     with collect_lineage(
-        spark, extensions=("tests.lineage.faulty.Sleeping",), deadline_millis=1000
+        spark, extensions=("tests.lineage.faulty.Sleeping",), deadline_millis=8000
     ) as events:
         for number in range(5):
             spark.range(10).write.parquet(str(tmp_path / f"out{number}"))

@@ -28,13 +28,14 @@ def events_of(version: str, folder: Path) -> list[dict[str, Any]]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=280,
+        timeout=800,
         env=os.environ | {"PYTHONPATH": str(SOURCE), "PYSPARK_PYTHON": str(python), "OPENLINEAGE_CONFIG": ""},
     )
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", VERSIONS)
 def test_lineage_is_told_when_spark_is_of_another_release(version: str, tmp_path: Path) -> None:
     events = events_of(version, tmp_path)

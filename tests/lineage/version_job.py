@@ -34,7 +34,7 @@ def main(folder: str) -> None:
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("OFF")
-    headwater.lineage.install(spark, transport=Printing())
+    headwater.lineage.install(spark, transport=Printing(), deadline_millis=120_000, exit_millis=200_000)
 
     spark.range(10).selectExpr("id", "id % 3 AS k").write.parquet(f"{folder}/out")
     spark.read.parquet(f"{folder}/out").groupBy("k").count().write.saveAsTable("saved")

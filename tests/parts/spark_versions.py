@@ -12,7 +12,7 @@ from tests.sources import ROOT
 
 __all__ = ["VERSIONS", "python_of"]
 
-VERSIONS = ("3.5.6", "4.0.1", "4.1.1")
+VERSIONS = ("3.5.6", "4.0.1", "4.1.1", "4.2.1")
 _PACKAGES = ["openlineage-python", "msgspec", "orjson", "pyyaml", "setuptools<80"]
 _INSTALL_SECONDS = 900
 

@@ -31,6 +31,9 @@ __all__ = ["CollectingTransport", "Events", "collect_lineage", "lineage"]
 
 Event = dict[str, Any]
 
+# A machine that runs tests may be busy; what is late here is only later, nothing is lost.
+PATIENCE_SECONDS = 200.0
+
 
 class CollectingTransport(Transport):
     """Keeps events as plain dicts, as a receiver would get them."""
@@ -49,7 +52,9 @@ class CollectingTransport(Transport):
 class Events:
     """The events so far, in order. Reading them waits until all that has happened is told."""
 
-    def __init__(self, transport: CollectingTransport, *, flush: Callable[[], bool] = attach.flush) -> None:
+    def __init__(
+        self, transport: CollectingTransport, *, flush: Callable[[float], bool] = attach.flush
+    ) -> None:
         self._transport = transport
         self._flush = flush
         self._first = len(transport.events)
@@ -57,7 +62,7 @@ class Events:
     @property
     def all(self) -> list[Event]:
         """Every event since the beginning of the block."""
-        self._flush()
+        assert self._flush(PATIENCE_SECONDS), "events were not told in time"
         return self._transport.events[self._first :]
 
     def __iter__(self) -> Iterator[Event]:
@@ -127,13 +132,15 @@ def collect_lineage(spark: SparkSession, **settings: Any) -> Iterator[Events]:
     attach.uninstall()
     transport = CollectingTransport()
     events = Events(transport)
-    attach.install(spark, **{"transport": transport, **settings})
+    millis = int(PATIENCE_SECONDS * 1000)
+    patient = {"deadline_millis": millis, "exit_millis": millis}
+    attach.install(spark, **{"transport": transport, **patient, **settings})
     try:
         yield events
-        attach.flush()
+        attach.flush(PATIENCE_SECONDS)
     finally:
         attach.uninstall()
-        events._flush = lambda: True
+        events._flush = lambda seconds: True
 
 
 def _fixture() -> Any:
