@@ -36,6 +36,7 @@ from scripts.crash_pipeline import (
     rows_of_postgres,
 )
 from tests.parts.postgres import PostgresServer
+from tests.parts.processes import is_worker, kill
 
 from headwater.faults import CRASH_POINTS
 from headwater.log.event_files import EventFolder
@@ -116,31 +117,6 @@ def is_done(folder: Path) -> bool:
     )
 
 
-def children(group: int) -> list[tuple[int, list[bytes]]]:
-    """The processes of the driver's group with their command lines."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            if entry.name.isdecimal() and os.getpgid(int(entry.name)) == group:
-                found.append((int(entry.name), (entry / "cmdline").read_bytes().split(b"\0")))
-        except OSError:
-            continue
-    return found
-
-
-def kill_workers(group: int) -> int:
-    """Kill the Python processes that Spark started in the group of the driver."""
-    killed = 0
-    for process, words in children(group):
-        if b"python" in words[0] and any(word.startswith(b"pyspark.") for word in words[:4]):
-            try:
-                os.kill(process, signal.SIGKILL)
-                killed += 1
-            except ProcessLookupError:
-                continue
-    return killed
-
-
 class Round:
     """Everything that one kill needs."""
 
@@ -175,13 +151,16 @@ class Round:
         self.deaths[name] += 1
 
     def worker(self, point: str) -> None:
-        self.deaths["worker"] += kill_workers(self.stream.pid)
+        deadline = time.monotonic() + ARMED_SECONDS
+        while not (killed := kill(self.stream.pid, is_worker)):
+            if time.monotonic() > deadline:
+                raise SystemExit("there is no worker to be killed")
+            time.sleep(0.2)
+        self.deaths["worker"] += killed
 
     def jvm(self, point: str) -> None:
         """The JVM alone: the driver has to notice it and to end, so that somebody starts it again."""
-        for child in children(self.stream.pid):
-            if b"java" in child[1][0]:
-                os.kill(child[0], signal.SIGKILL)
+        kill(self.stream.pid, lambda words: words[0].endswith(b"java"))
         deadline = time.monotonic() + ARMED_SECONDS
         while self.stream.is_alive and time.monotonic() < deadline:
             time.sleep(0.2)

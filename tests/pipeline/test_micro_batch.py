@@ -11,8 +11,9 @@ import pytest
 
 from headwater.errors import LoadRefused
 from headwater.log.stream_cursor import Planned
-from headwater.pipeline.micro_batch import MicroBatch, Result, StreamLoader, Stretch
+from headwater.pipeline.micro_batch import MicroBatch, Result, StreamLoader
 from headwater.pipeline.stage import Staging
+from headwater.pipeline.stretch import Stretch
 from headwater.settings import Settings
 from headwater.warehouse.base import Load, Loaded
 from headwater.warehouse.duckdb import DuckDBDestination, DuckDBSettings

@@ -12,7 +12,6 @@ import pytest
 from headwater.log.partitions import partition_paths
 from headwater.log.store import Log
 from headwater.pipeline import register
-from headwater.pipeline.micro_batch import Stretch
 from headwater.settings import LogSettings
 from tests.pipeline.stream_rig import until
 
@@ -117,12 +116,3 @@ def test_micro_batches_are_limited_and_go_on_where_they_were_when_restarted(
     until(lambda: len(batches) == 3)
     query.stop()
     assert batches[2] == [3_001]
-
-
-def test_a_stretch_has_the_same_name_whenever_it_is_asked_when_its_positions_are_the_same() -> None:
-    one, again = Stretch("q", "dwh", 1, 10), Stretch("q", "dwh", 1, 10)
-    low, high = one.halves()
-    assert one.identity() == again.identity()
-    assert (low.end, high.first, high.end) == (5, 5, 10)
-    others = {low.identity(), high.identity(), Stretch("r", "dwh", 1, 10).identity()}
-    assert len({one.identity(), *others}) == 4

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,13 +12,18 @@ import pytest
 
 from headwater.log.event_files import EventFolder
 from headwater.log.incoming import request_replay
-from headwater.log.stream_cursor import Planned
+from headwater.log.stream_cursor import Planned, stream_folder
+from tests.parts.postgres import PostgresServer
+from tests.parts.processes import is_worker, kill
 from tests.pipeline.stream_rig import StreamRig, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOMENT = "2026-11-16T10:00:00.123456Z"
+IN_FIVES = {
+    "pipeline": {"stream": {"trigger_seconds": 0.05, "max_retry_seconds": 0.5, "max_batch_events": 5}}
+}
 
 
 @pytest.fixture
@@ -93,6 +100,11 @@ def test_the_others_are_served_and_it_catches_up_when_one_destination_is_down(ri
     with rig.stream(settings):
         until(lambda: rig.cursor("up").position == 2)
         until(lambda: "cannot be opened" in rig.cursor("down").error)
+    # of the one everything is archived and may go, of the other nothing may
+    assert rig.queues is not None
+    up, down = (rig.queues.log(id) for id in ("up", "down"))
+    until(lambda: up.stat().readers[0].position == 2)
+    assert down.stat().readers[0].position == 1
     # it was stopped while it waited, and goes on with what it had begun
     assert rig.cursor("down").position == 1
     with rig.stream(settings):
@@ -112,6 +124,84 @@ def test_a_table_that_somebody_changed_is_looked_at_again_when_an_insert_fails(r
         until(lambda: rig.cursor().position == end)
     assert rig.rows() == [{"a": 1}, {"a": 3, "b": 4}]
     assert rig.rejects() == []
+
+
+def test_the_bad_rows_alone_are_rejects_when_the_destination_refuses_them(rig: StreamRig) -> None:
+    rig.sql("CREATE TABLE events (n BIGINT CHECK (n <> 13))")
+    cursor = rig.drained(rig.stream_settings(), *({"n": n} for n in range(11, 16)))
+    assert [row["n"] for row in rig.rows()] == [11, 12, 14, 15]
+    assert (cursor.rows, cursor.rejected, cursor.missing) == (4, 1, 0)
+    [reject] = rig.rejects()
+    assert (bytes(reject.event), "CHECK" in reject.error) == (b'{"n": 13}', True)
+
+
+@pytest.mark.parametrize("what", ["lost", "damaged", "restored"])
+def test_nothing_is_doubled_or_lost_when_the_cursor_is_behind_the_ledger(rig: StreamRig, what: str) -> None:
+    settings = rig.stream_settings({"table_name_template": "{{ t }}"}, **IN_FIVES)
+    rig.drained(settings, *({"t": "a", "n": n} for n in range(7)))
+    path = stream_folder(EventFolder(rig.folder / "events").queue("dwh")) / "cursor.json"
+    early = path.read_bytes()
+    rig.drained(settings, *({"t": "ab"[n % 2], "n": n} for n in range(7, 12)))
+    if what == "lost":
+        path.unlink()
+    else:
+        path.write_bytes(early if what == "restored" else b"{")
+    # in one batch this time, so that no stretch is what it was
+    after = rig.drained(
+        rig.stream_settings({"table_name_template": "{{ t }}"}), {"t": "b", "n": 12}, {"n": 13}
+    )
+    assert sorted(row["n"] for row in rig.rows("a")) == [*range(7), 8, 10]
+    assert sorted(row["n"] for row in rig.rows("b")) == [7, 9, 11, 12]
+    assert (after.position, after.rows, after.skipped, after.missing) == (15, 13, 1, 0)
+
+
+def test_a_stream_goes_on_when_the_python_processes_of_spark_are_killed(rig: StreamRig) -> None:
+    settings = rig.stream_settings()
+    end = rig.put(settings, {"n": 0})
+    with rig.stream(settings):
+        until(lambda: rig.cursor().position == end)
+        assert kill(os.getpid(), is_worker)
+        end = rig.put(settings, {"n": 1}, {"n": 2})
+        until(lambda: rig.cursor().position == end)
+    assert sorted(row["n"] for row in rig.rows()) == [0, 1, 2]
+    assert rig.rejects() == []
+
+
+def test_a_micro_batch_under_way_is_finished_when_the_stream_is_stopped(
+    rig: StreamRig, postgres: PostgresServer
+) -> None:
+    import psycopg
+
+    schema = f"test_{uuid.uuid4().hex}"
+    options = {"url": postgres.url, "schema": schema}
+    settings = rig.stream_settings({"type": "postgres", "options": options})
+    rig.drained(settings, {"n": 0})
+    streams = rig.stream(settings)
+    with psycopg.connect(postgres.url) as other, psycopg.connect(postgres.url, autocommit=True) as looking:
+        other.execute(f"LOCK TABLE {schema}.events".encode())  # to the end of the transaction
+        end = rig.put(settings, {"n": 1})
+        with streams:
+            waiting = f"SELECT 1 FROM pg_locks WHERE NOT granted AND relation = '{schema}.events'::regclass"
+            until(lambda: bool(looking.execute(waiting.encode()).fetchall()), "the insert")
+            streams.streams["dwh"].stop()
+            assert streams.streams["dwh"].is_alive
+            other.rollback()
+        found = looking.execute(f"SELECT n FROM {schema}.events ORDER BY n".encode()).fetchall()
+    assert found == [(0,), (1,)]
+    cursor = rig.cursor()
+    assert (cursor.position, cursor.archived, cursor.planned) == (end, end, None)
+
+
+def test_each_event_is_one_row_when_a_destination_is_in_both_modes(rig: StreamRig) -> None:
+    settings = rig.stream_settings({"mode": "both", "primary_key": ["id"]})
+    events = [{"id": "a", "n": 1}, {"id": "b", "n": 2}, {"id": "a", "m": 3}]
+    rows = [{"id": "a", "n": 1, "m": 3}, {"id": "b", "n": 2}]
+    rig.drained(settings, *events)
+    assert sorted(rig.rows(), key=lambda row: str(row["id"])) == rows
+    rig.file(events)
+    assert rig.cycle(settings).is_complete
+    assert sorted(rig.rows(), key=lambda row: str(row["id"])) == rows
+    assert sorted(name.split(".")[0] for name in rig.archived()) == ["incoming", "streaming-archive"]
 
 
 def test_rejects_are_loaded_by_the_stream_when_they_are_replayed_after_the_fix(rig: StreamRig) -> None:

@@ -72,6 +72,10 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
         return bytes(self.event) or self.malformed_event.encode()
 
 
+# Made once: two threads that have msgspec prepare the same type at the same time crash the process.
+_DECODER = msgspec.json.Decoder(EventError)
+
+
 def write_failed(
     events_dir: Path, destination_id: str, errors: Iterable[EventError], *, disk: Disk | None = None
 ) -> int:
@@ -182,7 +186,7 @@ def _read(path: Path) -> Iterator[EventError]:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
                 try:
-                    error = msgspec.json.decode(line, type=EventError)
+                    error = _DECODER.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     if not line.endswith(b"\n"):
                         continue  # torn: whoever was writing it does it again

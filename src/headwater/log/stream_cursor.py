@@ -72,7 +72,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         """The cursor of the queue; a new one stands at the oldest event that is kept."""
         path = _path(queue)
         try:
-            found = msgspec.json.decode(path.read_bytes(), type=cls)
+            found = _DECODER.decode(path.read_bytes())
             if found.queue == identity:
                 return found
             log.warning("%s tells of another queue; this one begins at its oldest event.", path)
@@ -88,13 +88,18 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     def peek(cls, queue: Path) -> StreamCursor | None:
         """What was last written down, for those who only look; None if there is nothing to be read."""
         try:
-            return msgspec.json.decode(_path(queue).read_bytes(), type=cls)
+            return _DECODER.decode(_path(queue).read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def save(self, queue: Path) -> None:
         """Write it down, wholly or not at all, and wait until it is on disk."""
         replace(_path(queue), msgspec.json.encode(self))
+
+
+# Made here, once: msgspec prepares a type when it is first decoded, and two threads that do so at the same
+# time crash the process. Every stream has a thread.
+_DECODER = msgspec.json.Decoder(StreamCursor)
 
 
 def _path(queue: Path) -> Path:

@@ -95,7 +95,7 @@ class Loader:
 
         `scanned` is what is known of their fields already.
         """
-        id = load_id(file, self.settings.id, table)
+        id = self.load_id(file, table)
         if scanned is None:
             with self.times.of("scan"):
                 scanned = scan_lines(lines, self._browser_key)
@@ -120,6 +120,10 @@ class Loader:
             unmapped=unmapped + loaded.unmapped,
             rejects=rejects,
         )
+
+    def load_id(self, file: Origin, table: str) -> str:
+        """What the ledger calls the load of these lines into the table."""
+        return load_id(file, self.settings.id, table)
 
     def _stage_and_load(
         self, id: str, lines: DataFrame, table: str, scanned: Scanned, folder: Path

@@ -16,13 +16,14 @@ from headwater.faults import crash_point
 from headwater.log.failed import EventError, write_failed
 from headwater.log.stream_cursor import Planned
 from headwater.pipeline.convert import literal
-from headwater.pipeline.load import Loader, Outcome, as_wanted, takes
+from headwater.pipeline.load import Loader, Origin, Outcome, as_wanted, takes
 from headwater.pipeline.lookup import Joined, Rule, look_up_few
 from headwater.pipeline.names import sanitise
 from headwater.pipeline.route import Template
 from headwater.pipeline.source import LINE, REASON, rejects_of
 from headwater.pipeline.split import Split, scan_tables
 from headwater.pipeline.stage import write_small
+from headwater.pipeline.stretch import Arrived, Stretch
 from headwater.warehouse.tables import ROW, UNMAPPED, Table
 
 if TYPE_CHECKING:
@@ -31,37 +32,27 @@ if TYPE_CHECKING:
     from headwater.pipeline.header import Scanned
     from headwater.pipeline.project import Fit
 
-__all__ = ["MicroBatch", "Result", "StreamLoader"]
+__all__ = ["MicroBatch", "Result", "SparkInterrupted", "StreamLoader"]
 
 log = logging.getLogger(__name__)
 
 MAX_PIECES = 256
 """So many loads may be tried in search of what a destination refuses; what is left then is rejected whole."""
 
+INTERRUPTIONS = (
+    "Python worker failed to connect back",
+    "Python worker exited unexpectedly",
+    "Python daemon failed to launch worker",
+    "ExecutorLostFailure",
+    "SparkContext was shut down",
+)
+"""What Spark says when a process of its own has failed, rather than an expression on an event."""
 
-@dataclass(frozen=True)
-class Stretch:
-    """Positions of a queue; the origin of the rows that they become."""
 
-    queue: str
-    destination_id: str
-    first: int
-    end: int
+class SparkInterrupted(HeadwaterError):
+    """A process of Spark's was killed, or did not come up in time. No event is at fault; try again."""
 
-    @property
-    def name(self) -> str:
-        # with the queue's own name: positions of a queue that is made anew begin at 1 again
-        return f"queue.dst={self.destination_id}/{self.queue[:8]}"
-
-    def identity(self) -> str:
-        return f"{self.queue}\0{self.first}\0{self.end}"
-
-    def halves(self) -> tuple[Stretch, Stretch]:
-        middle = (self.first + self.end) // 2
-        return (
-            Stretch(self.queue, self.destination_id, self.first, middle),
-            Stretch(self.queue, self.destination_id, middle, self.end),
-        )
+    retryable = True
 
 
 @dataclass
@@ -88,6 +79,10 @@ class StreamLoader(Loader):
         super().__init__(*arguments, browser_key=browser_key)
         self.browser_key = browser_key
         self._known: dict[str, Table] = {}
+
+    def load_id(self, file: Origin, table: str) -> str:
+        assert isinstance(file, Stretch)
+        return file.load_id(table)
 
     def forget(self, table: str) -> None:
         """Ask the destination for the structure next time."""
@@ -135,6 +130,7 @@ class MicroBatch:
         now: float,
         persist: Callable[[], None],
         patiently: Callable[[Callable[[], Outcome]], Outcome],
+        arrived: Arrived | None = None,
     ) -> None:
         self._loader = loader
         self._stretch = stretch
@@ -143,6 +139,7 @@ class MicroBatch:
         self._now = now
         self._persist = persist
         self._patiently = patiently
+        self._arrived = arrived or Arrived()
         self._pieces = 0
         self._failed: list[tuple[DataFrame, str, Exception]] = []
         self.result = Result()
@@ -157,20 +154,25 @@ class MicroBatch:
             self._tables(scan_tables(lines, template, max_identifier_length=limit, browser_key=key))
         elif template.constant:
             table = sanitise(template.constant, limit)
-            self._load(table, lines, self._stretch)
-            self._reject(table)
+            self._table(table, lines)
         else:
             self.result.skipped = lines.count()
         return self.result
 
     def _tables(self, routed: Split) -> None:
         for table in routed.tables:
-            self._load(table, routed.table(table), self._stretch, routed.scanned.get(table))
-            self._reject(table)
+            self._table(table, routed.table(table), routed.scanned.get(table))
         if routed.rejected:
             self._write(self._rejects(routed.rejects()))
             self.result.rejected += routed.rejected
         self.result.skipped += routed.skipped
+
+    def _table(self, table: str, lines: DataFrame, scanned: Scanned | None = None) -> None:
+        if there := self._arrived.condition(self._stretch, table):
+            self.result.rows += lines.where(there).count()
+            lines, scanned = lines.where(f"NOT ({there})"), None
+        self._load(table, lines, self._stretch, scanned)
+        self._reject(table)
 
     def _load(self, table: str, lines: DataFrame, stretch: Stretch, scanned: Scanned | None = None) -> None:
         """Load the piece, or the parts of it that are taken."""
@@ -202,18 +204,25 @@ class MicroBatch:
 
         What is known of the fields serves once: lookups add to it what they find.
         """
+        try:
+            return self._once(table, lines, stretch, known.pop() if known else None)
+        except _refusals() as error:
+            reason = _reason(error)
+            log.warning("%s, table %s: %s; its structure is read again.", stretch.name, table, reason)
+        self._loader.forget(table)
+        return self._once(table, lines, stretch)
+
+    def _once(
+        self, table: str, lines: DataFrame, stretch: Stretch, scanned: Scanned | None = None
+    ) -> Outcome:
         from pyspark.errors import PySparkException
 
-        scanned = known.pop() if known else None
         try:
             return self._loader.load(lines, table, stretch, self._now, scanned)
-        except (LoadRefused, TableRefused) as error:
-            log.warning("%s, table %s: %s; its structure is read again.", stretch.name, table, error.text)
         except PySparkException as error:
-            # a worker may have died of something else than these events
-            log.warning("%s, table %s: %s; it is tried again.", stretch.name, table, _reason(error))
-        self._loader.forget(table)
-        return self._loader.load(lines, table, stretch, self._now)
+            if any(text in str(error) for text in INTERRUPTIONS):
+                raise SparkInterrupted(f"{stretch.name}, table {table}: {_reason(error)}") from error
+            raise
 
     def _reject(self, table: str) -> None:
         failed, self._failed = self._failed, []

@@ -27,12 +27,13 @@ from headwater.log.lock import FolderLock
 from headwater.log.queues import identity_of
 from headwater.log.stream_cursor import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch import run_cycle
-from headwater.pipeline.micro_batch import MicroBatch, StreamLoader, Stretch
+from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
 from headwater.pipeline.queue_source import NAME
 from headwater.pipeline.source import LINE
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stream_archive import StreamArchive
+from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import load_destination
 from headwater.warehouse.locks import Locks
@@ -93,6 +94,7 @@ class Stream:
             browser_key="\n".join(key for key in keys if key),
         )
         self._is_connected = False
+        self._arrived: Arrived | None = None
         self._cursor = StreamCursor(queue="", position=0, archived=0)
         self._guard = threading.Lock()  # the cursor: the query's thread and ours change it
         self._busy = threading.Lock()  # held while a micro-batch is worked on
@@ -150,6 +152,7 @@ class Stream:
         lock = FolderLock(stream_folder(self._queue))
         try:
             self._cursor = StreamCursor.load(self._queue, identity)
+            self._arrived = None
             archive = StreamArchive(self._settings, self.id, self._queue, self._cursor, self._guard)
             if (planned := self._cursor.planned) is not None:
                 log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
@@ -253,6 +256,9 @@ class Stream:
             cursor.planned = Planned(end)
             self._save()
             crash_point("stream.after_plan")
+        if self._arrived is None:
+            beyond = ids_beyond(cursor.queue, cursor.position)
+            self._arrived = Arrived(self._patiently(lambda: self._destination.loaded_between(*beyond)))
         stretch = Stretch(cursor.queue, self.id, cursor.position, end)
         batch = MicroBatch(
             self._loader,
@@ -262,6 +268,7 @@ class Stream:
             now=self._clock.now(),
             persist=self._save,
             patiently=self._patiently,
+            arrived=self._arrived,
         )
         lines = events.selectExpr(f"body AS {LINE}", f"position AS {ROW}").persist()
         try:
@@ -289,7 +296,7 @@ class Stream:
             self._cursor.save(self._queue)
 
     def _patiently(self, function: Callable[[], T]) -> T:
-        """Try until the destination is there, with pauses that grow."""
+        """Try until the destination is there, and Spark's workers are, with pauses that grow."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -297,7 +304,7 @@ class Stream:
                     self._destination.connect()
                     self._is_connected = True
                 return function()
-            except (DestinationUnavailable, LockTaken) as error:
+            except (DestinationUnavailable, LockTaken, SparkInterrupted) as error:
                 self._complain(error)
                 self._note(_reason(error))
                 self._disconnect()

@@ -169,6 +169,14 @@ class Destination(ABC):
     def loaded(self, ids: Sequence[str]) -> set[str]:
         """Those of the load ids that are in the ledger."""
 
+    def loaded_between(self, low: str, high: str) -> set[str]:
+        """Load ids in the ledger from `low` up to and without `high`, by the order of their letters.
+
+        Asked by stream mode, whose ids tell positions, when it begins. A destination that does not tell keeps
+        rows exact as long as the stream's cursor is kept.
+        """
+        return set()
+
     def totals(self) -> dict[str, Total]:
         """What the ledger says, by table; empty where it is not cheap to tell."""
         return {}

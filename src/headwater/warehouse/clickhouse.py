@@ -177,6 +177,16 @@ class ClickHouseDestination(Destination):
         )
         return {str(row[0]) for row in rows}
 
+    def loaded_between(self, low: str, high: str) -> set[str]:
+        rows = self._server.query(
+            f"SELECT load_id, state FROM {self._server.relation(ledger.LEDGER)} FINAL "
+            f"WHERE load_id >= {literal(low)} AND load_id < {literal(high)}"
+        )
+        for id, state in rows:
+            if state == _MOVING:  # nobody else may know of it any more
+                self.load(Load(id=str(id), table=Table("", {}), files=[], rows=0))
+        return {str(row[0]) for row in rows}
+
     def totals(self) -> dict[str, Total]:
         return ledger.to_totals(
             self._server.query(
@@ -274,8 +284,12 @@ class ClickHouseDestination(Destination):
         )
 
 
+# Made once: two threads that have msgspec prepare the same type at the same time crash the process.
+_MARKER = msgspec.json.Decoder(_Marker)
+
+
 def _marker(properties: Properties) -> _Marker | None:
     try:
-        return msgspec.json.decode(properties.comment, type=_Marker)
+        return _MARKER.decode(properties.comment)
     except (msgspec.DecodeError, msgspec.ValidationError):
         return None

@@ -18,6 +18,8 @@ __all__ = ["COLUMNS", "LEDGER", "entry_values", "from_row", "ids_condition", "to
 LEDGER = "_headwater_loads"
 COLUMNS = ("load_id", "table_name", "row_count", "unmapped_count", "refused_count", "refused_rows")
 SELECTED = listed(COLUMNS)
+# Made once: two threads that have msgspec prepare the same type at the same time crash the process.
+_REFUSED = msgspec.json.Decoder(tuple[RefusedRow, ...])
 
 
 def entry_values(table: str, loaded: Loaded) -> str:
@@ -34,7 +36,7 @@ def from_row(row: Sequence[object]) -> Loaded:
         id=str(id),
         rows=int(str(rows)),
         unmapped=int(str(unmapped)),
-        refused=msgspec.json.decode(str(refused), type=tuple[RefusedRow, ...]),
+        refused=_REFUSED.decode(str(refused)),
         already=True,
     )
 

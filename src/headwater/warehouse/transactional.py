@@ -116,6 +116,10 @@ class TransactionalDestination(Destination):
         rows = self.execute(f"SELECT load_id FROM {ledger.LEDGER} WHERE {ledger.ids_condition(ids)}")
         return {row[0] for row in rows}
 
+    def loaded_between(self, low: str, high: str) -> set[str]:
+        condition = f"load_id >= {literal(low)} AND load_id < {literal(high)}"
+        return {row[0] for row in self.execute(f"SELECT load_id FROM {ledger.LEDGER} WHERE {condition}")}
+
     def totals(self) -> dict[str, Total]:
         rows = self.execute(
             "SELECT table_name, count(*), sum(row_count), sum(unmapped_count), sum(refused_count) "

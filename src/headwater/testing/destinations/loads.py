@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import LoadRefused
 from headwater.testing.destinations.staging import staged_load
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
-from headwater.warehouse.base import Loaded
+from headwater.warehouse.base import Destination, Loaded
 from headwater.warehouse.types import Kind
 
 __all__ = ["LoadTests"]
@@ -39,6 +39,16 @@ class LoadTests(Suite):
         assert subject.destination.loaded([]) == set()
         assert load(subject, staging, made, [{"v": 1}], id="it's").already
         assert by(subject.rows("t"), "v") == [(1,)]
+
+    def test_loads_are_told_by_the_order_of_their_ids_when_a_stream_begins(
+        self, subject: Subject, staging: Path
+    ) -> None:
+        if type(subject.destination).loaded_between is Destination.loaded_between:
+            pytest.skip("it does not tell: a stream's cursor must not be lost")
+        made = subject.destination.patch(table("t", v=Kind.INT64))
+        for id in ("0a09", "0a10", "0a1f", "0b00", "0910"):
+            load(subject, staging, made, [{"v": 1}], id=id)
+        assert subject.destination.loaded_between("0a10", "0ag") == {"0a10", "0a1f"}
 
     def test_totals_add_up_when_loads_were_made(self, subject: Subject, staging: Path) -> None:
         for name, count in (("t", 3), ("u", 2), ("t", 4)):
