@@ -71,5 +71,9 @@ def test_tables_types_and_numbers_are_right_when_the_demo_makes_tables(tmp_path:
     assert orders["columns"]["coupon_percent"] == "BIGINT"
     assert views["columns"]["eventn_ctx_utc_time"] == "TIMESTAMP"
     assert views["columns"]["eventn_ctx_user_is_new"] == "BOOLEAN"
+    trace = "\n".join(tally["trace"])
+    assert "value/amount " in trace
+    assert "value/customer/address/city " in trace
+    assert "by pipeline.load_order_2026_into_warehouse" in trace
     assert tally["reasons"] == ['the filter `date` got "yesterday", which is no time']
     assert list(tmp_path.glob("headwater-demo-*")) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 import click
 
 from headwater.cli.demo_parts import Backend, Journey, Producer, Sidecar
-from headwater.cli.demo_pipeline import Tally, is_possible, print_tally, run_pipeline
+from headwater.cli.demo_pipeline import Tally, is_possible, print_tally, run_pipeline, show_page
 from headwater.cli.tables import format_table, json_text
 from headwater.errors import HeadwaterError
 
@@ -28,11 +29,14 @@ DRAIN_SECONDS = 45.0
     show_default=True,
     help="The sidecar with its outages, or events that become tables.",
 )
+@click.option(
+    "--page/--no-page", default=None, help="Stay until Ctrl-C and serve the page; default: in a terminal."
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with all that was made.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
 @click.pass_context
-def command(ctx: click.Context, events: int, part: str, keep: bool, as_json: bool) -> None:
-    """Send events through outages, make tables of others, count all.
+def command(ctx: click.Context, events: int, part: str, page: bool | None, keep: bool, as_json: bool) -> None:
+    """Send events through outages, make tables of others, count all, and show where columns come from.
 
     Everything happens in a temporary folder and on this machine. Exit code 1 if an acknowledged event was
     lost or out of order, or if the numbers do not add up.
@@ -49,18 +53,20 @@ def command(ctx: click.Context, events: int, part: str, keep: bool, as_json: boo
                 tally = run_pipeline(folder, events, step)
             else:
                 step("events become tables only with Spark: pip install 'headwater[pipeline,java]'")
+        if as_json:
+            click.echo(json_text({"sidecar": journey, "pipeline": tally}))
+        else:
+            if journey is not None:
+                _print(journey, folder if keep else None)
+            if tally is not None:
+                print_tally(tally, folder if keep else None)
+        if tally is not None and (page if page is not None else sys.stdin.isatty() and sys.stdout.isatty()):
+            show_page(folder)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
-    if as_json:
-        click.echo(json_text({"sidecar": journey, "pipeline": tally}))
-    else:
-        if journey is not None:
-            _print(journey, folder if keep else None)
-        if tally is not None:
-            print_tally(tally, folder if keep else None)
-        if not keep:
-            click.echo("The folder was removed; `headwater demo --keep` leaves it for you to look at.")
+    if not keep and not as_json:
+        click.echo("The folder was removed; `headwater demo --keep` leaves it for you to look at.")
     if (journey and (journey.lost or journey.out_of_order)) or (tally and not tally.adds_up):
         ctx.exit(1)
 

@@ -24,7 +24,7 @@ from headwater.log.failed import read_failed
 from headwater.settings import load
 from headwater.warehouse.base import load_destination
 
-__all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline"]
+__all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline", "show_page"]
 
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 TEMPLATE = "{% if event_type %}{{ event_type | lower }}_{{ _timestamp | date('%Y') }}{% endif %}"
@@ -63,8 +63,9 @@ class Shop(Server):
 
     stop_seconds = 120.0  # a cycle of the pipeline ends what it has begun
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *command: str) -> None:
         super().__init__(folder, "up", free_port())
+        self._command = command or ("up", "--every", "1s")
         self.config = folder / "pipeline.yml"
         settings = {
             "data_dir": str(folder / "pipeline-data"),
@@ -85,7 +86,7 @@ class Shop(Server):
         self.config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
 
     def arguments(self) -> Sequence[str]:
-        return ("headwater", "up", "--every", "1s", "--config", str(self.config))
+        return ("headwater", *self._command, "--config", str(self.config))
 
     def send(self, events: list[dict[str, Any]]) -> int:
         """By browsers one by one, by a server as an array and as compressed lines; how many came in."""
@@ -137,6 +138,20 @@ def run_pipeline(folder: Path, events: int, step: Callable[[str], None]) -> Tall
     tally.trace = trace
     tally.seconds = time.monotonic() - began
     return tally
+
+
+def show_page(folder: Path) -> None:
+    """Serve the page on what the demo has made, until Ctrl-C; without Spark, which is not needed for that."""
+    shop = Shop(folder, "serve", "--graph")
+    try:
+        shop.start()
+        click.echo(f"\nThe page is at {shop.url}/   Ctrl-C ends the demo.")
+        while shop.is_running:
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        click.echo()
+    finally:
+        shop.stop()
 
 
 def _wait(shop: Shop) -> None:
