@@ -17,6 +17,9 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/log/test_incoming.py::test_a_file_is_completed_when_it_is_old_enough",
             "tests/pipeline/test_batch.py::test_events_become_rows_when_a_complete_file_is_there",
         ],
+        "an event goes the way of files and the way of queues where destinations of both modes want it": [
+            "tests/log/test_queues.py::test_events_are_in_every_place_that_wants_them_when_they_are_answered",
+        ],
         "an event goes to every destination that wants it; `only_keys` says which tokens a destination wants": [
             "tests/pipeline/test_batch.py::test_events_go_where_their_token_is_wanted_when_there_are_several_destinations",
             "tests/pipeline/test_batch.py::test_a_file_that_nobody_wants_is_archived_when_its_turn_comes",
@@ -32,7 +35,13 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/log/test_incoming.py::test_a_file_is_completed_when_it_is_idle_and_old",
             "tests/pipeline/test_batch.py::test_files_are_rotated_every_five_minutes_when_nothing_else_is_configured",
         ],
+        "files are processed apart from the intake": [
+            "tests/cli/test_up.py::test_the_pipeline_is_a_part_when_there_are_destinations",
+            "tests/pipeline/test_cli.py::test_what_gathered_becomes_rows_and_the_numbers_add_up_when_it_is_run",
+        ],
         "all complete files that nobody else works on are taken": [
+            "tests/pipeline/test_together.py::test_a_backlog_is_done_in_few_cycles_when_files_are_tiny",
+            "tests/pipeline/test_together.py::test_the_others_of_its_group_are_loaded_when_a_file_disappears_in_the_middle",
             "tests/log/test_incoming.py::test_files_are_found_oldest_first_and_strangers_are_left_when_the_folder_is_read",
             "tests/pipeline/test_batch.py::test_another_pipelines_file_is_left_alone_when_it_holds_it",
             "tests/pipeline/test_faults.py::test_every_row_is_there_once_when_two_pipelines_share_a_folder",
@@ -52,6 +61,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         "a pair of destination and table that was processed is not processed again": [
             "tests/pipeline/test_batch.py::test_a_pair_is_never_done_again_when_its_status_says_so",
             "tests/pipeline/test_batch.py::test_nothing_is_doubled_when_the_ledger_knows_the_load",
+            "tests/pipeline/test_together.py::test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_another",
         ],
         "lookup enrichment comes before mapping": [
             "tests/pipeline/test_lookup.py::test_results_are_mapped_when_the_mapping_moves_them",
@@ -112,6 +122,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/warehouse/test_clickhouse.py::TestClickHouse::test_an_explicit_type_is_made_and_cast_to_when_it_is_given",
         ],
         "success is noted in the file's status": [
+            "tests/pipeline/test_together.py::test_each_file_has_its_own_numbers_when_several_are_loaded_together",
             "tests/log/test_status.py::test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others",
             "tests/pipeline/test_batch.py::test_the_status_goes_to_the_archive_with_its_file_when_all_is_done",
         ],
@@ -211,6 +222,9 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
     },
     "Files": {
+        "all of them are in a folder that is configured": [
+            "tests/test_settings.py::test_tokens_and_destinations_arrive_when_they_are_set",
+        ],
         "names of incoming files have the token, and the time once they are complete": [
             "tests/log/test_incoming.py::test_files_are_found_oldest_first_and_strangers_are_left_when_the_folder_is_read",
             "tests/log/test_incoming.py::test_names_differ_and_keep_their_order_when_the_clock_goes_back",

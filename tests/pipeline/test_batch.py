@@ -370,7 +370,7 @@ def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig)
     rig.load({"a": 1}, b"bad")
     [path] = (rig.folder / "events" / "archive").glob("*/*.status")
     assert json.loads(path.read_bytes()) == {
-        "status": {"dwh/events": {"uploaded": True, "error": "", "rows": 1}},
+        "status": {"dwh/events": {"uploaded": True, "error": "", "rows": 1, "unmapped": 0}},
         "counts": {"dwh": {"events": 2, "skipped": 0, "rejected": 1}},
     }
 

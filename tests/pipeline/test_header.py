@@ -111,9 +111,16 @@ def test_browser_events_are_counted_when_they_carry_the_key(rig: Rig) -> None:
 
 
 def test_partitions_are_merged_in_their_order_when_they_differ() -> None:
+    counts = (
+        '"events":1,"bad":0,"blank":1,"browser":0,"skipped":0',
+        '"events":2,"bad":1,"blank":0,"browser":1,"skipped":0',
+    )
+    trees = (
+        '[0,{"a":[2,{}],"o":[128,{"x":[1,{}]}]}]',
+        '[0,{"z":[8,{}],"a":[4,{}],"o":[128,{"y":[8,{}]}]}]',
+    )
     answers = [
-        '{"events":1,"bad":0,"blank":1,"browser":0,"tree":[0,{"a":[2,{}],"o":[128,{"x":[1,{}]}]}]}',
-        '{"events":2,"bad":1,"blank":0,"browser":1,"tree":[0,{"z":[8,{}],"a":[4,{}],"o":[128,{"y":[8,{}]}]}]}',
+        f'{{"file":0,"table":"",{count},"tree":{tree}}}' for count, tree in zip(counts, trees, strict=True)
     ]
     scanned = Scanned.of(answers)
     assert (scanned.events, scanned.bad, scanned.blank, scanned.browser) == (3, 1, 1, 1)

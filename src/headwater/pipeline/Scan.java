@@ -14,7 +14,7 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /*
  * Which fields do the lines of a batch have, and of which kinds are their values? One answer for each partition,
- * or for each table of a partition, as JSON: counts and a tree of [kinds, children].
+ * or for each file and table of a partition, as JSON: counts and a tree of [kinds, children].
  *
  * Jackson is what from_json parses with, so what is well-formed here is well-formed there. The text is compiled
  * by Janino, which has no generics and no lambdas; hence the plain style.
@@ -35,7 +35,7 @@ public class Scan implements FlatMapFunction {
     private Found counted;
     private ArrayList changed = new ArrayList();  // Node, Integer: what kinds were before this line
 
-    /* byTable: rows are a line, the table that it goes to (empty: none), and why it has none. */
+    /* byTable: rows are a line, the table that it goes to (empty: none), why it has none, and its file's number. */
     public Scan(int maxDepth, int maxNodes, String browserKeys, boolean byTable) {
         this.maxDepth = maxDepth;
         this.maxNodes = maxNodes;
@@ -43,20 +43,23 @@ public class Scan implements FlatMapFunction {
         this.byTable = byTable;
     }
 
-    /* What was found in all lines, or in those of a table. */
+    /* What was found in all lines, or in those that go from one file to one table. */
     static final class Found {
+        final long file;
         final String table;
         final Node root = new Node("");
         int nodes;
         long events, bad, blank, browser, skipped;
 
-        Found(String table) {
+        Found(long file, String table) {
+            this.file = file;
             this.table = table;
         }
 
         public String toString() {
             StringBuilder out = new StringBuilder();
-            out.append("{\"table\":\"").append(new String(JsonStringEncoder.getInstance().quoteAsString(table)));
+            out.append("{\"file\":").append(file).append(",\"table\":\"");
+            out.append(new String(JsonStringEncoder.getInstance().quoteAsString(table)));
             out.append("\",\"events\":").append(events).append(",\"bad\":").append(bad);
             out.append(",\"blank\":").append(blank).append(",\"browser\":").append(browser);
             out.append(",\"skipped\":").append(skipped).append(",\"tree\":");
@@ -126,7 +129,7 @@ public class Scan implements FlatMapFunction {
         Iterator rows = (Iterator) input;
         JsonFactory factory = Verdict.factory();
         LinkedHashMap found = new LinkedHashMap();
-        Found all = new Found("");
+        Found all = new Found(0, "");
         if (!byTable) {
             found.put("", all);
         }
@@ -135,10 +138,11 @@ public class Scan implements FlatMapFunction {
             Found own = all;
             if (byTable) {
                 String table = row.getUTF8String(1).toString();
-                own = (Found) found.get(table);
+                String key = row.getLong(3) + "/" + table;
+                own = (Found) found.get(key);
                 if (own == null) {
-                    own = new Found(table);
-                    found.put(table, own);
+                    own = new Found(row.getLong(3), table);
+                    found.put(key, own);
                 }
                 if (table.length() == 0) {
                     // routed nowhere: counted, but its fields become no columns

@@ -2,7 +2,8 @@
 
 Each destination and table of a file is a pair. A pair is loaded once (G5), its status is kept beside the
 file, and the file goes to the archive when all its pairs are done. What fails is tried again by the next
-cycle, and holds back nothing else (G6, G7).
+cycle, and holds back nothing else (G6, G7). Small files that wait together share the passes over their lines
+(see together.py); all else is each file's own.
 """
 
 from __future__ import annotations
@@ -11,29 +12,37 @@ import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.faults import crash_point
-from headwater.log.incoming import IncomingFile, Status, archive, settle, write_failed
-from headwater.pipeline.header import Scanned
-from headwater.pipeline.load import Loader, Outcome
+from headwater.log.incoming import IncomingFile, archive, settle, write_failed
 from headwater.pipeline.modes import batch_files
 from headwater.pipeline.names import sanitise
-from headwater.pipeline.report import DestinationReport, FileReport, PairReport, Report, Times
+from headwater.pipeline.report import FileReport, Report, Times
 from headwater.pipeline.route import Template
-from headwater.pipeline.source import LINE, read_lines, rejects_of
-from headwater.pipeline.split import SMALL_BYTES, Split, scan_tables, split_lines
+from headwater.pipeline.source import read_lines, rejects_of, rejects_of_files
+from headwater.pipeline.split import (
+    SMALL_BYTES,
+    Split,
+    Splits,
+    scan_files,
+    scan_table,
+    scan_tables,
+    split_lines,
+)
 from headwater.pipeline.stage import Staging
+from headwater.pipeline.taken import Taken, fail, reason_of
+from headwater.pipeline.together import FilesLoader, groups
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import Destination, destination_class, load_destination
 from headwater.warehouse.locks import load_locks
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["Report", "run_cycle"]
 
@@ -58,18 +67,18 @@ def run_cycle(
         settle(settings.events_dir)
         files = batch_files(settings)
     report = Report()
-    total = sum(_size(file.path) for file in files)
-    done = 0
+    sizes = {file: _size(file.path) for file in files}
+    total, done = sum(sizes.values()), 0
     with ExitStack() as stack:
-        staging = stack.enter_context(Staging(settings.staging_dir))
+        staging = stack.enter_context(Staging(settings.staging_dir, settings.pipeline.staging_url))
         cycle = _Cycle(settings, spark, staging, clock or SystemClock())
         report.times = cycle.times
         stack.callback(cycle.close)
-        for file in files:
+        for group in groups(list(sizes.items())):
             if progress is not None:
                 progress(done, total)
-            done += _size(file.path)
-            report.files.append(cycle.file(file))
+            done += sum(sizes[file] for file in group)
+            report.files.extend(cycle.files(group))
         if progress is not None:
             progress(total, total)
     return report
@@ -93,33 +102,24 @@ class _Cycle:
         for destination in self._open.values():
             destination.close()
 
-    def file(self, file: IncomingFile) -> FileReport:
-        """One file, for all destinations that want it."""
-        report = FileReport(file.name)
-        try:
-            with _claimed(file.path) as is_ours:
-                if not is_ours:
-                    report.busy = True
-                    return report
-                wanted = list(self._wanting(file))
-                if file.destination_id and not wanted:
-                    raise _orphaned(file)
-                status = Status.load(file)
-                for wanting in wanted:
-                    report.destinations.append(self._destination(file, status, wanting))
-                if all(each.is_done for each in report.destinations) and status.is_complete:
-                    crash_point("pipeline.after_status")
-                    with self.times.of("archive"):
-                        archive(file)
-                    crash_point("pipeline.after_archive")
-                    report.archived = True
-        except FileNotFoundError:
-            report.error = f"{file.path} is not there any more; another pipeline may have done it."
-        except (HeadwaterError, OSError) as error:
-            report.error = _reason(error)
-        if report.error:
-            log.error("%s: %s", file.name, report.error)
-        return report
+    def files(self, files: Sequence[IncomingFile]) -> list[FileReport]:
+        """Files of one origin, for all destinations that want them."""
+        reports = {file: FileReport(file.name) for file in files}
+        with ExitStack() as claims:
+            taken = [Taken(file, report) for file, report in reports.items() if _claim(file, report, claims)]
+            wanted = list(self._wanting(files[0]))
+            if files[0].destination_id and not wanted:
+                for each in taken:
+                    each.fail(_orphaned(each.file))
+            for settings in wanted:
+                taken = [each for each in taken if not each.report.error]
+                self._destination(settings, taken)
+                for each in taken:
+                    each.report.destinations.append(each.current)
+            for each in taken:
+                if not each.report.error and each.is_done:
+                    self._archive(each)
+        return list(reports.values())
 
     def _wanting(self, file: IncomingFile) -> Iterator[DestinationSettings]:
         """Multiplexing: rejects go to their destination, events to all whose `only_keys` has the token."""
@@ -130,123 +130,161 @@ class _Cycle:
             elif destination.is_batch and destination.wants(file.token_id):
                 yield destination
 
-    def _destination(
-        self, file: IncomingFile, status: Status, settings: DestinationSettings
-    ) -> DestinationReport:
-        report = DestinationReport(settings.id)
-        if settings.id in status.counts:
-            counts = status.counts[settings.id]
-            report.events, report.skipped, report.rejected = counts.events, counts.skipped, counts.rejected
-            report.pairs = [
-                PairReport(table, pair.rows, skipped=True)
-                for (id, table), pair in status.pairs.items()
-                if id == settings.id
-            ]
-            return report
+    def _archive(self, taken: Taken) -> None:
+        crash_point("pipeline.after_status")
         try:
-            self._load(file, status, settings, report)
-        except FileNotFoundError:
-            raise
-        except Exception as error:  # whatever it is, the other destinations have their turn
-            report.error = _reason(error)
-            log.error("%s, destination %s: %s", file.name, settings.id, report.error)
-        return report
+            with self.times.of("archive"):
+                archive(taken.file)
+        except (HeadwaterError, OSError) as error:
+            taken.fail(error)
+        else:
+            crash_point("pipeline.after_archive")
+            taken.report.archived = True
 
-    def _load(
-        self, file: IncomingFile, status: Status, settings: DestinationSettings, report: DestinationReport
-    ) -> None:
+    def _destination(self, settings: DestinationSettings, taken: Sequence[Taken]) -> None:
+        """Those of the files that it does not have; if they fail together, each alone (G6)."""
+        taken = [each for each in taken if each.begin(settings.id)]
+        if not taken:
+            return
+        try:
+            self._load(settings, taken)
+        except Exception as error:  # whatever it is, the other files and destinations have their turn
+            if len(taken) == 1:
+                taken[0].fail_destination(error)
+                return
+            log.warning(
+                "%d files, destination %s: %s; each is tried alone.",
+                len(taken),
+                settings.id,
+                reason_of(error),
+            )
+            for each in taken:
+                self._destination(settings, [each])
+
+    def _load(self, settings: DestinationSettings, taken: Sequence[Taken]) -> None:
         """Route the lines and load each table that is not loaded yet; then count what became of them."""
         template = Template(settings.table_name_template)
         limit = destination_class(settings.type).capabilities.max_identifier_length
-        known = [table for id, table in status.pairs if id == settings.id]
-        lines = read_lines(self._spark, file.path)
+        constant = sanitise(template.constant, limit) if template.constant else ""
+        if self._is_away(settings, taken, constant):
+            return
         with ExitStack() as stack:
-            routed: Split | None = None
-            if template.constant is not None:
-                tables = [sanitise(template.constant, limit)] if template.constant else []
-            elif known and settings.id in self._away:
-                tables = known
-            else:
-                with self.times.of("route"):
-                    routed = self._routed(file, lines, template, limit, stack)
-                tables = list(routed.tables)
-            for table in tables:
-                own = routed.table(table) if routed else lines
-                scanned = routed.scanned.get(table) if routed else None
-                pair = self._pair(file, status, settings, table, own, scanned)
-                report.pairs.append(pair)
-                if pair.skipped:
-                    # the rows are known; what is missing to the lines was rejected then
-                    count = routed.tables[table] if routed else own.where(f"trim({LINE}) != ''").count()
-                    pair.rejected = count - pair.rows
-                report.events += pair.rows + pair.rejected
-                report.rejected += pair.rejected
-            if not report.is_done:
-                return
-            if routed and routed.rejected:
-                rejects = rejects_of(
-                    routed.rejects(), destination_id=settings.id, file=file.name, now=self._clock.now()
-                )
-                write_failed(self._settings.events_dir, settings.id, rejects)
-            if not tables and routed is None:
-                report.skipped = lines.where(f"trim({LINE}) != ''").count()
-            elif routed:
-                report.skipped = routed.skipped
-                report.rejected += routed.rejected
-                report.events += routed.rejected
-            report.events += report.skipped
-        status.count(settings.id, events=report.events, skipped=report.skipped, rejected=report.rejected)
-        status.save()
+            splits = self._split(taken, template, constant, limit, stack)
+            for table in splits.tables:
+                self._table(settings, table, splits, taken)
+            done = [number for number, each in enumerate(taken) if each.current.is_done]
+            self._reject(settings, splits, taken, done)
+            for number in done:
+                taken[number].count(splits.files[number])
 
-    def _routed(
-        self, file: IncomingFile, lines: DataFrame, template: Template, limit: int, stack: ExitStack
-    ) -> Split:
-        if _size(file.path) <= SMALL_BYTES:
-            key = self._browser_keys.get(file.token_id, "")
-            return scan_tables(lines, template, max_identifier_length=limit, browser_key=key)
-        folder = stack.enter_context(self._staging.folder())
-        return split_lines(lines, template, folder / "lines", max_identifier_length=limit)
+    def _is_away(self, settings: DestinationSettings, taken: Sequence[Taken], constant: str) -> bool:
+        """Whether it cannot be had now: then pairs are marked so, unread, unless they are yet to be told."""
+        tables = {each: [constant] if constant else each.tables for each in taken}
+        if not all(tables.values()) or not any(each.is_open(t) for each in taken for t in tables[each]):
+            return False
+        try:
+            self._connected(settings)
+        except DestinationUnavailable as error:
+            for each in taken:
+                for table in filter(each.is_open, tables[each]):
+                    each.fail_pair(table, error)
+            return True
+        return False
+
+    def _split(
+        self, taken: Sequence[Taken], template: Template, constant: str, limit: int, stack: ExitStack
+    ) -> Splits:
+        """The lines by file and table, with what can be told of their fields in the same pass."""
+        paths = [each.file.path for each in taken]
+        key = self._browser_keys.get(taken[0].file.token_id, "")
+        lines = read_lines(self._spark, *paths, staging=self._staging)
+        if len(taken) > 1:
+            with self.times.of("scan" if constant else "route"):
+                return scan_files(lines, template, len(taken), max_identifier_length=limit, browser_key=key)
+        if constant:
+            with self.times.of("scan"):
+                split = scan_table(lines, constant, key)
+        elif template.constant is not None or _size(paths[0]) <= SMALL_BYTES:
+            with self.times.of("route"):
+                split = scan_tables(lines, template, max_identifier_length=limit, browser_key=key)
+        else:
+            with self.times.of("route"):
+                folder = self._staging.shared(stack.enter_context(self._staging.folder()))
+                split = split_lines(lines, template, folder / "lines", max_identifier_length=limit)
+        return Splits(split, [split])
+
+    def _table(
+        self, settings: DestinationSettings, table: str, splits: Splits, taken: Sequence[Taken]
+    ) -> None:
+        """One table of a destination: a pair for each file that has lines for it and is not done with it."""
+        having = [number for number, split in enumerate(splits.files) if table in split.tables]
+        todo = [number for number in having if taken[number].begin_pair(table, splits.files[number])]
+        if not todo:
+            return
+        with ExitStack() as stack:
+            try:
+                loader = self._loader(settings, taken)
+                if len(todo) > 1:
+                    folder = stack.enter_context(self._staging.folder())
+                    files = {number: taken[number].file for number in todo}
+                    whole = splits.whole
+                    loader.prepare(whole.table(table), table, whole.scanned[table], files, folder)
+            except Exception as error:
+                if len(todo) > 1 and not isinstance(error, DestinationUnavailable):
+                    raise
+                for number in todo:
+                    self._fail_pair(settings, table, taken[number], error)
+                return
+            for number in todo:
+                self._pair(settings, table, splits.files[number], taken[number], loader)
 
     def _pair(
-        self,
-        file: IncomingFile,
-        status: Status,
-        settings: DestinationSettings,
-        table: str,
-        lines: DataFrame,
-        scanned: Scanned | None,
-    ) -> PairReport:
-        """One destination and table, unless its status says that it is done."""
-        if status.is_done(settings.id, table):
-            return PairReport(table, status.pairs[settings.id, table].rows, skipped=True)
-        report = PairReport(table)
+        self, settings: DestinationSettings, table: str, split: Split, taken: Taken, loader: FilesLoader
+    ) -> None:
+        """One file, into one table of one destination."""
         try:
-            loader = Loader(
-                settings,
-                self._settings.pipeline,
-                self._connected(settings),
-                self._locks,
-                self._staging,
-                browser_key=self._browser_keys.get(file.token_id, ""),
-            )
-            loader.times = self.times
-            loader.is_small = _size(file.path) <= SMALL_BYTES
-            outcome: Outcome = loader.load(lines, table, file, self._clock.now(), scanned)
+            self._connected(settings)
+            now = self._clock.now()
+            outcome = loader.load(split.table(table), table, taken.file, now, split.scanned.get(table))
             for rejects in outcome.rejects:
                 write_failed(self._settings.events_dir, settings.id, rejects)
         except Exception as error:
-            if isinstance(error, DestinationUnavailable):
-                self._away[settings.id] = error
-            report.error = _reason(error)
-            log.error("%s, %s/%s: %s", file.name, settings.id, table, report.error)
-            status.mark(settings.id, table, False, error=report.error)
+            self._fail_pair(settings, table, taken, error)
         else:
-            report.rows = outcome.rows
-            report.rejected = outcome.rejected
-            report.unmapped = outcome.unmapped
-            status.mark(settings.id, table, True, rows=outcome.rows)
-        status.save()
-        return report
+            taken.end_pair(table, outcome)
+
+    def _fail_pair(self, settings: DestinationSettings, table: str, taken: Taken, error: Exception) -> None:
+        if isinstance(error, DestinationUnavailable):
+            self._away[settings.id] = error
+        taken.fail_pair(table, error)
+
+    def _reject(
+        self, settings: DestinationSettings, splits: Splits, taken: Sequence[Taken], done: Sequence[int]
+    ) -> None:
+        """Keep the lines that have no table because of an error."""
+        having = [number for number in done if splits.files[number].rejected]
+        if not having:
+            return
+        lines, now = splits.rejects(having), self._clock.now()
+        if len(taken) == 1:
+            rejects = rejects_of(lines, destination_id=settings.id, file=taken[0].file.name, now=now)
+        else:
+            names = [each.file.name for each in taken]
+            rejects = rejects_of_files(lines, destination_id=settings.id, files=names, now=now)
+        write_failed(self._settings.events_dir, settings.id, rejects)
+
+    def _loader(self, settings: DestinationSettings, taken: Sequence[Taken]) -> FilesLoader:
+        loader = FilesLoader(
+            settings,
+            self._settings.pipeline,
+            self._connected(settings),
+            self._locks,
+            self._staging,
+            browser_key=self._browser_keys.get(taken[0].file.token_id, ""),
+        )
+        loader.times = self.times
+        loader.is_small = sum(_size(each.file.path) for each in taken) <= SMALL_BYTES
+        return loader
 
     def _connected(self, settings: DestinationSettings) -> Destination:
         """The destination; one that was away in this cycle is not waited for again (G7)."""
@@ -254,7 +292,11 @@ class _Cycle:
             raise self._away[settings.id]
         if settings.id not in self._open:
             destination = load_destination(settings)
-            destination.connect()
+            try:
+                destination.connect()
+            except DestinationUnavailable as error:
+                self._away[settings.id] = error
+                raise
             self._open[settings.id] = destination
         return self._open[settings.id]
 
@@ -267,21 +309,23 @@ def _orphaned(file: IncomingFile) -> DestinationUnavailable:
     )
 
 
-@contextmanager
-def _claimed(path: Path) -> Iterator[bool]:
-    """Whether the file is ours now: no other pipeline on this machine works on it until we end."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def _claim(file: IncomingFile, report: FileReport, claims: ExitStack) -> bool:
+    """Whether the file is ours until the claims end: no other pipeline on this machine works on it."""
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        if not path.exists():  # archived between our two steps
-            raise FileNotFoundError(path)
-        yield True
-    finally:
-        os.close(fd)
+        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        fail(report, file, error)
+        return False
+    claims.callback(os.close, fd)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        report.busy = True
+        return False
+    if not file.path.exists():  # archived between our two steps
+        fail(report, file, FileNotFoundError(file.path))
+        return False
+    return True
 
 
 def _size(path: Path) -> int:
@@ -289,13 +333,3 @@ def _size(path: Path) -> int:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
-
-
-def _reason(error: BaseException) -> str:
-    """An error in one line: Spark's come with the whole stack of the JVM."""
-    text = str(error).strip() or type(error).__name__
-    if isinstance(error, HeadwaterError):
-        return text
-    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
-    first = text.splitlines()[0].strip()
-    return f"{first} ({causes[-1]})" if causes else first

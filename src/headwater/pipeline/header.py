@@ -127,18 +127,33 @@ class Scanned:
 
     @classmethod
     def by_table(cls, answers: Iterable[str | bytes]) -> dict[str, Scanned]:
-        """The same for each table that the lines go to; those that go to none are under the empty name."""
+        """The same for each table that the lines go to; those that go to none are under the empty name.
+
+        Files are merged in the order of their numbers.
+        """
+        found = sorted(map(msgspec.json.decode, answers), key=lambda answer: int(answer["file"]))
+        return cls._gathered(found)
+
+    @classmethod
+    def by_file(cls, answers: Iterable[str | bytes]) -> dict[int, dict[str, Scanned]]:
+        """The same for each file and table."""
+        files: dict[int, list[dict[str, Any]]] = {}
+        for answer in map(msgspec.json.decode, answers):
+            files.setdefault(answer["file"], []).append(answer)
+        return {number: cls._gathered(own) for number, own in files.items()}
+
+    @classmethod
+    def _gathered(cls, answers: Iterable[dict[str, Any]]) -> dict[str, Scanned]:
         tables: dict[str, Scanned] = {}
         budgets: dict[str, list[int]] = {}
-        for answer in answers:
-            found = msgspec.json.decode(answer)
-            table = found.get("table", "")
+        for found in answers:
+            table = found["table"]
             scanned = tables.setdefault(table, cls())
             scanned.events += found["events"]
             scanned.bad += found["bad"]
             scanned.blank += found["blank"]
             scanned.browser += found["browser"]
-            scanned.skipped += found.get("skipped", 0)
+            scanned.skipped += found["skipped"]
             _merge(scanned.root, found["tree"], (), budgets.setdefault(table, [MAX_NODES]))
         return tables
 

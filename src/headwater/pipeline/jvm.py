@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from headwater.pipeline.java import SparkUnavailable
+from headwater.pipeline.tell import doing
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -38,7 +39,8 @@ _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 def scan(lines: DataFrame, *columns: str, max_depth: int, max_nodes: int, browser_key: str = "") -> list[str]:
     """The answers of Scan.java over a column of text, one JSON text per partition, in order.
 
-    With two columns more, the table of a line and why it has none: one per partition and table.
+    With three columns more, the table of a line, why it has none, and the number of its file: one per
+    partition, file and table.
     """
     spark = lines.sparkSession
     constructor = _load(spark, "Scan").getConstructors()[0]
@@ -49,7 +51,8 @@ def scan(lines: DataFrame, *columns: str, max_depth: int, max_nodes: int, browse
         arguments[place] = argument
     function = constructor.newInstance(arguments)
     rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()
-    return [str(answer) for answer in rows.mapPartitions(function).collect()]
+    with doing(lines.sparkSession, "scan events"):
+        return [str(answer) for answer in rows.mapPartitions(function).collect()]
 
 
 def prepare(spark: SparkSession) -> None:

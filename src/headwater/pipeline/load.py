@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -20,7 +21,7 @@ from headwater.pipeline.project import Fit, fit, project
 from headwater.pipeline.report import Times
 from headwater.pipeline.source import REASON, bad_lines, events_of, rejects_of, scan_lines
 from headwater.pipeline.stage import Staging, write_rows, write_small
-from headwater.pipeline.tell import staging_for
+from headwater.pipeline.tell import doing, staging_for
 from headwater.settings import DestinationSettings, PipelineSettings
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow
 from headwater.warehouse.locks import Locks
@@ -30,7 +31,7 @@ from headwater.warehouse.types import Kind
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Loader", "Origin", "Outcome", "as_wanted", "load_id", "takes"]
+__all__ = ["Loader", "Origin", "Outcome", "StagedRows", "as_wanted", "count_unmapped", "load_id", "takes"]
 
 EMPTY = "no field of the event becomes a column"
 MAX_REFITS = 3
@@ -46,6 +47,14 @@ class Outcome:
     rejected: int
     unmapped: int
     rejects: list[Iterable[EventError]]
+
+
+class StagedRows(NamedTuple):
+    """Rows on their way to a table that fits them, and how many of their values have no column there."""
+
+    table: Table
+    files: list[str]
+    unmapped: int
 
 
 class Origin(Protocol):
@@ -128,38 +137,48 @@ class Loader:
     def _stage_and_load(
         self, id: str, lines: DataFrame, table: str, scanned: Scanned, folder: Path
     ) -> tuple[Loaded, int]:
+        staged = self.staged(id, lines, table, scanned, folder)
+        crash_point("pipeline.before_load")
+        with self.times.of("load"):
+            loaded = self.destination.load(
+                Load(id=id, table=staged.table, files=staged.files, rows=scanned.events)
+            )
+        crash_point("pipeline.after_load")
+        return loaded, staged.unmapped
+
+    def staged(self, id: str, lines: DataFrame, table: str, scanned: Scanned, folder: Path) -> StagedRows:
+        """The rows of the lines, on their way to a table that fits them."""
+        with self.projected(lines, table, scanned, folder) as (rows, fitted, patched):
+            return StagedRows(patched, *self.stage(rows, fitted, folder))
+
+    @contextmanager
+    def projected(
+        self, lines: DataFrame, table: str, scanned: Scanned, folder: Path
+    ) -> Iterator[tuple[DataFrame, Fit, Table]]:
+        """The rows of the lines, which are to be staged in the block, and the table made to fit them."""
         events = events_of(lines, scanned)
         key = self._browser_key if scanned.browser else ""
         rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=key)
-        with self.times.of("enrich"):
+        with self.times.of("enrich"), doing(lines.sparkSession, f"look up values for {table}"):
             joined = self.look_up(events, scanned, rules, folder)
         with self.times.of("patch"):
             fitted, patched = self.patch(table, scanned)
         with self.times.of("stage"), staging_for(lines.sparkSession, self.settings, table):
-            rows = project(events, fitted, joined)
-            files, unmapped = self.stage(rows, fitted, folder)
-        crash_point("pipeline.before_load")
-        with self.times.of("load"):
-            loaded = self.destination.load(Load(id=id, table=patched, files=files, rows=scanned.events))
-        crash_point("pipeline.after_load")
-        return loaded, unmapped
+            yield project(events, fitted, joined), fitted, patched
 
     def look_up(
         self, events: DataFrame, scanned: Scanned, rules: Sequence[Rule], folder: Path
     ) -> list[Joined]:
         """What the rules find, added to what is known of the fields."""
-        return look_up(events, scanned.root, rules, folder)
+        return look_up(events, scanned.root, rules, self._staging.shared(folder))
 
     def stage(self, rows: DataFrame, fitted: Fit, folder: Path) -> tuple[list[str], int]:
         """Write the rows as Parquet; the files in their order, and how many values have no column."""
         if self.is_small:
-            unmapped, written = 0, write_small(rows, folder)
-            if fitted.needs_unmapped:
-                for text in written.column(UNMAPPED).drop_null().to_pylist():
-                    unmapped += len(msgspec.json.decode(text, type=dict[str, msgspec.Raw]))
-            return [str(folder / "rows.parquet")], unmapped
-        files = write_rows(rows, folder)
-        return files, _count_unmapped(rows, files) if fitted.needs_unmapped else 0
+            written = write_small(rows, folder)
+            return [str(folder / "rows.parquet")], count_unmapped(written) if fitted.needs_unmapped else 0
+        files = write_rows(rows, folder, self._staging.shared(folder))
+        return files, sum(map(_count_in_file, files)) if fitted.needs_unmapped else 0
 
     def patch(self, name: str, scanned: Scanned) -> tuple[Fit, Table]:
         """Make the table fit the batch, and the batch the table (seed 003: table patching)."""
@@ -232,9 +251,16 @@ def _refused_lines(lines: DataFrame, refused: Sequence[RefusedRow]) -> DataFrame
     return lines.join(reasons, ROW)
 
 
-def _count_unmapped(rows: DataFrame, files: Sequence[str]) -> int:
-    stored = rows.sparkSession.read.schema(rows.schema).parquet(*files)
-    counted = stored.where(f"{UNMAPPED} IS NOT NULL").selectExpr(
-        f"coalesce(sum(size(json_object_keys({UNMAPPED}))), 0)"
-    )
-    return int(counted.collect()[0][0])
+def count_unmapped(rows: Any) -> int:
+    """How many values of the rows, an Arrow table, have no column of their own."""
+    texts = rows.column(UNMAPPED).drop_null().to_pylist()
+    return sum(len(msgspec.json.decode(text, type=dict[str, msgspec.Raw])) for text in texts)
+
+
+def _count_in_file(file: str) -> int:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as parquet:
+        batches = parquet.iter_batches(columns=[UNMAPPED])
+        return sum(count_unmapped(pa.Table.from_batches([batch])) for batch in batches)

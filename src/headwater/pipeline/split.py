@@ -1,33 +1,38 @@
 """Lines sorted by their table, where a template gives more than one.
 
 One pass reads only the fields that the template looks at and writes the lines to staging, in a few buckets;
-each table is then read from its bucket alone, however many tables there are. A small file is not written
-again: each Spark job costs more than reading such a file, so one job routes it and scans all of its tables.
+each table is then read from its bucket alone, however many tables there are. Small files are not written
+again: each Spark job costs more than reading such a file, so one job routes them and scans all their tables.
 """
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.pipeline import jvm
 from headwater.pipeline.convert import literal
 from headwater.pipeline.header import MAX_DEPTH, MAX_NODES, Scanned
+from headwater.pipeline.object_store import ObjectFolder, fetch, store
 from headwater.pipeline.reading import Reading
 from headwater.pipeline.route import Template
-from headwater.pipeline.source import LINE, REASON
+from headwater.pipeline.source import FILE, LINE, REASON, lines_of, scan_lines
+from headwater.pipeline.stage import Shared
 from headwater.warehouse.tables import ROW
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame
 
 __all__ = [
     "SMALL_BYTES",
     "TABLE",
     "Split",
+    "Splits",
     "name_tables",
+    "scan_files",
+    "scan_table",
     "scan_tables",
     "split_lines",
     "table_sql",
@@ -35,12 +40,13 @@ __all__ = [
 
 BUCKETS = 32
 SMALL_BYTES = 16 * 1024 * 1024
-"""Up to here a file is routed and scanned in one job."""
+"""Up to here files are routed and scanned in one job."""
 MAX_TABLES = 1_000
 """Tables that one file may have; a template that gives more is a mistake, and its events are rejects."""
 
 TABLE = "_headwater_table"
 _BUCKET = "_headwater_bucket"
+_FILE = "_headwater_file"
 _VERDICT = "_headwater_verdict"
 
 
@@ -54,22 +60,48 @@ class Split:
     rejected: int
     scanned: dict[str, Scanned] = field(default_factory=dict)
     """What is known of the tables' fields already."""
+    bucket: Callable[[int], DataFrame] | None = None
+    """Reads those of the lines that are in a bucket, where they were written by buckets."""
 
     def table(self, name: str) -> DataFrame:
         """The lines of a table with their numbers."""
-        own = f"{TABLE} = {literal(name)}"
-        if _BUCKET in self.lines.columns:
-            own += f" AND {_BUCKET} = pmod(hash({literal(name)}), {BUCKETS})"
-        return self.lines.where(own).select(LINE, ROW)
+        near = self.bucket(zlib.crc32(name.encode()) % BUCKETS) if self.bucket else self.lines
+        return near.where(f"{TABLE} = {literal(name)}").select(LINE, ROW)
 
     def rejects(self) -> DataFrame:
         """The lines that have no table because of an error, with the reason."""
+        return _reasoned(self.lines.where(self.is_rejected))
+
+    @property
+    def is_rejected(self) -> str:
+        """SQL condition: the line has no table because of an error."""
         known = ", ".join(literal(name) for name in self.tables) or "''"
-        too_many = literal(f"the template gives more than {MAX_TABLES} tables in one file")
-        surplus = f"{TABLE} != '' AND {TABLE} NOT IN ({known})"
-        return self.lines.where(f"{REASON} IS NOT NULL OR ({surplus})").selectExpr(
-            LINE, ROW, f"coalesce({REASON}, {too_many}) AS {REASON}"
-        )
+        return f"{REASON} IS NOT NULL OR ({TABLE} != '' AND {TABLE} NOT IN ({known}))"
+
+
+@dataclass
+class Splits:
+    """Files that were read together: what is loaded of them together, and what each of them has."""
+
+    whole: Split
+    files: list[Split]
+
+    @property
+    def tables(self) -> list[str]:
+        """All tables, in the order of the files."""
+        return list(dict.fromkeys(table for file in self.files for table in file.tables))
+
+    def rejects(self, files: Sequence[int]) -> DataFrame:
+        """The lines of these files that have no table because of an error, with the reason."""
+        if len(self.files) == 1:
+            return self.whole.rejects()
+        own = [f"({FILE} = {number} AND ({self.files[number].is_rejected}))" for number in files]
+        return _reasoned(self.whole.lines.where(" OR ".join(own) or "false"))
+
+
+def _reasoned(lines: DataFrame) -> DataFrame:
+    too_many = literal(f"the template gives more than {MAX_TABLES} tables in one file")
+    return lines.selectExpr(LINE, ROW, f"coalesce({REASON}, {too_many}) AS {REASON}")
 
 
 def table_sql(name: str, max_bytes: int) -> str:
@@ -105,15 +137,48 @@ def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: 
     )
 
 
+def scan_table(lines: DataFrame, table: str, browser_key: str = "") -> Split:
+    """All lines go to one table: tell its fields."""
+    scanned = scan_lines(lines, browser_key)
+    named = lines.selectExpr("*", f"{literal(table)} AS {TABLE}", f"cast(NULL AS string) AS {REASON}")
+    return _split(named, {table: scanned})
+
+
 def scan_tables(
     lines: DataFrame, template: Template, *, max_identifier_length: int, browser_key: str = ""
 ) -> Split:
-    """Name the tables of the lines of a small file, and tell the fields of each, in one job."""
+    """Name the tables of some lines, and tell the fields of each, in one job."""
     placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
-    answers = jvm.scan(
-        placed, LINE, TABLE, REASON, max_depth=MAX_DEPTH, max_nodes=MAX_NODES, browser_key=browser_key
+    return _split(placed, Scanned.by_table(_scan(placed, "0L", browser_key)))
+
+
+def scan_files(
+    lines: DataFrame, template: Template, files: int, *, max_identifier_length: int, browser_key: str = ""
+) -> Splits:
+    """The same for the lines of several small files, also in one job."""
+    placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
+    answers = _scan(placed, FILE, browser_key)
+    found = Scanned.by_file(answers)
+    return Splits(
+        _split(placed, Scanned.by_table(answers)),
+        [_split(lines_of(placed, number), found.get(number, {})) for number in range(files)],
     )
-    scanned = Scanned.by_table(answers)
+
+
+def _scan(placed: DataFrame, file: str, browser_key: str) -> list[str]:
+    return jvm.scan(
+        placed.selectExpr("*", f"{file} AS {_FILE}"),
+        LINE,
+        TABLE,
+        REASON,
+        _FILE,
+        max_depth=MAX_DEPTH,
+        max_nodes=MAX_NODES,
+        browser_key=browser_key,
+    )
+
+
+def _split(placed: DataFrame, scanned: dict[str, Scanned]) -> Split:
     nowhere = scanned.pop("", Scanned())
     found = {name: each.events + each.bad for name, each in scanned.items() if each.events + each.bad}
     order = sorted(found, key=lambda name: (-found[name], name))
@@ -122,22 +187,31 @@ def scan_tables(
     return Split(placed, tables, nowhere.skipped, nowhere.bad + surplus, scanned)
 
 
-def split_lines(lines: DataFrame, template: Template, folder: Path, *, max_identifier_length: int) -> Split:
+def split_lines(lines: DataFrame, template: Template, folder: Shared, *, max_identifier_length: int) -> Split:
     """Write the lines by their tables and count them."""
     from pyspark.sql import functions
     from pyspark.sql.types import IntegerType
 
+    spark = lines.sparkSession
     placed = name_tables(lines, template, max_identifier_length=max_identifier_length)
+    bucketed = placed.withColumn(_BUCKET, functions.expr(f"cast(crc32({TABLE}) % {BUCKETS} AS int)"))
+    if isinstance(folder, ObjectFolder):
+        files = store(bucketed, folder, by=_BUCKET)
+        schema = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in placed.schema.fields)
+        split = _counted(fetch(spark, folder, files, schema))
+        split.bucket = lambda key: fetch(spark, folder, [f for f in files if f.key == key], schema)
+        return split
     (
-        placed.withColumn(_BUCKET, functions.expr(f"pmod(hash({TABLE}), {BUCKETS})"))
-        .write.partitionBy(_BUCKET)
+        bucketed.write.partitionBy(_BUCKET)
         .option("parquet.enable.dictionary", "false")
         .option(f"parquet.enable.dictionary#{TABLE}", "true")
         .option("compression", "lz4_raw")
         .parquet(str(folder))
     )
-    schema = placed.schema.add(_BUCKET, IntegerType())
-    return _counted(lines.sparkSession.read.schema(schema).parquet(str(folder)))
+    stored = spark.read.schema(placed.schema.add(_BUCKET, IntegerType())).parquet(str(folder))
+    split = _counted(stored)
+    split.bucket = lambda key: stored.where(f"{_BUCKET} = {key}")
+    return split
 
 
 def _counted(stored: DataFrame) -> Split:
