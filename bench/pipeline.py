@@ -5,7 +5,7 @@
     duckdb     ours, dlt and DuckDB's own reader of JSON, into DuckDB
     postgres   ours and dlt, into a Postgres server from a wheel
     enrich     what looking addresses up costs, with few and with many distinct ones
-    long       only with --long: ours, a million after the other in one session
+    long       only with --long or as the only part: ours, a million after the other in one session
 
 The events drift and conflict (bench/pipeline_events.py). Every contender is a process of its own; CPU is user
 and system time of it and all that it started, the JVM too, and memory the most that these had together.
@@ -39,6 +39,8 @@ ROOT = Path(__file__).parent.parent
 DLT = ROOT / ".cache" / "bench-dlt"
 DLT_PACKAGE = "dlt[duckdb,parquet,postgres]>=1.30"
 PARTS = ("duckdb", "postgres", "enrich", "long")
+LONG_FILES = 10
+FLAT = 1.1  # times the peak; what a garbage collector has not looked at yet differs by as much
 LOOKUP = [{"name": "ip_lookup", "from": "/source_ip", "to": "/eventn_ctx/location"}]
 
 
@@ -129,8 +131,8 @@ def ours(plan: Plan, *, server: int = 0) -> tuple[list[Done], list[float], int]:
     with Usage(*filter(None, (child.pid, server))) as usage:
         assert child.stdout is not None
         for line in child.stdout:
-            usage.look()
             found = msgspec.json.decode(line, type=Done)
+            found.peak_bytes = usage.take_peak(child.pid)
             if not done:
                 # from the start of the process on: importing Spark is part of it
                 found.seconds, found.cpu = time.monotonic() - began, usage.cpu(child.pid)
@@ -291,18 +293,47 @@ def long(files: Files, folder: Path, events: int, millions: int) -> dict[str, An
     destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "long.duckdb")}}
     steps = [Step(str(number + 1), source) for number in range(millions)]
     done, _, peak = ours(Plan(str(folder / "long"), destination, steps))
-    table = Table(f"file of {events:,}", "rows/s", "CPU s", "Python MB", "JVM MB", "live heap MB")
+    names = ("rows/s", "CPU s", "peak MB", "Python MB after", "JVM MB after", "live heap MB")
+    table = Table(f"file of {events:,}", *names)
     for each in done[1:]:
         table.row(
             each.label,
             round(each.rows / each.seconds),
             f"{each.cpu:.1f}",
+            each.peak_bytes // 1_000_000,
             each.python_bytes // 1_000_000,
             each.jvm_bytes // 1_000_000,
             each.heap_bytes // 1_000_000,
         )
-    print(f"\n{table}\npeak of both: {peak / 1e6:,.0f} MB", flush=True)
+    print(f"\n{table}\n{tenths(done[1:])}\npeak of all: {peak / 1e6:,.0f} MB", flush=True)
     return {"steps": done, "peak_bytes": peak}
+
+
+def tenths(done: list[Done]) -> str:
+    """How the last tenth of the files compares with the first; with the second, if there are that many.
+
+    The first also warms the JVM up, and is when its heap grows to what it stays at.
+    """
+    count = max(1, len(done) // 10)
+    parts = {"first": done[:count], "last": done[-count:]}
+    if len(done) >= 3 * count:
+        parts["second"] = done[count : 2 * count]
+    rates = {name: sum(d.rows for d in part) / sum(d.seconds for d in part) for name, part in parts.items()}
+    peaks = {name: max(d.peak_bytes for d in part) for name, part in parts.items()}
+    heaps = {name: max(d.heap_bytes for d in part) for name, part in parts.items()}
+    warm = "second" if "second" in parts else "first"
+    lines = [
+        f"{name} tenth: {rates[name]:,.0f} rows/s, peak {peaks[name] / 1e6:,.0f} MB, "
+        f"live heap {heaps[name] / 1e6:,.0f} MB"
+        for name in ("first", "second", "last")
+        if name in parts
+    ]
+    is_flat = peaks["last"] <= FLAT * peaks[warm]
+    lines.append(
+        f"last against {warm} tenth: {rates['last'] / rates[warm]:.2f} of its rate, "
+        f"{peaks['last'] / peaks[warm]:.2f} of its peak: memory is {'' if is_flat else 'NOT '}flat"
+    )
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -326,8 +357,9 @@ def main() -> None:
             figures["postgres"] = to_postgres(files, folder, events, dlt_events)
         if "enrich" in parts:
             figures["enrich"] = enrichment(files, folder, events // 2)
-        if "long" in parts and options.long:
-            figures["long"] = long(files, folder, events, options.long)
+        millions = options.long or (LONG_FILES if parts == ["long"] else 0)
+        if "long" in parts and millions:
+            figures["long"] = long(files, folder, events, millions)
     print(f"\nwritten to {write_result('pipeline', figures)}")
 
 

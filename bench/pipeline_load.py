@@ -60,6 +60,8 @@ class Done(msgspec.Struct):
     jvm_bytes: int = 0
     heap_bytes: int = 0
     """What lives on the JVM's heap after a collection."""
+    peak_bytes: int = 0
+    """The most that Python and the JVM had together during the step; whoever watches them sets it."""
 
 
 def main(text: str) -> None:

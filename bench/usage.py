@@ -56,6 +56,7 @@ class Usage:
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self.peak_bytes = dict.fromkeys(pids, 0)
+        self._peaks = dict.fromkeys(pids, 0)
 
     def cpu(self, pid: int) -> float:
         """CPU seconds of one tree."""
@@ -65,8 +66,16 @@ class Usage:
         """Take a sample now."""
         for pid in self._pids:
             processes = tree(pid)
-            self.peak_bytes[pid] = max(self.peak_bytes[pid], sum(map(_rss, processes)))
+            used = sum(map(_rss, processes))
+            self.peak_bytes[pid] = max(self.peak_bytes[pid], used)
+            self._peaks[pid] = max(self._peaks[pid], used)
             self._last[pid] = max(self._last[pid], sum(map(_cpu, processes)))
+
+    def take_peak(self, pid: int) -> int:
+        """The most memory since this was last asked."""
+        self.look()
+        peak, self._peaks[pid] = self._peaks[pid], 0
+        return peak
 
     def _watch(self) -> None:
         while not self._ended.wait(INTERVAL_SECONDS):
