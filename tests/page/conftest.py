@@ -54,7 +54,9 @@ class Look:
             self.wrong.append(f"request to {request.url}")
 
     def go(self, path: str, **parameters: str) -> playwright.Page:
-        self.page.goto(self.shop.address(path, **parameters))
+        answer = self.page.goto(self.shop.address(path, **parameters))
+        assert answer is not None
+        assert answer.ok, (answer.status, answer.text())
         return self.page
 
 

@@ -107,6 +107,12 @@ class Shop:
         )
         assert answer.status_code == 400, answer.text
 
+    def no_rejects(self) -> None:
+        """Other tests may have left some."""
+        for stage in ("gateway", "destination:warehouse"):
+            own = {"Origin": self.url}
+            httpx2.post(f"{self.url}/rejects/drop", data={"stage": stage}, headers=own, timeout=60)
+
     def address(self, path: str, **parameters: str) -> str:
         return f"{self.url}{path}" + (f"?{urlencode(parameters)}" if parameters else "")
 

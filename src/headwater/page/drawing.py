@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.graph.views import Column, ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace
 from headwater.page.layout import Arrangement, Link, Point, arrange
+from headwater.page.ties import Place, Tie, ties_of
 
 __all__ = ["Card", "Drawing", "Line", "Row", "draw"]
 
@@ -21,8 +22,6 @@ MARGIN = 24
 START_ROWS = 100  # of the dataset that was asked for
 FEW_ROWS, MANY_ROWS = 8, 14  # of the others, in a large graph and in a small one
 LARGE = 60  # datasets
-
-Place = tuple[str, str | None]  # a dataset's key and a column; None: the dataset as a whole
 
 
 class Row(NamedTuple):
@@ -77,21 +76,19 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
     """Lay out the datasets of a neighbourhood; what a trace came by is marked as lit."""
     nodes = found.datasets
     places = {node.key: place for place, node in enumerate(nodes)}
-    ends = _ends(found, trace)
+    ends = ties_of(found, trace)
     tied: dict[str, set[str]] = defaultdict(set)
     for source, target in ends:
         for key, column in (source, target):
             if column is not None:
                 tied[key].add(column)
-    lit = {(node.dataset, node.column) for node in trace.columns} if trace else set()
+    lit: dict[str, set[str]] = defaultdict(set)
+    for place in trace.columns if trace else ():
+        if place.column is not None:
+            lit[place.dataset].add(place.column)
     most = FEW_ROWS if len(nodes) > LARGE else MANY_ROWS
     tables = [
-        _Table(
-            node,
-            tied[node.key],
-            {c for k, c in lit if k == node.key and c},
-            START_ROWS if node.key == found.start else most,
-        )
+        _Table(node, tied[node.key], lit[node.key], START_ROWS if node.key == found.start else most)
         for node in nodes
     ]
     lines = [
@@ -109,73 +106,6 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
     ]
     arrangement = arrange([table.height for table in tables], [link for _, _, link in lines])
     return _Composition(found, trace, tables, arrangement).drawing(lines, ends)
-
-
-class _Tie(NamedTuple):
-    """What is between two places."""
-
-    kind: str
-    is_current: bool
-    words: str
-
-
-def _ends(found: Neighbourhood, trace: Trace | None) -> dict[tuple[Place, Place], _Tie]:
-    """All pairs of places that are tied: by columns, or as a whole where no columns are known."""
-    jobs = {job.key: job.name for job in found.jobs}
-    shown = {node.key for node in found.datasets}
-    gathered: dict[tuple[Place, Place], list[ColumnEdge]] = defaultdict(list)
-    known = {tuple(edge for edge in _identity(edge)) for edge in found.column_edges}
-    further = [edge for edge in trace.column_edges if _identity(edge) not in known] if trace else []
-    for edge in (*found.column_edges, *further):
-        if edge.source in shown and edge.target in shown and edge.source != edge.target:
-            ends = ((edge.source, edge.source_column), (edge.target, edge.target_column))
-            gathered[ends].append(edge)
-    ties = {ends: _tie(edges, jobs) for ends, edges in gathered.items()}
-    paired = {(source[0], target[0]) for source, target in ties}
-    for source, target, is_current, words in _wholes(found, jobs):
-        if (source, target) not in paired and source != target:
-            ties[((source, None), (target, None))] = _Tie("whole", is_current, words)
-    return ties
-
-
-def _identity(edge: ColumnEdge) -> tuple[str, ...]:
-    return (
-        edge.source,
-        edge.source_column or "",
-        edge.target,
-        edge.target_column or "",
-        edge.type,
-        edge.subtype,
-        edge.job,
-    )
-
-
-def _tie(edges: Sequence[ColumnEdge], jobs: dict[str, str]) -> _Tie:
-    kind = "direct" if any(edge.type == "DIRECT" for edge in edges) else "indirect"
-    words = dict.fromkeys(_words(edge, jobs) for edge in edges)
-    return _Tie(kind, any(edge.current for edge in edges), "; ".join(words))
-
-
-def _words(edge: ColumnEdge, jobs: dict[str, str]) -> str:
-    how = (edge.subtype or edge.type).lower().replace("_", " ")
-    by = f" by {jobs[edge.job]}" if edge.job in jobs else ""
-    masked = ", masked" if edge.masking else ""
-    return f"{how}{masked}{by}" + ("" if edge.current else ", not in its latest run")
-
-
-def _wholes(found: Neighbourhood, jobs: dict[str, str]) -> Iterable[tuple[str, str, bool, str]]:
-    """From each dataset to those that are made of it, over the jobs in between."""
-    reads: dict[str, list[tuple[str, bool]]] = defaultdict(list)
-    for edge in found.edges:
-        if edge.target in jobs:
-            reads[edge.target].append((edge.source, edge.current))
-        elif edge.source not in jobs:
-            yield edge.source, edge.target, edge.current, "columns were not told"
-    for edge in found.edges:
-        if edge.source in jobs:
-            for source, is_current in reads[edge.source]:
-                words = f"by {jobs[edge.source]}; columns were not told"
-                yield source, edge.target, edge.current and is_current, words
 
 
 class _Table:
@@ -232,7 +162,7 @@ class _Composition:
         self._lit_cards = {node.dataset for node in trace.columns} if trace else set()
 
     def drawing(
-        self, lines: Sequence[tuple[Place, Place, Link]], ties: dict[tuple[Place, Place], _Tie]
+        self, lines: Sequence[tuple[Place, Place, Link]], ties: dict[tuple[Place, Place], Tie]
     ) -> Drawing:
         last = max(self._arrangement.layers, default=0)
         ways = self._arrangement.ways
@@ -273,7 +203,7 @@ class _Composition:
         ]
         return sorted(found, key=lambda card: (card.x, card.y))  # as one reads, and as the keyboard goes
 
-    def _line(self, source: Place, target: Place, link: Link, way: list[Point], tie: _Tie) -> Line:
+    def _line(self, source: Place, target: Place, link: Link, way: list[Point], tie: Tie) -> Line:
         tops, layers = self._arrangement.tops, self._arrangement.layers
         start = (_x(layers[link.source]) + WIDTH, MARGIN + round(tops[link.source]) + link.source_offset)
         end = (_x(layers[link.target]), MARGIN + round(tops[link.target]) + link.target_offset)

@@ -48,10 +48,14 @@ class Arrangement(NamedTuple):
 
 def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0) -> Arrangement:
     """Stand boxes of these heights so that the links go from left to right and mostly straight."""
-    pairs = sorted({(link.source, link.target) for link in links if link.source != link.target})
+    between: dict[tuple[int, int], set[Link]] = defaultdict(set)
+    for link in links:
+        if link.source != link.target:
+            between[(link.source, link.target)].add(link)
+    pairs = sorted(between)
     layers = _layers(len(heights), pairs)
     chart = _Chart(list(heights), layers, gap)
-    chains = {pair: chart.lay(pair, links) for pair in pairs}
+    chains = {pair: chart.lay(pair, between[pair]) for pair in pairs}
     chart.order()
     chart.settle()
     ways = [
@@ -95,12 +99,10 @@ class _Chart:
         self._ties: list[tuple[int, float, int, float]] = []
         self._rows: list[list[int]] = []
 
-    def lay(self, pair: tuple[int, int], links: Sequence[Link]) -> dict[Link, list[tuple[int, float]]]:
+    def lay(self, pair: tuple[int, int], links: set[Link]) -> dict[Link, list[tuple[int, float]]]:
         """Lead the links of two boxes through the layers in between; the lanes of each, with its place."""
         source, target = pair
-        mine = sorted(
-            {link for link in links if (link.source, link.target) == pair}, key=lambda link: link[1]
-        )
+        mine = sorted(links, key=lambda link: (link.source_offset, link.target_offset))
         step = min(LANE, MAX_LANES / len(mine))
         between = range(self.layers[source] + 1, self.layers[target])
         lanes = [self._lane(layer, step * len(mine)) for layer in between]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import markupsafe
 import msgspec
 import orjson
 
@@ -160,6 +161,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "bytes": _bytes,
+        "exact": markupsafe.escape,  # for what is sent back to us: escaped, but not cleaned
         "fit": fit,
         "iso": _iso,
         "number": _number,

@@ -140,10 +140,18 @@ class Page:
         def answer(query: Query) -> Response:
             values = views.traced(query, Parameters(request))
             trace = values["trace"]
+            # as the drawing has them, which is compared with them
             content = {
-                "columns": [(node.dataset, node.column) for node in trace.columns] if trace else [],
+                "columns": [
+                    (node.dataset, clean(node.column or "")) for node in (trace.columns if trace else ())
+                ],
                 "edges": [
-                    (edge.source, edge.source_column, edge.target, edge.target_column)
+                    (
+                        edge.source,
+                        clean(edge.source_column or ""),
+                        edge.target,
+                        clean(edge.target_column or ""),
+                    )
                     for edge in (trace.column_edges if trace else ())
                 ],
                 "panel": render("_trace.html", **values),

@@ -75,10 +75,16 @@ async function trace(row, { push = true } = {}) {
       field.value = row[key];
     }
   }
-  if (push) history.pushState(row ? { ...row } : null, "", address(board.dataset.page, row));
+  if (push) history.pushState(null, "", address(board.dataset.page, row));
 }
 
-const named = (row) => ({ column: row.dataset.column, namespace: row.dataset.namespace, name: row.dataset.name });
+// A row is named by its address: other attributes are for the eye, and odd characters are replaced in them.
+const named = (row) => wanted(new URL(row.getAttribute("href"), location.href).searchParams);
+const wanted = (given) => ({
+  column: given.get("column"),
+  namespace: given.get("of_namespace") ?? given.get("namespace"),
+  name: given.get("of_name") ?? given.get("name"),
+});
 const isPlain = (event) => !(event.ctrlKey || event.metaKey || event.shiftKey || event.altKey || event.button);
 
 svg.addEventListener("click", (event) => {
@@ -96,11 +102,8 @@ panel.addEventListener("click", (event) => {
   }
 });
 addEventListener("popstate", () => {
-  const given = new URLSearchParams(location.search);
-  const column = given.get("column");
-  if (!column) return trace(null, { push: false });
-  const namespace = given.get("of_namespace") ?? given.get("namespace");
-  trace({ column, namespace, name: given.get("of_name") ?? given.get("name") }, { push: false });
+  const row = wanted(new URLSearchParams(location.search));
+  trace(row.column ? row : null, { push: false });
 });
 
 // --- what is near the pointer or the focus
