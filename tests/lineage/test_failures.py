@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +16,10 @@ import pytest
 
 from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.conftest import validate
+from tests.sources import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-LONG = bool(os.environ.get("HEADWATER_LONG"))
-MEBIBYTES = 1000 if LONG else 16
 
 
 def message(event: dict[str, Any]) -> str:
@@ -158,12 +159,27 @@ def test_the_event_stays_small_when_the_plan_holds_all_the_data(
     pandas = pytest.importorskip("pandas")
     # Arrow data below the threshold becomes a LocalRelation, rows and all; whatever else is an RDD.
     spark.conf.set("spark.sql.execution.arrow.pyspark.enabled", "true")
-    spark.conf.set("spark.sql.execution.arrow.localRelationThreshold", f"{2 * MEBIBYTES}m")
-    frame = pandas.DataFrame({"text": ["x" * 1024] * (MEBIBYTES * 1024)})
+    spark.conf.set("spark.sql.execution.arrow.localRelationThreshold", "64m")
+    frame = pandas.DataFrame({"text": ["x" * 1024] * (16 * 1024)})
     spark.createDataFrame(frame).write.parquet(str(tmp_path / "out"))
     event = events.only("COMPLETE", output="out")
     assert len(str(event)) < 100_000
-    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == MEBIBYTES * 1024
+    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 16 * 1024
+
+
+@pytest.mark.skipif(not os.environ.get("HEADWATER_LONG"), reason="a heap of ten gigabytes; HEADWATER_LONG=1")
+@pytest.mark.timeout(3600)
+def test_the_event_stays_small_when_the_plan_holds_a_gigabyte(tmp_path: Path) -> None:
+    mebibytes = int(os.environ.get("HEADWATER_LOCAL_MEBIBYTES", "1000"))
+    command = [sys.executable, "-m", "tests.lineage.large_job", str(tmp_path), str(mebibytes)]
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "OPENLINEAGE_CONFIG": ""}
+    done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=3500)
+    assert done.returncode == 0, done.stderr[-4000:]
+    told = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    validate(told)
+    (event,) = [each for each in told if each["eventType"] == "COMPLETE" and each["outputs"]]
+    assert len(str(event)) < 100_000
+    assert event["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == mebibytes * 1024
 
 
 def test_columns_are_told_or_the_cut_is_when_there_are_two_thousand(
