@@ -1,22 +1,30 @@
 """Column lineage of wide and deep plans: time and edges while steps and columns double, up to 500 x 1,000.
 
-    python -m bench.columns [--no-spark]
+    python -m bench.columns [--no-spark] [--without-jar]
 
 Three shapes. *one*: each step replaces one column, as a chain of `withColumn` does. *all*: each step
 replaces every column by a function of itself and its neighbour, so that inputs add up: the edges of the
 result are what the time must be measured by. *opaque*: the same width through a Python function, every
-output from every input. The plans are documents as java/Walk.java writes them; the last part lets Spark
-itself make, and Java walk, the first shape. Times are of the CPU, but for Java's walk.
+output from every input. The plans are documents as java/Walk.java writes them. Then Spark itself makes, and
+Java walks, the first shape. Times are of the CPU, but for Java's walk.
+
+At last whole applications write such a frame, with nothing, with Headwater, with openlineage-spark's jar, as
+`bench.lineage` runs them: CPU of the threads that do lineage, and bytes of the two events.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
 import msgspec
+from tests.parts.cache import Missing
+from tests.parts.spark_versions import python_of
 
+from bench.lineage import MODES, SPARK_VERSION, Received, Receiver, application, find_jar
+from bench.lineage_job import Job, Measured
 from headwater.lineage.columns import column_lineage, column_lineage_facet
 from headwater.lineage.naming import DatasetId
 from headwater.lineage.plan import Node, Plan, read_plan
@@ -112,10 +120,37 @@ def spark_points() -> None:
     session.stop()
 
 
+def jar_points() -> None:
+    """The first shape written by Spark, next to openlineage-spark's jar, where that can be had."""
+    os.environ.setdefault("HEADWATER_SPARK_VERSIONS", "1")  # whoever runs this wants it fetched
+    parts = {"warm": 3} | {f"steps@{columns}": steps for steps, columns in POINTS[:-1]}
+    receiver = Receiver()
+    found: dict[str, tuple[list[Measured], dict[str, Received]]] = {}
+    try:
+        python, jar = python_of(SPARK_VERSION), str(find_jar())
+        for mode in MODES:
+            job = Job(mode, "", "", "", jar, {}, dict(parts), POINTS[-2][1])
+            found[mode] = application(python, job, receiver)
+    except Missing as missing:
+        print(f"\nno figures of openlineage-spark: {missing}")
+        return
+    print("\nwritten by Spark   mode       cpu s   own cpu s      bytes")
+    for place, part in enumerate(parts, start=1):  # the first is the start of the session
+        if not part.startswith("steps"):
+            continue
+        for mode, (measured, received) in found.items():
+            each = measured[place]
+            print(
+                f"{parts[part]:5} x {part.partition('@')[2]:<9} {mode:10} {each.cpu:6.2f} {each.own:11.3f}"
+                f" {received.get(part, Received()).bytes:10}"
+            )
+
+
 def main() -> None:
     """Print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-spark", action="store_true", help="only the plans made here")
+    parser.add_argument("--without-jar", action="store_true", help="nothing next to openlineage-spark")
     arguments = parser.parse_args()
     print("shape   steps x columns  edges ms  facet ms     edges  us per edge and step's column")
     for shape in ("one", "all", "opaque"):
@@ -129,6 +164,8 @@ def main() -> None:
             )
     if not arguments.no_spark:
         spark_points()
+        if not arguments.without_jar:
+            jar_points()
 
 
 if __name__ == "__main__":

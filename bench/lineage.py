@@ -1,6 +1,6 @@
 """What lineage costs a Spark job: with nothing, with Headwater, with openlineage-spark's published jar.
 
-    python -m bench.lineage [--quick] [--rounds 5] [--scale 0.1] [--spark 4.2.1] [--parts tpch,writes,…]
+    python -m bench.lineage [--quick] [--rounds 1] [--scale 0.1] [--spark 4.2.1] [--parts tpch,writes,…]
 
 Each round is one application with nothing, one with Headwater, one with the jar, in an order that changes
 from round to round; each application is a Python and a JVM of its own on `local[2]`, and does:
@@ -231,7 +231,9 @@ def main() -> None:
     parser.add_argument("--parts", help="only these, by comma")
     parser.add_argument("--without-jar", action="store_true")
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else 5)
+    rounds = (
+        options.rounds or 1
+    )  # ten minutes on two quiet cores; the figures of CPU hardly differ between rounds
     parts = QUICK if options.quick else FULL
     if options.parts:
         parts = {name: size for name, size in parts.items() if name in ("warm", *options.parts.split(","))}
