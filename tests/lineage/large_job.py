@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-import pandas
+import pandas  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 import headwater.lineage
