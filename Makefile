@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz setup clean
+.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ soak: setup ## ten minutes of load while everything dies now and then; counted, 
 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
 	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}
+
+screenshots: setup ## the pictures of docs/img, taken by the browser test; needs a Chromium
+	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/test_screenshots.py
 
 setup:
 	@PYTHON='$(PYTHON)' scripts/setup dev

@@ -42,7 +42,7 @@ def wait_for(condition: Callable[[], object], what: str) -> None:
 class Shop:
     """The server of a small shop: lineage, a token, an outlet that works and one that does not."""
 
-    def __init__(self, folder: Path, **gateway: Any) -> None:
+    def __init__(self, folder: Path, *, rotation_minutes: float = 5.0, **gateway: Any) -> None:
         self.folder = folder
         self.events_dir = folder / "headwater-data" / "events"
         destination = {"id": "warehouse", "type": "duckdb", "path": "w.duckdb"}
@@ -51,6 +51,7 @@ class Shop:
             {
                 "gateway": {"port": 0} | gateway,
                 "graph": {"enabled": True},
+                "events": {"rotation_minutes": rotation_minutes},
                 "tokens": [{"id": "shop", "client_secret": "client", "server_secret": "server"}],
                 "destinations": [destination | {"table_name_template": "{{ event_type | lower }}"}],
                 "outlets": [

@@ -137,6 +137,13 @@ def story(now: datetime | None = None, days: int = 12) -> Iterator[dict[str, Any
     yield last | {"outputs": [{"namespace": MAIL[0], "name": MAIL[1]}]}
 
 
+def load_now() -> Iterator[dict[str, Any]]:
+    """One more run of the job that loads the orders."""
+    job, run, now = "headwater.load_orders", str(uuid.uuid4()), datetime.now(UTC)
+    yield event("START", job, run, now - timedelta(seconds=14))
+    yield event("COMPLETE", job, run, now, [item(INCOMING)], [output(ORDERS, 1_900, 12)])
+
+
 ERROR = facet(
     message="The service answered 403: the account may not write to shop.marketing.",
     programmingLanguage="python",
