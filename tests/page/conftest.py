@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright import sync_api as playwright
 
-from tests.page.served import Shop, chromium, seeded_shop
+from tests.page.served import Shop, chromium, launch, seeded_shop
 
 
 @pytest.fixture(scope="package")
@@ -17,21 +17,13 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
         yield shop
 
 
-playwright.expect.set_options(timeout=90_000)  # machines are busy
-
-
 @pytest.fixture(scope="package")
 def browser() -> Iterator[playwright.Browser]:
     # not for the whole session: while it is there, this thread has a running loop
-    path = chromium()
-    if path is None:
+    if chromium() is None:
         pytest.skip("no Chromium is installed, such as Debian's package chromium")
-    with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-dev-shm-usage"]
-        )
+    with playwright.sync_playwright() as driver, launch(driver) as browser:
         yield browser
-        browser.close()
 
 
 class Look:

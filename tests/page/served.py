@@ -13,7 +13,9 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import httpx2
+from playwright.sync_api import Browser, Playwright, expect
 
+from headwater.log.event_files import EventFolder
 from headwater.log.failed import EventError, write_failed
 from tests.cli.servers import Server
 from tests.page.story import story
@@ -30,6 +32,18 @@ def chromium() -> str | None:
         for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
     )
     return named or next((path for path in found if path), None)
+
+
+@contextmanager
+def launch(driver: Playwright) -> Iterator[Browser]:
+    """A browser with patience: machines are busy."""
+    expect.set_options(timeout=SECONDS * 1_000)
+    options = ["--no-sandbox", "--disable-dev-shm-usage"]
+    browser = driver.chromium.launch(executable_path=chromium(), args=options)
+    try:
+        yield browser
+    finally:
+        browser.close()
 
 
 def wait_for(condition: Callable[[], object], what: str) -> None:
@@ -107,6 +121,10 @@ class Shop:
             f"{self.url}/api/v1/lineage", json={"eventType": "COMPLETE"} | fields, timeout=60
         )
         assert answer.status_code == 400, answer.text
+
+    def rotated(self) -> None:
+        """Wait until no file is being written: the pipeline finds all that was sent."""
+        wait_for(lambda: not EventFolder(self.events_dir).active_files(), "the files are rotated")
 
     def no_rejects(self) -> None:
         """Other tests may have left some."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,7 @@ from tests.page.served import Shop, running_shop, wait_for
 from tests.page.story import ORDERS, REVENUE, load_now, story
 
 FOLDER = os.environ.get("HEADWATER_SCREENSHOTS", "")
-SECONDS = 60 if FOLDER else 2  # of events before the first picture: the small charts show some past
+SECONDS = 100 if FOLDER else 2  # of events before the first picture: the small charts show some past
 TRACE = {"namespace": REVENUE[0], "name": REVENUE[1], "depth": "3", "column": "revenue_euro"}
 PICTURES: dict[str, tuple[str, dict[str, str], str]] = {
     "pipeline": ("/", {}, "light"),
@@ -60,23 +61,40 @@ def busy(shop: Shop) -> None:
     load(shop, rejected=2)
     shop.refuse(2, "The name of the table could not be made: `_timestamp` is not a time: 'yesterday'.")
     shop.bad_lineage(job={"namespace": "shop", "name": "reports.weekly"})
-    until = time.monotonic() + SECONDS
-    turn = 0
-    while time.monotonic() < until:
-        currency = ("EUR", "CHF", "SEK")[turn % 3]
-        shop.orders(3 + turn * 7 % 11, amount=round(9.9 + turn % 40 * 1.3, 2), currency=currency)
-        if turn % 3 == 0:
-            httpx2.post(f"{shop.url}/api/v1/lineage/batch", json=list(load_now()), timeout=60)
-        load(shop)
-        turn += 1
-        time.sleep(0.35)
+
+
+class Customers(threading.Thread):
+    """Events that come and go for as long as pictures are taken."""
+
+    def __init__(self, shop: Shop) -> None:
+        super().__init__(name="customers")
+        self._shop = shop
+        self.ended = threading.Event()
+
+    def run(self) -> None:
+        turn = 0
+        while not self.ended.wait(0.4):
+            turn += 1
+            currency, amount = ("EUR", "CHF", "SEK")[turn % 3], round(9.9 + turn % 40 * 1.3, 2)
+            self._shop.orders(3 + turn * 7 % 11, amount=amount, currency=currency)
+            if turn % 4 == 0:
+                answer = httpx2.post(
+                    f"{self._shop.url}/api/v1/lineage/batch", json=list(load_now()), timeout=60
+                )
+                answer.raise_for_status()
+            load(self._shop)
 
 
 @pytest.fixture(scope="module")
 def busy_shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     with running_shop(tmp_path_factory.mktemp("busy"), rotation_minutes=0.02) as shop:
         busy(shop)
+        customers = Customers(shop)
+        customers.start()
+        time.sleep(SECONDS)
         yield shop
+        customers.ended.set()
+        customers.join()
 
 
 def test_a_picture_is_taken_when_each_view_is_shown(

@@ -73,9 +73,11 @@ class Pulse:
         ]
 
     def recent(self, name: str) -> list[float]:
-        """The rates of the time that is shown; before the start there were none."""
-        found = self.rates(name)[-SHOWN:]
-        return [0.0] * (SHOWN - len(found)) + found
+        """The rates of the time that is shown, smoothed; before the start there were none."""
+        rates = [0.0] * (SHOWN + RECENT) + self.rates(name)
+        return [
+            sum(rates[end - RECENT : end]) / RECENT for end in range(len(rates) - SHOWN + 1, len(rates) + 1)
+        ]
 
     def rate(self, name: str) -> float:
         """Events per second in the last few seconds."""

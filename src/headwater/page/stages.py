@@ -24,11 +24,29 @@ EVENTS_SECONDS = 2.0  # between two looks at the files of events, while anybody 
 SHARE = 20  # a look may cost a twentieth of the time: the archive can be large
 
 
+class Kind(NamedTuple):
+    """What is always the same of a stage. `follows`: it works on what comes from the one before it."""
+
+    title: str
+    words: str
+    counter: str
+    follows: bool = False
+
+
+KINDS = {
+    "gateway": Kind("Gateway", "events come in", "gateway_events_accepted"),
+    "log": Kind("Log", "lineage is kept", "log_events_appended", follows=True),
+    "delivery": Kind("Outlets", "it is sent on", "delivery_events_delivered", follows=True),
+    "graph": Kind("Graph", "it is folded", "graph_events_folded"),
+    "pipeline": Kind("Pipeline", "events become rows", "incoming_events_appended"),
+}
+
+
 class Stage(NamedTuple):
     """One step of the way, in short; `facts` are pairs of a number and what it counts."""
 
     id: str
-    title: str
+    kind: Kind
     rate: float
     spark: Spark
     facts: list[tuple[float, str]]
@@ -107,9 +125,9 @@ class Stages:
         stages = [self._gateway(troubles), self._kept(stat)]
         if outlets:
             stages.append(self._delivery(outlets))
+        stages.append(self._graph(query, troubles))
         if events is not None and (self._settings.destinations or events.destinations or events.streams):
             stages.append(self._pipeline(events))
-        stages.append(self._graph(query, stat, troubles))
         rejects = self._rejects.counts()
         for destination in events.destinations if events else ():
             if destination.open_rejects:
@@ -126,10 +144,10 @@ class Stages:
             rejects,
         )
 
-    def _stage(
-        self, id: str, title: str, counter: str, facts: list[tuple[float, str]], trouble: str = ""
-    ) -> Stage:
-        return Stage(id, title, self._pulse.rate(counter), spark(self._pulse.recent(counter)), facts, trouble)
+    def _stage(self, id: str, facts: list[tuple[float, str]], trouble: str = "") -> Stage:
+        kind = KINDS[id]
+        moved = spark(self._pulse.recent(kind.counter))
+        return Stage(id, kind, self._pulse.rate(kind.counter), moved, facts, trouble)
 
     def _gateway(self, troubles: list[str]) -> Stage:
         total = self._pulse.total
@@ -138,13 +156,13 @@ class Stages:
             (total("gateway_events_refused"), "refused"),
         ]
         trouble = next((text for text in troubles if text.startswith("events:")), "")
-        return self._stage("gateway", "Gateway", "gateway_events_accepted", facts, trouble)
+        return self._stage("gateway", facts, trouble)
 
     def _kept(self, stat: LogStat) -> Stage:
         waiting = max((reader.lag_events for reader in stat.readers), default=0)
         facts: list[tuple[float, str]] = [(stat.end - 1, "lineage events"), (waiting, "waiting")]
         trouble = "" if self._log.healthy else "the last commit failed"
-        return self._stage("log", "Log", "log_events_appended", facts, trouble)
+        return self._stage("log", facts, trouble)
 
     def _outlets(self, stat: LogStat, troubles: list[str]) -> list[Outlet]:
         types = {outlet.name: outlet.type for outlet in self._settings.outlets}
@@ -171,7 +189,7 @@ class Stages:
         ]
         failing = [each.reader.name for each in outlets if each.trouble]
         trouble = f"{', '.join(failing)} waiting to retry" if failing else ""
-        return self._stage("delivery", "Outlets", "delivery_events_delivered", facts, trouble)
+        return self._stage("delivery", facts, trouble)
 
     def _pipeline(self, events: EventsStat) -> Stage:
         rows = sum(each.rows for each in events.destinations) + sum(each.rows for each in events.streams)
@@ -180,11 +198,9 @@ class Stages:
         errors = [pair.error for pair in events.open] or [each.error for each in events.streams if each.error]
         if not errors and events.last_cycle is not None:
             errors = events.last_cycle.errors
-        return self._stage(
-            "pipeline", "Pipeline", "incoming_events_appended", facts, errors[0] if errors else ""
-        )
+        return self._stage("pipeline", facts, errors[0] if errors else "")
 
-    def _graph(self, query: Query, stat: LogStat, troubles: list[str]) -> Stage:
+    def _graph(self, query: Query, troubles: list[str]) -> Stage:
         try:
             summary = query.summary()
             facts: list[tuple[float, str]] = [(summary.datasets, "datasets"), (summary.runs, "runs")]
@@ -193,4 +209,4 @@ class Stages:
         except HeadwaterError as error:
             facts, unread = [], error.text
         trouble = next((text for text in troubles if text.startswith("graph:")), unread)
-        return self._stage("graph", "Graph", "graph_events_folded", facts, trouble)
+        return self._stage("graph", facts, trouble)
