@@ -248,6 +248,11 @@ pipeline: {lock: {type: redis, url: "redis://h"}, spark: {spark.executor.memory:
             "destinations: [{id: d, type: t, mode: both}]", "every event would be stored twice", id="both"
         ),
         pytest.param(
+            "events: {kafka: {servers: h}}\ndestinations: [{id: d, type: t}]",
+            "set `mode: stream`",
+            id="kafka",
+        ),
+        pytest.param(
             "destinations: [{id: d, type: t, enrichment: [{name: n, form: /a, to: /b, from: /c}]}]",
             "did you mean `destinations[0].enrichment[0].from`?",
             id="from",

@@ -26,6 +26,7 @@ from headwater.log.queues import Multiplex, Queues
 from headwater.log.rejects import Rejects
 from headwater.log.reserve import Reserve
 from headwater.log.store import Log
+from headwater.log.topics import Topics
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
 
@@ -118,6 +119,7 @@ class Sidecar:
         self._gateway: Gateway | None = None
         self._incoming: Incoming | None = None
         self._queues: Queues | None = None
+        self._topics: Topics | None = None
         self._statsd: StatsdPublisher | None = None
 
     async def start(self) -> None:
@@ -145,7 +147,13 @@ class Sidecar:
             health=self._troubles,
             openmetrics=settings.metrics.openmetrics,
         )
-        if settings.tokens:
+        if settings.tokens and settings.events.kafka is not None:
+            ids = [token.id for token in settings.tokens]
+            self._topics = Topics(settings.events.kafka, ids, metrics=self.metrics)
+            EventRoutes(settings.gateway, settings.tokens, self._topics, self.metrics).add(
+                self._gateway.routes
+            )
+        elif settings.tokens:
             self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
             places: Incoming | Multiplex = self._incoming
             if streams := [each for each in settings.destinations if each.is_stream]:
@@ -209,6 +217,8 @@ class Sidecar:
             troubles.append("events: the last commit to an incoming file failed")
         if self._queues is not None and not self._queues.healthy:
             troubles.append("events: the last commit to a stream's queue failed")
+        if self._topics is not None and not self._topics.healthy:
+            troubles.append("events: Kafka did not take the last one")
         if self._graph is not None and (trouble := self._graph.trouble()):
             troubles.append(f"graph: {trouble}")
         return troubles
@@ -232,6 +242,7 @@ class Sidecar:
             self._graph,
             self._incoming,
             self._queues,
+            self._topics,
             self._log,
             self._rejects,
             self._statsd,

@@ -1,8 +1,8 @@
 """Events for the pipeline: the routes of browsers and of servers.
 
 The way of an event, in one thread without a pause: token, intake, context enrichment, `Incoming.append` (or
-`Multiplex.append`, where destinations are in stream mode). The thread of the token's file calls back once per
-group commit, and all answers go out together (G1).
+`Multiplex.append`, where destinations are in stream mode, or `Topics.append`, where Kafka is the log). The
+thread of the token's file calls back once per group commit, and all answers go out together (G1).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headwater.gateway.routes import Routes
 from headwater.gateway.tokens import Sender, Tokens
 from headwater.log.incoming import Incoming
 from headwater.log.queues import Multiplex
+from headwater.log.topics import Topics
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
 
@@ -58,7 +59,7 @@ class EventRoutes:
         self,
         settings: GatewaySettings,
         tokens: Sequence[TokenSettings],
-        incoming: Incoming | Multiplex,
+        incoming: Incoming | Multiplex | Topics,
         metrics: Metrics,
         *,
         clock: Clock | None = None,

@@ -115,10 +115,16 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
         _add(destinations, Status.read(path.with_suffix(".status")))
     for id, count in count_failed(events_dir).items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
-    found.streams = [_stream(id, queue) for id, queue in folder.queues().items()]
+    found.streams = [stream for id, queue in folder.queues().items() for stream in _streams(id, queue)]
     found.tokens = sorted(tokens.values(), key=lambda token: token.id)
     found.destinations = sorted(destinations.values(), key=lambda destination: destination.id)
     return found
+
+
+def _streams(id: str, queue: Path) -> list[StreamStat]:
+    """One, or one for each partition of the topics that feed the destination."""
+    topics = sorted(path for path in queue.glob("topic.*.*") if path.is_dir())
+    return [_stream(f"{id} {path.name}", path) for path in topics] or [_stream(id, queue)]
 
 
 def _stream(id: str, queue: Path) -> StreamStat:

@@ -68,7 +68,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         return self.rows + self.skipped + self.rejected
 
     @classmethod
-    def load(cls, queue: Path, identity: str) -> StreamCursor:
+    def load(cls, queue: Path, identity: str, oldest: int | None = None) -> StreamCursor:
         """The cursor of the queue; a new one stands at the oldest event that is kept."""
         path = _path(queue)
         try:
@@ -81,7 +81,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             log.error("%s is damaged (%s); the queue begins at its oldest event.", path, error)
         paths = partition_paths(queue)
-        first = int(paths[0].stem) if paths else 1
+        first = oldest or (int(paths[0].stem) if paths else 1)
         return cls(queue=identity, position=first, archived=first)
 
     @classmethod

@@ -22,17 +22,14 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
 from headwater.faults import crash_point
-from headwater.log.event_files import EventFolder
 from headwater.log.lock import FolderLock
-from headwater.log.queues import identity_of
 from headwater.log.stream_cursor import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch import run_cycle
+from headwater.pipeline.feed import Archive, Feed, QueueFeed
 from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
-from headwater.pipeline.queue_source import NAME
 from headwater.pipeline.source import LINE
 from headwater.pipeline.stage import Staging
-from headwater.pipeline.stream_archive import StreamArchive
 from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import load_destination
@@ -75,14 +72,18 @@ class Stream:
         staging: Staging,
         locks: Locks,
         *,
+        feed: Feed | None = None,
+        busy: threading.Lock | None = None,
         clock: Clock | None = None,
     ) -> None:
+        """`busy` is one for all streams of a destination, which then take turns."""
         self.id = destination.id
+        self._feed: Feed = feed or QueueFeed(settings, destination)
         self._settings = settings
         self._spark = spark
         self._staging = staging
         self._clock = clock or SystemClock()
-        self._queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
+        self._queue = self._feed.folder
         self._destination = load_destination(destination)
         keys = [token.client_secret for token in settings.tokens if destination.wants(token.id)]
         self._loader = StreamLoader(
@@ -97,11 +98,11 @@ class Stream:
         self._arrived: Arrived | None = None
         self._cursor = StreamCursor(queue="", position=0, archived=0)
         self._guard = threading.Lock()  # the cursor: the query's thread and ours change it
-        self._busy = threading.Lock()  # held while a micro-batch is worked on
+        self._busy = busy or threading.Lock()  # held while a micro-batch is worked on
         self._stopping = threading.Event()
         self._scratch = Path()
         self._active_at = self._duty_at = self._complained_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"stream-{self.id}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=f"stream-{self._feed.name}", daemon=True)
 
     @property
     def position(self) -> int:
@@ -151,9 +152,9 @@ class Stream:
         identity = self._identity()
         lock = FolderLock(stream_folder(self._queue))
         try:
-            self._cursor = StreamCursor.load(self._queue, identity)
+            self._cursor = StreamCursor.load(self._queue, identity, self._feed.oldest())
             self._arrived = None
-            archive = StreamArchive(self._settings, self.id, self._queue, self._cursor, self._guard)
+            archive = self._feed.archive(self._cursor, self._guard)
             if (planned := self._cursor.planned) is not None:
                 log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
                 with self._busy:
@@ -166,23 +167,23 @@ class Stream:
             lock.release()
 
     def _identity(self) -> str:
-        while not (identity := identity_of(self._queue)):
+        while not (identity := self._feed.identity()):
             if self._stopping.wait(LOOK_SECONDS):  # the gateway makes the queue
                 raise _Stopping
         return identity
 
-    def _follow(self, archive: StreamArchive) -> None:
+    def _follow(self, archive: Archive) -> None:
         stream = self._settings.pipeline.stream
         events = (
-            self._spark.readStream.format(NAME)
-            .option("path", str(self._queue))
+            self._spark.readStream.format(self._feed.format)
+            .options(**self._feed.options())
             .option("start", str(self._cursor.position))
             .option("max_events", str(stream.max_batch_events))
             .option("fail_on_loss", "false")
             .load()
         )
         writer = (
-            events.writeStream.queryName(f"headwater-{self.id}")
+            events.writeStream.queryName(f"headwater-{self._feed.name}")
             .foreachBatch(self._micro_batch)
             .option("checkpointLocation", str(self._scratch))
             .trigger(processingTime=f"{stream.trigger_seconds:g} seconds")
@@ -204,7 +205,7 @@ class Stream:
                 pass
             query.stop()
 
-    def _tend(self, archive: StreamArchive) -> None:
+    def _tend(self, archive: Archive) -> None:
         """What is not urgent, now and then. Nothing of it may end the query."""
         now = time.monotonic()
         if now - self._duty_at < DUTY_SECONDS:
@@ -215,11 +216,12 @@ class Stream:
         except Exception as error:
             log.error("destination %s: %s", self.id, _reason(error))
 
-    def _duties(self, archive: StreamArchive, now: float) -> None:
+    def _duties(self, archive: Archive, now: float) -> None:
         """The archive, replays, letting go of a destination that has nothing to do."""
+        self._feed.note_end()
         if archive.is_due(self._clock.now()):
             archive.run(self._clock.now())
-        if files := replays(self._settings, self.id):
+        if self._feed.leads and (files := replays(self._settings, self.id)):
             run_cycle(self._settings, self._spark, clock=self._clock, files=files)
         # An embedded database is one process's at a time; between events others may have it.
         if now - self._active_at > IDLE_SECONDS and self._busy.acquire(blocking=False):
@@ -245,8 +247,8 @@ class Stream:
         return int(msgspec.json.decode(lines[-1])["position"])
 
     def _between(self, first: int, end: int) -> DataFrame:
-        options = {"path": str(self._queue), "first": str(first), "end": str(end), "fail_on_loss": "false"}
-        return self._spark.read.format(NAME).options(**options).load()
+        options = self._feed.options() | {"first": str(first), "end": str(end), "fail_on_loss": "false"}
+        return self._spark.read.format(self._feed.format).options(**options).load()
 
     def _load(self, events: DataFrame, end: int) -> None:
         cursor = self._cursor

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
+from headwater.errors import LogUnavailable
 from headwater.log.incoming import clean_archive, settle
-from headwater.pipeline import jvm
-from headwater.pipeline.java import SparkUnavailable
+from headwater.pipeline import jvm, kafka_source
+from headwater.pipeline.feed import Feed, QueueFeed, topic_feeds
 from headwater.pipeline.modes import stream_destinations
 from headwater.pipeline.queue_source import register
+from headwater.pipeline.spark import require_running
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stream import Stream
-from headwater.settings import Settings
+from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.locks import load_locks
 
 if TYPE_CHECKING:
@@ -26,6 +29,8 @@ __all__ = ["Streams"]
 log = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 3600.0
+LOOK_SECONDS = 30.0
+FIRST_LOOK_SECONDS = 2.0
 
 
 class Streams:
@@ -36,27 +41,53 @@ class Streams:
         self._spark = spark
         settle(settings.events_dir)
         register(spark)
+        kafka_source.register(spark)
         jvm.prepare(spark)  # before a query begins: it takes the session's functions along
         self._staging = Staging(settings.staging_dir, settings.pipeline.staging_url)
-        locks = load_locks(settings.pipeline.lock, settings.locks_dir)
-        self.streams = {
-            each.id: Stream(settings, each, spark, self._staging, locks, clock=clock)
-            for each in stream_destinations(settings)
-        }
-        self._cleaned_at = 0.0
+        self._locks = load_locks(settings.pipeline.lock, settings.locks_dir)
+        self._clock = clock
+        self._turns = {each.id: threading.Lock() for each in stream_destinations(settings)}
+        self._look_at = self._cleaned_at = 0.0
+        self.streams: dict[str, Stream] = {}
+        if settings.events.kafka is None:
+            for each in stream_destinations(settings):
+                self._add(each, QueueFeed(settings, each))
+
+    def _add(self, destination: DestinationSettings, feed: Feed) -> Stream:
+        made = self.streams[feed.name] = Stream(
+            self._settings,
+            destination,
+            self._spark,
+            self._staging,
+            self._locks,
+            feed=feed,
+            busy=self._turns[destination.id],
+            clock=self._clock,
+        )
+        return made
 
     def start(self) -> None:
         for stream in self.streams.values():
             stream.start()
+        self._look()
+
+    def _look(self) -> None:
+        """Start streams of partitions that are new, where Kafka is the log."""
+        if self._settings.events.kafka is None or time.monotonic() < self._look_at:
+            return
+        try:
+            for destination in stream_destinations(self._settings):
+                for feed in topic_feeds(self._settings, destination):
+                    if feed.name not in self.streams:
+                        self._add(destination, feed).start()
+        except LogUnavailable as error:
+            log.error("%s It is asked again.", error.text)
+        self._look_at = time.monotonic() + (LOOK_SECONDS if self.streams else FIRST_LOOK_SECONDS)
 
     def tend(self) -> None:
-        """Now and then: remove what is too old from the archive. SparkUnavailable if the JVM is gone."""
-        try:
-            is_gone = bool(self._spark.sparkContext._jsc.sc().isStopped())
-        except Exception as error:
-            raise SparkUnavailable(f"Spark's JVM is gone: {error}.", hint="Start it again.") from error
-        if is_gone:
-            raise SparkUnavailable("Spark has stopped.", hint="Start it again.")
+        """Now and then: remove what is too old from the archive. SparkGone if the JVM is gone."""
+        require_running(self._spark)
+        self._look()
         if time.monotonic() - self._cleaned_at >= CLEAN_SECONDS or not self._cleaned_at:
             self._cleaned_at = time.monotonic()
             clean_archive(self._settings.events_dir, self._settings.events.archive_days, time.time())

@@ -7,7 +7,7 @@ known one is named.
 
 from headwater.settings.fields import Bytes, Count, Hours, Id, Port, Seconds
 from headwater.settings.graph import GraphSettings
-from headwater.settings.intake import EventsSettings, TokenSettings
+from headwater.settings.intake import EventsSettings, KafkaSettings, TokenSettings
 from headwater.settings.pipeline import (
     DestinationSettings,
     EnrichmentSettings,
@@ -41,6 +41,7 @@ __all__ = [
     "GraphSettings",
     "Hours",
     "Id",
+    "KafkaSettings",
     "LockSettings",
     "LogSettings",
     "MappingSettings",

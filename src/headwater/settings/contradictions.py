@@ -36,6 +36,13 @@ def contradictions(settings: Settings) -> Iterator[str]:
         yield "`log.partition_hours` is longer than `log.retention_hours`"
     yield from _of_tokens(settings.tokens)
     yield from _of_destinations(settings.destinations, {token.id for token in settings.tokens})
+    if settings.events.kafka is not None:
+        for i, destination in enumerate(settings.destinations):
+            if destination.is_batch:
+                yield (
+                    f"`destinations[{i}].mode` is `{destination.mode}`, and `events.kafka` is set: there are "
+                    "no files then; set `mode: stream`"
+                )
 
 
 def _twice(names: Iterable[str]) -> list[str]:

@@ -1,0 +1,171 @@
+"""Where a stream's events come from: a queue of the gateway on this machine, or a partition of a topic.
+
+Both give events a position and keep them until they are done; both are read by a data source of ours. What
+the stream knows of them is kept in a folder of its own, `<folder>/stream/`.
+"""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from headwater.errors import LogUnavailable
+from headwater.log.event_files import EventFolder
+from headwater.log.inspect import tail_line
+from headwater.log.partitions import partition_paths
+from headwater.log.queues import identity_of
+from headwater.log.stream_cursor import StreamCursor, stream_folder
+from headwater.log.topics import client_config
+from headwater.pipeline import kafka_source, queue_source
+from headwater.pipeline.stream_archive import StreamArchive
+from headwater.settings import DestinationSettings, KafkaSettings, Settings
+
+__all__ = ["Archive", "Feed", "QueueFeed", "TopicFeed", "topic_feeds"]
+
+ASK_SECONDS = 10.0
+
+
+class Archive(Protocol):
+    """Keeps what is done."""
+
+    def is_due(self, now: float) -> bool: ...
+
+    def run(self, now: float) -> None: ...
+
+
+class Feed(Protocol):
+    """The events of one stream."""
+
+    name: str
+    folder: Path
+    format: str
+    leads: bool
+    """Whether this stream of a destination also sees to what the destination has only one of."""
+
+    def identity(self) -> str:
+        """A text that no other feed has had; empty while there is none."""
+
+    def oldest(self) -> int:
+        """The first position that is kept."""
+
+    def options(self) -> dict[str, str]:
+        """Of the data source."""
+
+    def note_end(self) -> None:
+        """Write down for others where the events end, if nobody else does."""
+
+    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
+        """What keeps the events that are done."""
+
+
+class QueueFeed:
+    """The queue of a destination."""
+
+    format = queue_source.NAME
+    leads = True
+
+    def __init__(self, settings: Settings, destination: DestinationSettings) -> None:
+        self._settings = settings
+        self.name = destination.id
+        self.folder = EventFolder(settings.events_dir).queue(destination.id).absolute()
+
+    def identity(self) -> str:
+        return identity_of(self.folder)
+
+    def oldest(self) -> int:
+        paths = partition_paths(self.folder)
+        return int(paths[0].stem) if paths else 1
+
+    def options(self) -> dict[str, str]:
+        return {"path": str(self.folder)}
+
+    def note_end(self) -> None:
+        """The gateway does."""
+
+    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
+        return StreamArchive(self._settings, self.name, self.folder, cursor, guard)
+
+
+class TopicFeed:
+    """A partition of a token's topic. What is done stays in the topic, as long as that keeps it."""
+
+    format = kafka_source.NAME
+
+    def __init__(
+        self, settings: Settings, destination: DestinationSettings, token_id: str, partition: int, leads: bool
+    ) -> None:
+        kafka = settings.events.kafka
+        assert kafka is not None
+        self._kafka = kafka
+        self._topic = kafka.topic(token_id)
+        self._partition = partition
+        self.leads = leads
+        self.name = f"{destination.id}-{token_id}-{partition}"
+        queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
+        self.folder = queue / f"topic.{token_id}.{partition}"
+        self._reading = kafka_source.Partition(self.options())
+
+    def identity(self) -> str:
+        from confluent_kafka import KafkaException, TopicCollection
+        from confluent_kafka.admin import AdminClient
+
+        try:
+            admin = AdminClient(client_config(self._kafka))
+            asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=ASK_SECONDS)
+            topic_id = str(asked[self._topic].result(2 * ASK_SECONDS).topic_id)
+        except (KafkaException, TimeoutError) as error:
+            raise _away(self._kafka, error) from error
+        stream_folder(self.folder).mkdir(parents=True, exist_ok=True)
+        return f"{topic_id}/{self._partition}"
+
+    def oldest(self) -> int:
+        return self._reading.oldest()
+
+    def options(self) -> dict[str, str]:
+        client = {"bootstrap.servers": self._kafka.servers, **self._kafka.config}
+        return {
+            "topic": self._topic,
+            "partition": str(self._partition),
+            kafka_source.CLIENT: msgspec.json.encode(client).decode(),
+        }
+
+    def note_end(self) -> None:
+        (self.folder / "tail").write_bytes(tail_line(self._reading.newest()))
+
+    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
+        return _NoArchive()
+
+
+class _NoArchive:
+    def is_due(self, now: float) -> bool:
+        return False
+
+    def run(self, now: float) -> None:
+        return
+
+
+def topic_feeds(settings: Settings, destination: DestinationSettings) -> list[TopicFeed]:
+    """A feed for each partition of the topics that a destination wants and that are there; asks a broker."""
+    from confluent_kafka import KafkaException
+    from confluent_kafka.admin import AdminClient
+
+    kafka = settings.events.kafka
+    assert kafka is not None
+    try:
+        known: dict[str, Any] = AdminClient(client_config(kafka)).list_topics(timeout=ASK_SECONDS).topics
+    except KafkaException as error:
+        raise _away(kafka, error) from error
+    found: list[TopicFeed] = []
+    for token in settings.tokens:
+        if destination.wants(token.id) and kafka.topic(token.id) in known:
+            for partition in sorted(known[kafka.topic(token.id)].partitions):
+                found.append(TopicFeed(settings, destination, token.id, partition, leads=not found))
+    return found
+
+
+def _away(kafka: KafkaSettings, error: Exception) -> LogUnavailable:
+    first = error.args[0] if error.args else error
+    return LogUnavailable(f"Kafka at {kafka.servers} cannot be asked: {first}.")

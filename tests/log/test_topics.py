@@ -1,0 +1,146 @@
+"""Kafka as the log: what is answered is in the topic, and what is not there is not answered."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headwater.errors import HeadwaterError, LogClosed, LogUnavailable, SettingsError
+from headwater.log.topics import Topics
+from headwater.log.writer import Receipt
+from headwater.metrics import Metrics
+from headwater.settings import KafkaSettings
+from tests.parts.kafka_broker import KafkaBroker
+
+LIMIT_SECONDS = 120.0
+
+
+def settings_for(servers: str, **more: Any) -> KafkaSettings:
+    prefix = f"t{uuid.uuid4().hex[:8]}."
+    return KafkaSettings(servers=servers, topic_prefix=prefix, replicas=1, **({"partitions": 2} | more))
+
+
+@pytest.fixture
+def opened() -> Iterator[Callable[..., Topics]]:
+    made: list[Topics] = []
+
+    def open_topics(settings: KafkaSettings, metrics: Metrics | None = None) -> Topics:
+        made.append(Topics(settings, ["web"], metrics=metrics))
+        return made[-1]
+
+    yield open_topics
+    for each in made:
+        each.close()
+
+
+def append(topics: Topics, *bodies: bytes) -> None:
+    """Wait for the answer; raises what it says."""
+    receipt = Receipt()
+    topics.append("web", bodies, Receipt.answer, receipt)
+    receipt.future.result(LIMIT_SECONDS)
+
+
+def bodies_in(settings: KafkaSettings, count: int) -> list[bytes]:
+    """What is in the topic, in any order: at least so many."""
+    from confluent_kafka import Consumer
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": settings.servers,
+            "group.id": uuid.uuid4().hex,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    found: list[bytes] = []
+    deadline = time.monotonic() + LIMIT_SECONDS
+    try:
+        consumer.subscribe([settings.topic("web")])
+        while len(found) < count:
+            assert time.monotonic() < deadline, f"{len(found)} of {count} events are there"
+            found += [each.value() or b"" for each in consumer.consume(1000, 0.5) if each.error() is None]
+        found += [each.value() or b"" for each in consumer.consume(1000, 0.5) if each.error() is None]
+    finally:
+        consumer.close()
+    return sorted(found)
+
+
+def test_events_are_in_the_topic_when_they_are_answered(
+    kafka_broker: KafkaBroker, opened: Callable[..., Topics]
+) -> None:
+    settings, metrics = settings_for(kafka_broker.bootstrap), Metrics()
+    topics = opened(settings, metrics)
+
+    append(topics, b'{"n": 1}', b'{"n": 2}')
+    append(topics, b'{"n": 3}')
+
+    assert bodies_in(settings, 3) == [b'{"n": 1}', b'{"n": 2}', b'{"n": 3}']
+    assert topics.healthy
+    assert topics.pending_bytes == 0
+    assert 'headwater_incoming_events_appended_total{token="web"} 3' in metrics.openmetrics()
+    topics.close()
+    with pytest.raises(LogClosed):
+        append(topics, b"{}")
+
+
+def test_nothing_is_acknowledged_when_the_broker_is_away_and_it_heals(
+    kafka_broker: KafkaBroker, opened: Callable[..., Topics]
+) -> None:
+    settings = settings_for(kafka_broker.bootstrap, timeout_seconds=1.0)
+    topics = opened(settings)
+    append(topics, b'{"n": 1}')
+    kafka_broker.kill()
+    try:
+        with pytest.raises(LogUnavailable, match=r"did not take it"):
+            append(topics, b'{"n": 2}')
+        assert not topics.healthy
+    finally:
+        kafka_broker.start()
+
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while True:
+        try:
+            append(topics, b'{"n": 3}')
+            break
+        except LogUnavailable:
+            assert time.monotonic() < deadline
+
+    assert topics.healthy
+    assert {b'{"n": 1}', b'{"n": 3}'} <= set(bodies_in(settings, 2))
+
+
+def test_it_is_refused_at_once_and_everybody_is_answered_when_the_buffer_is_full(
+    opened: Callable[..., Topics],
+) -> None:
+    # nobody listens there
+    settings = settings_for("127.0.0.1:1", timeout_seconds=2.0, buffer_bytes=1024 * 1024)
+    topics = opened(settings)
+    told: list[HeadwaterError | None] = []
+
+    def answer(tokens: list[Any], error: HeadwaterError | None) -> None:
+        told.extend([error] * len(tokens))
+
+    handed, refusal = 0, ""
+    while not refusal:
+        try:
+            topics.append("web", [b"x" * 10_000], answer, None)
+            handed += 1
+        except LogUnavailable as error:
+            refusal = error.text
+        assert topics.pending_bytes <= 2 * 1024 * 1024
+
+    assert "wait for it already" in refusal
+    deadline = time.monotonic() + LIMIT_SECONDS
+    while len(told) < handed:
+        assert time.monotonic() < deadline, f"{len(told)} of {handed} were answered"
+        time.sleep(0.05)
+    assert all(isinstance(error, LogUnavailable) for error in told)
+    assert topics.pending_bytes == 0
+
+
+def test_what_it_rests_on_cannot_be_configured_away_when_it_is_tried() -> None:
+    with pytest.raises(SettingsError, match=r"events\.kafka\.config\.acks"):
+        Topics(settings_for("127.0.0.1:1", config={"acks": "1"}), ["web"])
