@@ -39,8 +39,8 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     admin_token: Annotated[
         str,
         doc(
-            "Bearer token for those who read the graph; empty: they need none where `host` is a loopback "
-            "address, and are refused elsewhere."
+            "Token for those who read the graph or see the page; empty: none is asked for where `host` is a "
+            "loopback address, and nobody is served elsewhere."
         ),
     ] = ""
     trusted_proxies: Annotated[
