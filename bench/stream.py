@@ -3,9 +3,9 @@
     python -m bench.stream [--seconds 30] [--rates 500,2000] [--browser] [--postgres] [--smoke]
 
 Events of about 1 KB (`bench.pipeline_events`) are put into a queue at a steady rate, as the gateway does it:
-group commits with fsync. A thread asks the destination for the highest number that is visible. The floor is
-the same queue at the same rate, read by the same source into a foreachBatch that does nothing; and Spark's
-own `rate` source into the same. Last, how fast the source alone reads a full queue.
+group commits with fsync. A thread asks the destination for the highest number that is visible. Beside it,
+the floor of Structured Streaming: the same queue at the same rate, read by our source into a foreachBatch
+that does nothing; and Spark's own `rate` source into the same. Last, how fast the source alone reads a queue.
 """
 
 from __future__ import annotations
@@ -35,11 +35,14 @@ from headwater.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
 TICK_SECONDS = 0.02
 LOOK_SECONDS = 0.02
 WARM_EVENTS = 2_000
+WARM_SECONDS = 10.0
 LIMIT_SECONDS = 600.0
+STARTS = 10
 BROWSER_KEY = "js.0a1b2c3d4e5f"
 
 Seen = Callable[[], int]
@@ -63,12 +66,18 @@ def numbered(count: int) -> Iterator[bytes]:
 
 
 def measure(
-    what: str, rate: int, seconds: float, log: Log, seen: Seen, batches: Callable[[], int]
+    what: str,
+    rate: int,
+    seconds: float,
+    log: Log,
+    seen: Seen,
+    batches: Callable[[], int],
+    failure: Callable[[], object] = lambda: None,
 ) -> Latency:
-    """Send at the rate, and note when each event is seen."""
+    """Send at the rate, and note when each event is seen; `failure` tells why none will be."""
     bodies = list(numbered(WARM_EVENTS + int(rate * seconds)))
     log.append_wait(bodies[:WARM_EVENTS])
-    _until(lambda: seen() >= WARM_EVENTS - 1)
+    _until(lambda: seen() >= WARM_EVENTS - 1, failure)
     time.sleep(2)
     first = batches()
     sent: list[float] = []
@@ -94,7 +103,7 @@ def measure(
             log.append(bodies[at:due], _ignore, None)
             at = due
         time.sleep(TICK_SECONDS)
-    _until(lambda: len(latencies) == len(sent))
+    _until(lambda: len(latencies) == len(sent), failure)
     stop.set()
     looker.join()
     cuts = statistics.quantiles(latencies, n=100)
@@ -106,9 +115,11 @@ def _ignore(tokens: list[Any], error: Exception | None) -> None:
         raise error
 
 
-def _until(condition: Callable[[], bool]) -> None:
+def _until(condition: Callable[[], bool], failure: Callable[[], object] = lambda: None) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
     while not condition():
+        if reason := failure():
+            raise SystemExit(str(reason))
         if time.monotonic() > deadline:
             raise SystemExit("it took too long")
         time.sleep(0.05)
@@ -148,7 +159,9 @@ def destination(folder: Path, postgres: bool) -> Iterator[tuple[dict[str, Any], 
         yield {"type": "duckdb", "options": {"path": str(path)}}, found
 
 
-def streamed(spark: SparkSession, rate: int, options: argparse.Namespace) -> Latency:
+def streamed(
+    spark: SparkSession, rate: int, options: argparse.Namespace, seconds: float | None = None
+) -> Latency:
     """The whole way, into a real destination."""
     with (
         tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder,
@@ -166,7 +179,7 @@ def streamed(spark: SparkSession, rate: int, options: argparse.Namespace) -> Lat
         with Streams(settings, spark) as streams:
             stream = streams.streams["dwh"]
             log = queues.log("dwh")
-            result = measure(name, rate, options.seconds, log, seen, lambda: stream.batches)
+            result = measure(name, rate, seconds or options.seconds, log, seen, lambda: stream.batches)
         queues.close()
         return result
 
@@ -184,15 +197,31 @@ def floor(spark: SparkSession, rate: int, options: argparse.Namespace) -> Latenc
 
         reader = spark.readStream.format("headwater").option("path", str(log.folder))
         writer = reader.option("max_events", "20000").load().writeStream.foreachBatch(note)
-        query = (
-            writer.option("checkpointLocation", f"{folder}/state")
-            .trigger(processingTime="0.1 seconds")
-            .start()
+        writer = writer.option("checkpointLocation", f"{folder}/state").trigger(processingTime="0.1 seconds")
+        query = _started(writer)
+        result = measure(
+            "queue to nothing",
+            rate,
+            options.seconds,
+            log,
+            lambda: highest,
+            lambda: count,
+            lambda: None if query.isActive else query.exception() or "the query has ended",
         )
-        result = measure("queue to nothing", rate, options.seconds, log, lambda: highest, lambda: count)
         query.stop()
         log.close()
         return result
+
+
+def _started(writer: Any) -> StreamingQuery:
+    """The query once it runs. Spark gives its Python process ten seconds, which a busy machine may exceed."""
+    for _ in range(STARTS):
+        query: StreamingQuery = writer.start()
+        while query.isActive and query.status["message"] == "Initializing sources":
+            time.sleep(0.1)
+        if query.isActive:
+            return query
+    raise SystemExit(f"the query does not start: {query.exception()}")
 
 
 def rate_source(spark: SparkSession, seconds: float) -> float:
@@ -245,8 +274,8 @@ def main() -> None:
         spark = start(Settings().pipeline, log_file=Path(folder, "spark.log"))
         register(spark)
         rates = [int(rate) for rate in options.rates.split(",")]
-        # the real thing first and last: a JVM is slow in its first minute
-        streamed(spark, rates[0], options)
+        # a JVM is slow in its first seconds
+        streamed(spark, rates[-1], options, min(options.seconds, WARM_SECONDS))
         results = [measured(spark, rate, options) for rate in rates for measured in (streamed, floor)]
         bare = rate_source(spark, options.seconds)
         full = throughput(spark, options.events)

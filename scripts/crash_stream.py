@@ -4,9 +4,9 @@
 
 Real processes: `headwater serve` takes events in over HTTP and puts them into two queues; `headwater pipeline
 stream` loads them into DuckDB and into Postgres. Each round some of the events are sent, and then something
-dies: the driver with its JVM (by SIGKILL at a named crash point or at a moment of chance), the Python workers
-of the executors, the server, or Postgres. At the end the streams run in peace, and the oracle compares rows
-and values with what was acknowledged. Exits 1 if one is missing, doubled or changed.
+dies: the driver with its JVM (by SIGKILL at a named crash point or at a moment of chance), the JVM alone, in
+which the executor is, the server, or Postgres. At the end the streams run in peace, and the oracle compares
+rows and values with what was acknowledged. Exits 1 if one is missing, doubled or changed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from scripts.crash_pipeline import (
     rows_of_postgres,
 )
 from tests.parts.postgres import PostgresServer
-from tests.parts.processes import is_worker, kill
+from tests.parts.processes import kill
 
 from headwater.faults import CRASH_POINTS
 from headwater.log.event_files import EventFolder
@@ -47,7 +47,7 @@ from headwater.log.stream_cursor import StreamCursor
 BULK = 50  # events of a request
 DESTINATIONS = ("duck", "pg")
 POINTS = [point for point in CRASH_POINTS if point.startswith(("stream.", "load."))]
-KINDS = ("driver", "driver", "driver", "worker", "jvm", "destination", "server")
+KINDS = ("driver", "driver", "driver", "jvm", "jvm", "destination", "destination", "server")
 ARMED_SECONDS = 300.0
 JVM_GONE = 1
 FINAL_SECONDS = 1800.0
@@ -149,14 +149,6 @@ class Round:
         name = f"driver at {point.partition(':')[0]}" if not self.stream.is_alive else "driver"
         self.stream.kill()
         self.deaths[name] += 1
-
-    def worker(self, point: str) -> None:
-        deadline = time.monotonic() + ARMED_SECONDS
-        while not (killed := kill(self.stream.pid, is_worker)):
-            if time.monotonic() > deadline:
-                raise SystemExit("there is no worker to be killed")
-            time.sleep(0.2)
-        self.deaths["worker"] += killed
 
     def jvm(self, point: str) -> None:
         """The JVM alone: the driver has to notice it and to end, so that somebody starts it again."""

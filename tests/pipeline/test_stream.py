@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,6 @@ from headwater.log.event_files import EventFolder
 from headwater.log.incoming import request_replay
 from headwater.log.stream_cursor import Planned, stream_folder
 from tests.parts.postgres import PostgresServer
-from tests.parts.processes import is_worker, kill
 from tests.pipeline.stream_rig import StreamRig, until
 
 if TYPE_CHECKING:
@@ -153,18 +151,6 @@ def test_nothing_is_doubled_or_lost_when_the_cursor_is_behind_the_ledger(rig: St
     assert sorted(row["n"] for row in rig.rows("a")) == [*range(7), 8, 10]
     assert sorted(row["n"] for row in rig.rows("b")) == [7, 9, 11, 12]
     assert (after.position, after.rows, after.skipped, after.missing) == (15, 13, 1, 0)
-
-
-def test_a_stream_goes_on_when_the_python_processes_of_spark_are_killed(rig: StreamRig) -> None:
-    settings = rig.stream_settings()
-    end = rig.put(settings, {"n": 0})
-    with rig.stream(settings):
-        until(lambda: rig.cursor().position == end)
-        assert kill(os.getpid(), is_worker)
-        end = rig.put(settings, {"n": 1}, {"n": 2})
-        until(lambda: rig.cursor().position == end)
-    assert sorted(row["n"] for row in rig.rows()) == [0, 1, 2]
-    assert rig.rejects() == []
 
 
 def test_a_micro_batch_under_way_is_finished_when_the_stream_is_stopped(

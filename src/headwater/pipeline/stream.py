@@ -1,11 +1,14 @@
 """Stream mode (seed 003): each destination is served from its queue, as soon as events are there.
 
-One Structured Streaming query per destination reads the queue by position, and its micro-batches go through
-the steps of batch mode. A destination that is away holds back its own query and nothing else (G7).
+For each destination a thread takes what has come to its queue since it last looked, a micro-batch, through
+the steps of batch mode. A destination that is away holds back its own events and nothing else (G7).
 
-Positions are kept in one place, the cursor beside the queue, which is fsynced; Spark's checkpoint is a
-scratch folder. A micro-batch is written down before it is loaded; one that a crash interrupted is loaded
-first, with the same positions and so under the same name, before a new query begins where it ends (G5).
+Positions are kept in one place, the cursor beside the queue, which is fsynced. A micro-batch is written down
+before it is loaded; one that a crash interrupted is loaded first, with the same positions and so under the
+same name (G5).
+
+Where Kafka is the log, a Structured Streaming query per partition brings the micro-batches; its checkpoint is
+a scratch folder.
 """
 
 from __future__ import annotations
@@ -22,12 +25,14 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
 from headwater.faults import crash_point
+from headwater.log.inspect import tail_of
 from headwater.log.lock import FolderLock
 from headwater.log.stream_cursor import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch import run_cycle
 from headwater.pipeline.feed import Archive, Feed, QueueFeed
 from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
+from headwater.pipeline.near import read_queue
 from headwater.pipeline.source import LINE
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
@@ -155,12 +160,10 @@ class Stream:
             self._cursor = StreamCursor.load(self._queue, identity, self._feed.oldest())
             self._arrived = None
             archive = self._feed.archive(self._cursor, self._guard)
-            if (planned := self._cursor.planned) is not None:
-                log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
-                with self._busy:
-                    self._load(self._between(self._cursor.position, planned.end), planned.end)
-            with self._staging.folder() as self._scratch:
-                self._follow(archive)
+            if isinstance(self._feed, QueueFeed):
+                self._follow_near(archive)
+            else:
+                self._follow_far(archive)
             archive.run(self._clock.now())
         finally:
             self._disconnect()
@@ -171,6 +174,24 @@ class Stream:
             if self._stopping.wait(LOOK_SECONDS):  # the gateway makes the queue
                 raise _Stopping
         return identity
+
+    def _follow_near(self, archive: Archive) -> None:
+        """Micro-batches in one thread, and what is not urgent in this one, until told to stop."""
+        loading = _Loading(target=self._micro_batches, name=f"load-{self._feed.name}", daemon=True)
+        loading.start()
+        while loading.is_alive() and not self._stopping.wait(LOOK_SECONDS):
+            self._tend(archive)
+        loading.join()
+        if loading.error is not None and not isinstance(loading.error, _Stopping):
+            raise loading.error
+
+    def _follow_far(self, archive: Archive) -> None:
+        if (planned := self._cursor.planned) is not None:
+            log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
+            with self._busy:
+                self._load(_lines(self._between(self._cursor.position, planned.end)), planned.end)
+        with self._staging.folder() as self._scratch:
+            self._follow(archive)
 
     def _follow(self, archive: Archive) -> None:
         stream = self._settings.pipeline.stream
@@ -230,14 +251,28 @@ class Stream:
             finally:
                 self._busy.release()
 
-    # --- micro-batches, in the query's thread ---------------------------------------------------------
+    # --- micro-batches, in the thread that loads -------------------------------------------------------
+
+    def _micro_batches(self) -> None:
+        stream = self._settings.pipeline.stream
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            first, planned = self._cursor.position, self._cursor.planned
+            if planned is not None:
+                log.info("%s: positions %d to %d again.", self.id, first, planned.end - 1)
+            end = planned.end if planned else min(tail_of(self._queue), first + stream.max_batch_events)
+            if end > first:
+                with self._busy:
+                    self._load(read_queue(self._spark, self._queue, first, end), end)
+                    self._active_at = time.monotonic()
+            self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 
     def _micro_batch(self, events: DataFrame, batch_id: int) -> None:
         with self._busy:
             if self._stopping.is_set():
                 raise _Stopping
             try:
-                self._load(events, self._end_of(batch_id))
+                self._load(_lines(events), self._end_of(batch_id))
             finally:
                 self._active_at = time.monotonic()
 
@@ -250,7 +285,7 @@ class Stream:
         options = self._feed.options() | {"first": str(first), "end": str(end), "fail_on_loss": "false"}
         return self._spark.read.format(self._feed.format).options(**options).load()
 
-    def _load(self, events: DataFrame, end: int) -> None:
+    def _load(self, lines: DataFrame, end: int) -> None:
         cursor = self._cursor
         if end <= cursor.position:
             return
@@ -272,7 +307,6 @@ class Stream:
             patiently=self._patiently,
             arrived=self._arrived,
         )
-        lines = events.selectExpr(f"body AS {LINE}", f"position AS {ROW}").persist()
         try:
             result = batch.run(lines)
         finally:
@@ -333,6 +367,22 @@ class Stream:
                     self._cursor.save(self._queue)
             except OSError as error:
                 log.error("destination %s: its state cannot be written: %s", self.id, error)
+
+
+class _Loading(threading.Thread):
+    """A thread that keeps the error that ended it."""
+
+    error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            super().run()
+        except Exception as error:
+            self.error = error
+
+
+def _lines(events: DataFrame) -> DataFrame:
+    return events.selectExpr(f"body AS {LINE}", f"position AS {ROW}").persist()
 
 
 def _reason(error: BaseException) -> str:

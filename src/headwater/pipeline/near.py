@@ -1,0 +1,49 @@
+"""Events that the driver reads itself, from a queue on its own disk, and hands to Spark.
+
+A micro-batch is small. To read it by Spark's executors takes a Python process to plan it and others to read
+it, each of which Spark waits for no longer than ten seconds, and a checkpoint that is written twice a batch.
+The driver has the events in a few milliseconds, and needs none of that.
+"""
+
+from __future__ import annotations
+
+from array import array
+from itertools import accumulate
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headwater.log.inspect import commits
+from headwater.pipeline.source import LINE
+from headwater.warehouse.tables import ROW
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["read_queue"]
+
+SMALL_EVENTS = 2_000
+"""Up to here Spark evaluates what is done to the lines while it plans, in one thread and without a job."""
+
+
+def read_queue(spark: SparkSession, folder: Path, first: int, end: int) -> DataFrame:
+    """The events from one position up to another as lines, with their positions as numbers.
+
+    What the queue does not have any more is left out. `unpersist` it in the end.
+    """
+    import pyarrow as pa
+
+    positions, bodies = array("q"), list[bytes]()
+    for commit in commits(folder, first, end):
+        positions.extend(range(commit.first, commit.end))
+        bodies.extend(commit.bodies)
+    # Not by pa.array(): it would look whether events are UTF-8, which Spark's own text source does not do.
+    ends = array("i", accumulate(map(len, bodies), initial=0))
+    texts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))]
+    table = pa.table(
+        {
+            LINE: pa.Array.from_buffers(pa.string(), len(bodies), texts),
+            ROW: pa.Array.from_buffers(pa.int64(), len(bodies), [None, pa.py_buffer(positions)]),
+        }
+    )
+    lines = spark.createDataFrame(table, f"{LINE} string, {ROW} bigint")
+    return lines if len(bodies) <= SMALL_EVENTS else lines.persist()
