@@ -138,11 +138,13 @@ def test_executors_are_elsewhere_when_the_master_says_so(master: str, expected: 
     assert is_cluster(master) == expected
 
 
-def test_left_overs_are_removed_when_their_driver_has_died(store: ObjectStore, tmp_path: Path) -> None:
+def test_what_is_left_or_done_with_is_removed_when_a_driver_has_died_or_goes_on(
+    store: ObjectStore, tmp_path: Path
+) -> None:
     program = (
         "import os, sys; from pathlib import Path; from headwater.pipeline.stage import Staging\n"
         "staging = Staging(Path(sys.argv[1]), sys.argv[2])\n"
-        "staging.uploaded(Path(sys.argv[3])); os._exit(9)"
+        "staging.uploaded([Path(sys.argv[3])]); os._exit(9)"
     )
     source = tmp_path / "source"
     source.write_bytes(b"{}\n")
@@ -150,8 +152,15 @@ def test_left_overs_are_removed_when_their_driver_has_died(store: ObjectStore, t
     subprocess.run([sys.executable, "-c", program, str(root), url, str(source)], check=False)
     assert len(store.objects("left")) == 1
 
-    with Staging(root, url):
+    with Staging(root, url) as staging:
         assert store.objects("left") == []
+        other = tmp_path / "other"
+        other.write_bytes(b"[]\n")
+        # only what is being worked on takes space there
+        assert staging.uploaded([source]) == staging.uploaded([source])
+        staging.uploaded([other])
+        assert len(store.objects("left")) == 1
+    assert store.objects("left") == []
 
 
 def test_it_is_told_without_the_secret_when_the_store_cannot_be_used(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -57,9 +57,10 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """Objects with a prefix in common; goes to the executors as it is. `url` may hold secrets."""
+    """Objects with a prefix in common; goes to the executors as it is."""
 
-    url: str
+    url: str = field(repr=False)
+    """As pyarrow reads it; there may be secrets in it (G12)."""
 
     def __truediv__(self, name: str) -> ObjectFolder:
         parts = urlsplit(self.url)
@@ -112,13 +113,13 @@ class ObjectFolder:
         return paths
 
     def remove(self) -> None:
-        """Remove all objects below it; none is no error, and neither is a store that is away."""
+        """Remove it and all objects below it; none is no error, and neither is a store that is away."""
         from pyarrow import fs
 
         try:
             filesystem, path = self.place()
             found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-            for each in found:
+            for each in [filesystem.get_file_info(path), *found]:
                 if each.type == fs.FileType.File:
                     filesystem.delete_file(each.path)
         except OSError:

@@ -55,9 +55,7 @@ def read_lines(spark: SparkSession, *paths: Path, staging: Staging | None = None
     Or of several files of different names, each smaller than a split: `lines_of` has those of each. Where
     the executors do not see the driver's files, they read copies on the object store of `staging`.
     """
-    seen = [staging.uploaded(path) if staging is not None else path for path in paths]
-    copies = [each for each in seen if isinstance(each, ObjectFolder)]
-    if copies:
+    if staging is not None and (copies := staging.uploaded(paths)):
         return object_lines(spark, list(_splits(paths, copies)), LINE)
     # Spark takes a path for a pattern
     escaped = [re.sub(r"([\\\[\]{}*?,])", r"\\\1", str(path.resolve())) for path in paths]

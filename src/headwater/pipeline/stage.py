@@ -11,7 +11,7 @@ import fcntl
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -67,15 +67,21 @@ class Staging:
         self._shared.add(folder.name)
         return self._objects / folder.name
 
-    def uploaded(self, path: Path) -> Shared:
-        """A file of the driver where the executors see it: copied once, removed at the end."""
+    def uploaded(self, paths: Sequence[Path]) -> list[ObjectFolder]:
+        """Copies of the driver's files on the object store; none where there is no store.
+
+        Copied once, and kept until others are asked for: a cycle takes one group of files after the other.
+        """
         if self._objects is None:
-            return path
-        if path not in self._uploaded:
-            copy = self._objects / uuid.uuid4().hex
-            copy.upload(path)
-            self._uploaded[path] = copy
-        return self._uploaded[path]
+            return []
+        for path in self._uploaded.keys() - set(paths):
+            self._uploaded.pop(path).remove()
+        for path in paths:
+            if path not in self._uploaded:
+                copy = self._objects / uuid.uuid4().hex
+                copy.upload(path)
+                self._uploaded[path] = copy
+        return [self._uploaded[path] for path in paths]
 
     def close(self) -> None:
         if self._objects is not None:
