@@ -57,10 +57,16 @@ class Suite(ABC):
     """Makes a table that its user gave a key of his own."""
     strict_table: ClassVar[str] = "CREATE TABLE {} (number bigint CHECK (number <> 13), note text)"
     """Makes a table that refuses the number 13."""
+    many_rows: ClassVar[int] = 260_000
+    """Rows of the largest table of the suite."""
 
     def bare_type(self, sql_type: str) -> str:
         """The type as `Capabilities` call it, of what the product says when asked."""
         return sql_type
+
+    def stored(self, name: str) -> str:
+        """What the product makes of a name that is written with quotes."""
+        return name
 
     @abstractmethod
     def make(self, tmp_path: Path) -> Subject:

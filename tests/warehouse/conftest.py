@@ -1,0 +1,51 @@
+"""Servers that stand in for the warehouses of the clouds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.parts.bigquery_emulator import BigQueryEmulator
+from tests.parts.cache import Missing
+from tests.parts.fakesnow_server import FakeSnow
+from tests.parts.object_store import ObjectStore
+from tests.warehouse.stand_ins import mark
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        mark(item)
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[ObjectStore]:
+    """A server that speaks S3. Use a prefix of your own."""
+    try:
+        store = ObjectStore()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def fakesnow() -> Iterator[FakeSnow]:
+    """An imitation of Snowflake. Use a schema of your own."""
+    try:
+        server = FakeSnow()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def bigquery_emulator() -> Iterator[BigQueryEmulator]:
+    """An imitation of BigQuery. Use a dataset of your own."""
+    try:
+        server = BigQueryEmulator()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    with server:
+        yield server

@@ -1,0 +1,61 @@
+"""The BigQuery destination on bqemulator: what of the conformance suite the stand-in can show."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("google.cloud.bigquery", reason="missing: pip install 'headwater[bigquery]'")
+
+from headwater.testing.destinations import Subject
+from headwater.warehouse.base import Destination
+from headwater.warehouse.bigquery import BigQueryDestination, BigQuerySettings
+from tests.parts.bigquery_emulator import BigQueryEmulator
+from tests.warehouse.only_not_null import OnlyNotNull
+
+
+class BigQuerySubject(Subject):
+    def __init__(self, server: BigQueryEmulator) -> None:
+        self.server, self.dataset = server, f"test_{uuid.uuid4().hex}"
+        self.destination = self.another()
+
+    def another(self) -> Destination:
+        return BigQueryDestination("bq", self.settings(self.server.url))
+
+    def settings(self, url: str, timeout: int = 60) -> BigQuerySettings:
+        return BigQuerySettings(
+            project="headwater", dataset=self.dataset, api_endpoint=url, timeout_seconds=timeout
+        )
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        assert isinstance(self.destination, BigQueryDestination)
+        made = self.destination.table(table)
+        assert made is not None
+        found = self.destination.execute(f"SELECT * FROM {self.destination.relation(table)}")
+        return [dict(zip(made.columns, row, strict=True)) for row in found]
+
+    def run(self, statement: str) -> None:
+        assert isinstance(self.destination, BigQueryDestination)
+        self.destination.execute(statement.replace("{dataset}", self.dataset))
+
+    def unreachable(self) -> Destination:
+        return BigQueryDestination("away", self.settings("http://127.0.0.1:1", 1))
+
+
+class TestBigQuery(OnlyNotNull):
+    stand_in = "bqemulator"
+    small_integer = "numeric(4,0)"
+    keyed_table = (
+        "CREATE TABLE `headwater`.`{{dataset}}`.`{}` (id INT64, note STRING, PRIMARY KEY (id) NOT ENFORCED)"
+    )
+    strict_table = "CREATE TABLE `headwater`.`{{dataset}}`.`{}` (number INT64 NOT NULL, note STRING)"
+
+    @pytest.fixture(autouse=True)
+    def server(self, bigquery_emulator: BigQueryEmulator) -> None:
+        self.emulator = bigquery_emulator
+
+    def make(self, tmp_path: Path) -> Subject:
+        return BigQuerySubject(self.emulator)
