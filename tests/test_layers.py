@@ -25,7 +25,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "delivery": COMMON | {"log"},
     "spool": COMMON | {"log", "delivery"},
     "warehouse": COMMON,
-    "pipeline": COMMON | {"log", "warehouse"},
+    # delivery: rows of a destination that is no database leave by its client
+    "pipeline": COMMON | {"log", "warehouse", "delivery"},
     "lineage": COMMON,  # people use it alone: no other stage
     "graph": COMMON | {"log", "gateway"},
     "page": COMMON | {"log", "gateway", "graph"},
