@@ -94,13 +94,13 @@ class Shop:
         )
 
     def orders(self, count: int = 1, **fields: Any) -> None:
+        """Send as many equal events for tables."""
+        self.send([ORDER | fields] * count)
+
+    def send(self, events: list[dict[str, Any]]) -> None:
         """Send events for tables."""
-        answer = httpx2.post(
-            f"{self.url}/api/v1/s2s/events",
-            json=[ORDER | fields] * count,
-            headers={"X-Auth-Token": "server"},
-            timeout=60,
-        )
+        secret = {"X-Auth-Token": "server"}
+        answer = httpx2.post(f"{self.url}/api/v1/s2s/events", json=events, headers=secret, timeout=60)
         assert answer.status_code == 200, answer.text
 
     def refuse(self, count: int, reason: str = "It does not fit.", **fields: Any) -> None:

@@ -6,11 +6,13 @@ The pictures are of the shop of these tests, with its own events on the way whil
 from __future__ import annotations
 
 import os
+import random
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -72,17 +74,18 @@ class Customers(threading.Thread):
         self.ended = threading.Event()
 
     def run(self) -> None:
-        turn = 0
+        chance = random.Random(7)
         while not self.ended.wait(0.4):
-            turn += 1
-            currency, amount = ("EUR", "CHF", "SEK")[turn % 3], round(9.9 + turn % 40 * 1.3, 2)
-            self._shop.orders(3 + turn * 7 % 11, amount=amount, currency=currency)
-            if turn % 4 == 0:
-                answer = httpx2.post(
-                    f"{self._shop.url}/api/v1/lineage/batch", json=list(load_now()), timeout=60
-                )
-                answer.raise_for_status()
+            self._shop.send([self._order(chance) for _ in range(chance.randrange(3, 12))])
+            url = f"{self._shop.url}/api/v1/lineage/batch"
+            httpx2.post(url, json=list(load_now()), timeout=60).raise_for_status()
             load(self._shop)
+
+    def _order(self, chance: random.Random) -> dict[str, Any]:
+        kind = chance.choice(("Order", "Pageview", "Pageview"))
+        amount, currency = round(chance.uniform(5, 120), 2), chance.choice(("EUR", "CHF", "SEK"))
+        own = {"amount": amount, "currency": currency} if kind == "Order" else {"page": {"title": "Item"}}
+        return {"event_type": kind, "customer": {"id": f"u{chance.randrange(400)}"}} | own
 
 
 @pytest.fixture(scope="module")

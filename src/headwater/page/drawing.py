@@ -20,8 +20,7 @@ STRIP = 22  # above a table: the job that writes it
 BETWEEN = 92  # two layers
 MARGIN = 24
 START_ROWS = 100  # of the dataset that was asked for
-FEW_ROWS, MANY_ROWS = 8, 14  # of the others, in a large graph and in a small one
-LARGE = 60  # datasets
+ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: up to so many datasets, so many rows of each
 
 
 class Row(NamedTuple):
@@ -86,7 +85,7 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
     for place in trace.columns if trace else ():
         if place.column is not None:
             lit[place.dataset].add(place.column)
-    most = FEW_ROWS if len(nodes) > LARGE else MANY_ROWS
+    most = next(rows for datasets, rows in ROWS if len(nodes) <= datasets)
     tables = [
         _Table(node, tied[node.key], lit[node.key], START_ROWS if node.key == found.start else most)
         for node in nodes

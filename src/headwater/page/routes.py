@@ -77,7 +77,7 @@ class Page:
             def page(query: Query) -> Response:
                 given = Parameters(request)
                 fragment = make(self._sources, query, given)
-                address = None if name in STILL else f"{link('live', view=name)}&{request.query}"
+                address = None if name in STILL else f"{PATHS['live']}?{request.query}&view={name}"
                 return self._whole(
                     fragment, address=address, done=given.get("done", ""), count=given.get("count", "")
                 )
