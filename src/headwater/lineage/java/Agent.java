@@ -219,10 +219,10 @@ public class Agent extends SparkListener {
     public int noDelay(Object server) {
         int done = 0;
         try {
-            Iterator all = ((Iterable) Reach.field(server, "connections")).iterator();
+            Iterator all = ((Iterable) Reach.get(server, "connections")).iterator();
             while (all.hasNext()) {
                 try {
-                    ((java.net.Socket) Reach.field(all.next(), "socket")).setTcpNoDelay(true);
+                    ((java.net.Socket) Reach.get(all.next(), "socket")).setTcpNoDelay(true);
                     done++;
                 } catch (Throwable ignored) {
                     // closed, or of another kind
@@ -448,27 +448,33 @@ public class Agent extends SparkListener {
         keep(told, Long.valueOf(execution), Boolean.TRUE);
     }
 
-    /* The text that was given to `spark.sql`, which the parser leaves in the nodes that it makes. */
+    /*
+     * The text that was given to `spark.sql`, which the parser leaves in the nodes that it makes. A command that
+     * the analyzer has made anew has lost it, but its query has it, which may be an inner child. CREATE TABLE
+     * without a query keeps it nowhere.
+     */
     private static String sql(QueryExecution query) {
-        try {
-            ArrayList todo = new ArrayList();
-            todo.add(query.logical());
-            for (int at = 0; at < todo.size() && at < 200; at++) {
-                Object node = todo.get(at);
-                Object text = Reach.option(Reach.call(Reach.call(node, "origin"), "sqlText"));
-                if (text != null) {
-                    return (String) text;
-                }
-                scala.collection.Iterator kids =
-                        ((scala.collection.Iterable) Reach.call(node, "children")).iterator();
-                while (kids.hasNext()) {
-                    todo.add(kids.next());
-                }
+        ArrayList todo = new ArrayList();
+        todo.add(query.logical());
+        for (int at = 0; at < todo.size() && at < 200; at++) {
+            Object node = todo.get(at);
+            Object text = Reach.option(Reach.ask(Reach.ask(node, "origin"), "sqlText"));   // since 3.4
+            if (text instanceof String) {
+                return (String) text;
             }
-        } catch (Throwable ignored) {
-            // older than 3.4
+            push(todo, Reach.ask(node, "children"));
+            push(todo, Reach.ask(node, "innerChildren"));
         }
         return null;
+    }
+
+    private static void push(ArrayList todo, Object nodes) {
+        if (nodes instanceof scala.collection.Iterable) {
+            scala.collection.Iterator all = ((scala.collection.Iterable) nodes).iterator();
+            while (all.hasNext()) {
+                todo.add(all.next());
+            }
+        }
     }
 
     public void onJobStart(SparkListenerJobStart event) {

@@ -47,9 +47,9 @@ public class Fields {
     public static void node(LogicalPlan node, Json out) {
         IdentityHashMap kin = new IdentityHashMap();
         remember(node.children(), kin);
-        remember(Masks.ask(node, "innerChildren"), kin);
+        remember(Reach.ask(node, "innerChildren"), kin);
         for (int i = 0; i < QUERIES.length; i++) {
-            Object query = Masks.ask(node, QUERIES[i]);
+            Object query = Reach.ask(node, QUERIES[i]);
             if (query instanceof LogicalPlan) {
                 kin.put(query, query);
             }
@@ -210,7 +210,7 @@ public class Fields {
         out.raw("{").field("@", "object").field("cls", full);
         Object shortName = null;
         if (each instanceof DataSourceRegister) {
-            shortName = Masks.ask(each, "shortName");
+            shortName = Reach.ask(each, "shortName");
         }
         if (shortName instanceof String) {
             out.field("name", (String) shortName);
@@ -308,7 +308,7 @@ public class Fields {
     private static void map(scala.collection.Map map, Json out, int depth) throws Throwable {
         // made case-insensitive, the keys have lost their case: the original is better
         Object original = map.getClass().getSimpleName().equals("CaseInsensitiveMap")
-            ? Masks.ask(map, "originalMap") : null;
+            ? Reach.ask(map, "originalMap") : null;
         scala.collection.Map told =
             original instanceof scala.collection.Map ? (scala.collection.Map) original : map;
         out.raw("{");
@@ -336,7 +336,7 @@ public class Fields {
 
     private static void identifier(TableIdentifier id, Json out) {
         out.raw("{").field("@", "id");
-        Object catalog = Masks.ask(id, "catalog");
+        Object catalog = Reach.ask(id, "catalog");
         if (catalog instanceof scala.Option && ((scala.Option) catalog).isDefined()) {
             out.field("catalog", String.valueOf(((scala.Option) catalog).get()));
         }
@@ -394,7 +394,7 @@ public class Fields {
         out.raw("{").field("@", "files").field("index", relation.location().getClass().getSimpleName());
         out.key("paths").raw("[");
         scala.collection.Iterator all =
-            ((scala.collection.Iterable) Masks.call(relation.location(), "rootPaths")).iterator();
+            ((scala.collection.Iterable) Reach.call(relation.location(), "rootPaths")).iterator();
         int count = 0;
         while (all.hasNext() && count < MOST_ITEMS) {
             out.comma().string(Masks.url(String.valueOf(all.next())));
@@ -405,12 +405,12 @@ public class Fields {
             out.field("more", true);
         }
         Object format = relation.fileFormat();
-        Object shortName = format instanceof DataSourceRegister ? Masks.ask(format, "shortName") : null;
+        Object shortName = format instanceof DataSourceRegister ? Reach.ask(format, "shortName") : null;
         out.field("format", shortName == null ? format.getClass().getSimpleName() : String.valueOf(shortName));
         put("options", relation.options(), new IdentityHashMap(), out, depth);
         put("partitions", names(relation.partitionSchema()), new IdentityHashMap(), out, depth);
         boolean delta = relation.location().getClass().getSimpleName().startsWith("Tahoe");
-        Object version = delta ? Masks.ask(relation.location(), "version") : null;
+        Object version = delta ? Reach.ask(relation.location(), "version") : null;
         if (version instanceof Number) {
             out.field("version", String.valueOf(version));
         }
@@ -422,7 +422,7 @@ public class Fields {
     }
 
     private static void relation(BaseRelation relation, Json out, int depth) throws Throwable {
-        Object options = Masks.get(relation, "jdbcOptions");
+        Object options = Reach.get(relation, "jdbcOptions");
         if (options != null) {
             jdbc(options, out);
             return;
@@ -434,8 +434,8 @@ public class Fields {
     }
 
     private static void jdbc(Object options, Json out) throws Throwable {
-        out.raw("{").field("@", "jdbc").field("url", Masks.url(String.valueOf(Masks.call(options, "url"))));
-        Object parameters = Masks.ask(options, "parameters");
+        out.raw("{").field("@", "jdbc").field("url", Masks.url(String.valueOf(Reach.call(options, "url"))));
+        Object parameters = Reach.ask(options, "parameters");
         if (parameters instanceof scala.collection.Map) {
             out.key("options");
             map((scala.collection.Map) parameters, out, 0);
@@ -444,13 +444,13 @@ public class Fields {
     }
 
     private static void v2(Table table, IdentityHashMap kin, Json out, int depth) throws Throwable {
-        Object v1 = Masks.ask(table, "v1Table");
+        Object v1 = Reach.ask(table, "v1Table");
         if (v1 instanceof CatalogTable && table.getClass().getSimpleName().equals("V1Table")) {
             table((CatalogTable) v1, !kin.containsKey(NO_SCHEMA), out, depth);
             return;
         }
         if (table.getClass().getSimpleName().equals("RowLevelOperationTable")) { // around the table that changes
-            Object inner = Masks.ask(table, "table");
+            Object inner = Reach.ask(table, "table");
             if (inner instanceof Table) {
                 v2((Table) inner, kin, out, depth);
                 return;
@@ -458,18 +458,18 @@ public class Fields {
         }
         IdentityHashMap none = new IdentityHashMap();
         out.raw("{").field("@", "table").field("cls", table.getClass().getName());
-        Object name = Masks.ask(table, "name"); // of old sinks it throws
+        Object name = Reach.ask(table, "name"); // of old sinks it throws
         if (name instanceof String) {
             out.key("name").string((String) name, 1000);
         }
-        put("properties", Masks.ask(table, "properties"), none, out, depth);
-        put("jdbc", Masks.get(table, "jdbcOptions"), none, out, depth);
-        if (Masks.ask(table, "formatName") instanceof String) { // a file source of the second API
-            put("format", Masks.ask(table, "formatName"), none, out, depth);
-            put("paths", Masks.ask(table, "paths"), none, out, depth);
+        put("properties", Reach.ask(table, "properties"), none, out, depth);
+        put("jdbc", Reach.get(table, "jdbcOptions"), none, out, depth);
+        if (Reach.ask(table, "formatName") instanceof String) { // a file source of the second API
+            put("format", Reach.ask(table, "formatName"), none, out, depth);
+            put("paths", Reach.ask(table, "paths"), none, out, depth);
         }
         if (table.getClass().getSimpleName().equals("PythonTable")) {
-            put("provider", Masks.get(table, "shortName"), none, out, depth);
+            put("provider", Reach.get(table, "shortName"), none, out, depth);
         }
         lake(table, out, depth);
         if (table.getClass().getSimpleName().endsWith("Sink")) { // the first API of streams: a table in name alone
@@ -483,18 +483,18 @@ public class Fields {
         IdentityHashMap none = new IdentityHashMap();
         String name = table.getClass().getName();
         if (name.startsWith("org.apache.iceberg.")) {
-            Object iceberg = Masks.ask(table, "table");
-            put("location", Masks.ask(iceberg, "location"), none, out, depth);
-            Object fixed = Masks.ask(table, "snapshotId");
-            Object snapshot = fixed != null ? fixed : Masks.ask(Masks.ask(iceberg, "currentSnapshot"), "snapshotId");
+            Object iceberg = Reach.ask(table, "table");
+            put("location", Reach.ask(iceberg, "location"), none, out, depth);
+            Object fixed = Reach.ask(table, "snapshotId");
+            Object snapshot = fixed != null ? fixed : Reach.ask(Reach.ask(iceberg, "currentSnapshot"), "snapshotId");
             if (snapshot instanceof Number) {
                 out.field("version", String.valueOf(snapshot));
             }
         } else if (name.startsWith("org.apache.spark.sql.delta.") || name.startsWith("io.delta.")) {
-            put("location", Masks.ask(table, "path"), none, out, depth);
-            put("catalogTable", Masks.ask(table, "catalogTable"), none, out, depth);
-            Object snapshot = Masks.ask(Masks.ask(table, "deltaLog"), "unsafeVolatileSnapshot");
-            Object version = Masks.ask(snapshot, "version");
+            put("location", Reach.ask(table, "path"), none, out, depth);
+            put("catalogTable", Reach.ask(table, "catalogTable"), none, out, depth);
+            Object snapshot = Reach.ask(Reach.ask(table, "deltaLog"), "unsafeVolatileSnapshot");
+            Object version = Reach.ask(snapshot, "version");
             if (version instanceof Number) {
                 out.field("version", String.valueOf(version));
             }

@@ -62,7 +62,7 @@ public class Nodes {
     public static byte[] pythonSource(LogicalPlan plan, int node) {
         try {
             Object table = field(Walk.nodes(plan).get(node), "table");
-            Object source = attempt(table, "ds");
+            Object source = Reach.ask(table, "ds");
             if (source == null) {
                 source = field(table, "ds");
             }
@@ -78,7 +78,7 @@ public class Nodes {
         for (int at = 0; at < types.length; at++) {
             if (types[at] == Object.class) {
                 // RelationProvider's own arguments: the session, which nobody needs here, and the options
-                made[at] = at == types.length - 1 ? attempt(owner, "options") : null;
+                made[at] = at == types.length - 1 ? Reach.ask(owner, "options") : null;
             } else {
                 made[at] = argument(types[at], event, 0);
             }
@@ -212,7 +212,7 @@ public class Nodes {
     private void object(Object value, int depth) throws Exception {
         String name = value.getClass().getSimpleName();
         if (name.endsWith("Builder")) {
-            Object built = attempt(value, "build");
+            Object built = Reach.ask(value, "build");
             if (built != null) {
                 write(built, depth);
                 return;
@@ -254,27 +254,8 @@ public class Nodes {
         }
     }
 
-    private static Object attempt(Object target, String name) {
-        try {
-            return call(target, target.getClass().getMethod(name, new Class[0]));
-        } catch (Throwable absent) {
-            return null;
-        }
-    }
-
     private static Object field(Object target, String name) {
-        for (Class cls = target.getClass(); cls != null; cls = cls.getSuperclass()) {
-            try {
-                Field found = cls.getDeclaredField(name);
-                found.setAccessible(true);
-                Object value = found.get(target);
-                if (value != null) {
-                    return value;
-                }
-            } catch (Throwable absent) {
-                // perhaps its parent has it
-            }
-        }
-        return attempt(target, name);
+        Object value = Reach.get(target, name);
+        return value != null ? value : Reach.ask(target, name);
     }
 }

@@ -1,6 +1,5 @@
 package headwater.lineage;
 
-import java.lang.reflect.Method;
 import java.util.ArrayDeque;
 import java.util.IdentityHashMap;
 import org.apache.spark.sql.catalyst.expressions.Attribute;
@@ -40,7 +39,7 @@ public class Numbers {
                     || name.equals("CommandResultExec");
             if (isWrapped) {
                 for (int at = 0; at < INSIDE.length; at++) {
-                    Object inner = ask(plan, INSIDE[at]);
+                    Object inner = Reach.ask(plan, INSIDE[at]);
                     if (inner instanceof SparkPlan) {
                         todo.push(inner);
                         break;
@@ -48,7 +47,7 @@ public class Numbers {
                 }
             }
             boolean isLeaf = push(todo, plan.children()) == 0;
-            push(todo, ask(plan, "subqueries"));
+            push(todo, Reach.ask(plan, "subqueries"));
             if (!isWrapped && (isLeaf || isWriter(name))) {
                 int mark = out.mark();
                 try {
@@ -98,8 +97,8 @@ public class Numbers {
 
     /* Where a scan reads, if it is known at no cost: for relations that the optimizer has given new ids. */
     private static void hints(SparkPlan plan, Json out) {
-        Object location = ask(ask(plan, "relation"), "location");
-        Object paths = location == null ? null : ask(location, "rootPaths");
+        Object location = Reach.ask(Reach.ask(plan, "relation"), "location");
+        Object paths = location == null ? null : Reach.ask(location, "rootPaths");
         if (paths instanceof scala.collection.Iterable) {
             out.key("f").raw('{').key("paths").raw('[');
             scala.collection.Iterator each = ((scala.collection.Iterable) paths).iterator();
@@ -109,8 +108,8 @@ public class Numbers {
             out.raw(']').raw('}');
             return;
         }
-        Object table = ask(plan, "table");
-        Object name = table == null ? null : ask(table, "name");
+        Object table = Reach.ask(plan, "table");
+        Object name = table == null ? null : Reach.ask(table, "name");
         if (name instanceof String) {
             out.key("f").raw('{').key("table").string((String) name, 2000).raw('}');
         }
@@ -138,18 +137,5 @@ public class Numbers {
             }
         }
         return count;
-    }
-
-    private static Object ask(Object target, String name) {
-        if (target == null) {
-            return null;
-        }
-        try {
-            Method method = target.getClass().getMethod(name, new Class[0]);
-            method.setAccessible(true);
-            return method.invoke(target, new Object[0]);
-        } catch (Throwable missing) {
-            return null;
-        }
     }
 }

@@ -117,22 +117,22 @@ public class Rdds {
         String kind = kind(rdd);
         if (kind.equals("HadoopRDD") || kind.equals("NewHadoopRDD")) {
             Configuration conf =
-                (Configuration) call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
+                (Configuration) Reach.call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
             paths(setting(conf, INPUT), out);
-            Object format = get(rdd, kind.equals("HadoopRDD") ? "inputFormatClass" : "inputFormatClass");
+            Object format = Reach.get(rdd, "inputFormatClass");
             if (format instanceof Class) {
                 out.field("format", ((Class) format).getName());
             }
         } else if (kind.equals("FileScanRDD")) {
             folders(rdd, out);
         } else if (kind.equals("JDBCRDD")) {
-            Object options = get(rdd, "options");
+            Object options = Reach.get(rdd, "options");
             if (options != null) {
-                out.field("url", Masks.url(String.valueOf(call(options, "url"))));
-                out.key("table").string(String.valueOf(call(options, "tableOrQuery")), 4000);
+                out.field("url", Masks.url(String.valueOf(Reach.call(options, "url"))));
+                out.key("table").string(String.valueOf(Reach.call(options, "tableOrQuery")), 4000);
             }
         } else if (kind.equals("ReliableCheckpointRDD")) {
-            out.field("checkpoint", String.valueOf(get(rdd, "checkpointPath")));
+            out.field("checkpoint", String.valueOf(Reach.get(rdd, "checkpointPath")));
         }
     }
 
@@ -152,11 +152,11 @@ public class Rdds {
         int files = 0;
         boolean more = false;
         scala.collection.Iterator parts =
-            ((scala.collection.Iterable) call(rdd, "filePartitions")).iterator();
+            ((scala.collection.Iterable) Reach.call(rdd, "filePartitions")).iterator();
         while (parts.hasNext() && !more) {
-            Object[] in = (Object[]) call(parts.next(), "files");
+            Object[] in = (Object[]) Reach.call(parts.next(), "files");
             for (int i = 0; i < in.length; i++) {
-                String path = String.valueOf(call(in[i], "filePath"));
+                String path = String.valueOf(Reach.call(in[i], "filePath"));
                 int slash = path.lastIndexOf('/');
                 folders.add(slash > 0 ? path.substring(0, slash) : path);
                 if (++files >= MOST_FILES || folders.size() >= MOST_FOLDERS) {
@@ -192,8 +192,8 @@ public class Rdds {
         out.raw("[");
         int mark = out.mark();
         try {
-            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? call(job, "finalStage") : job;
-            Configuration conf = stage == null ? null : configuration(get(stage, "func"));
+            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? Reach.call(job, "finalStage") : job;
+            Configuration conf = stage == null ? null : configuration(Reach.get(stage, "func"));
             String path = conf == null ? null : setting(conf, OUTPUT);
             if (path != null) {
                 out.comma().raw("{").field("path", path);
@@ -272,13 +272,5 @@ public class Rdds {
             }
         }
         return null;
-    }
-
-    private static Object call(Object on, String name) throws Throwable {
-        return Masks.call(on, name);
-    }
-
-    private static Object get(Object on, String name) {
-        return Masks.get(on, name);
     }
 }

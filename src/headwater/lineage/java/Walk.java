@@ -146,7 +146,7 @@ public class Walk {
             // saveAsTable keeps its query to itself, Delta's MERGE its source and target
             String[] fields = {"query", "source", "target"};
             for (int at = 0; at < fields.length; at++) {
-                Object query = attempt(plan, fields[at]);
+                Object query = Reach.ask(plan, fields[at]);
                 if (query instanceof LogicalPlan) {
                     inner.add(Integer.valueOf(visit((LogicalPlan) query, true)));
                 }
@@ -220,7 +220,7 @@ public class Walk {
             } else if (what == 5) {
                 interfaces(plan);
             } else if (what == 7) {
-                Object table = attempt(plan, "table");
+                Object table = Reach.ask(plan, "table");
                 if (table instanceof LogicalPlan && !(table instanceof Command)) {
                     output((LogicalPlan) table, false);
                 }
@@ -411,9 +411,9 @@ public class Walk {
         boolean few = cls.equals("In");
         String names = null;
         if (cls.equals("GetStructField")) {
-            names = name(call(expression, "extractFieldName"));
+            names = name(Reach.call(expression, "extractFieldName"));
         } else if (cls.equals("GetArrayStructFields")) {
-            names = name(call(call(expression, "field"), "name"));
+            names = name(Reach.call(Reach.call(expression, "field"), "name"));
         } else if (cls.equals("UpdateFields")) {
             names = operations(expression);
         } else if (cls.equals("Keep") || cls.equals("Split") || cls.equals("Discard") || cls.equals("Insert")
@@ -421,21 +421,21 @@ public class Walk {
             instruction(expression, cls);
             return;
         } else if (cls.endsWith("UDF") || cls.endsWith("UDTF") || cls.endsWith("UDAF")) {
-            names = name(attempt(expression, cls.startsWith("Scala") ? "udfName" : "name"));
+            names = name(Reach.ask(expression, cls.startsWith("Scala") ? "udfName" : "name"));
         } else if (cls.endsWith("ElementAt") && !kids.isEmpty()) {
             Object type = ((Expression) kids.head()).dataType();
             names = type.getClass().getSimpleName().equals("MapType") ? "\"value\"" : null;
         } else if (cls.equals("DeltaMergeAction")) {
-            Object parts = attempt(expression, "targetColNameParts");
+            Object parts = Reach.ask(expression, "targetColNameParts");
             names = parts instanceof scala.collection.Seq ? name(((scala.collection.Seq) parts).mkString(".")) : null;
         } else if (cls.equals("Inline")) {
-            names = fieldNames((StructType) call(expression, "elementSchema"));
+            names = fieldNames((StructType) Reach.call(expression, "elementSchema"));
         } else if (cls.equals("Cast") && expression.dataType() instanceof StructType) {
             names = fieldNames((StructType) expression.dataType());
         } else if (cls.equals("StaticInvoke") || cls.equals("Invoke")) {
-            names = name(attempt(expression, "functionName"));
+            names = name(Reach.ask(expression, "functionName"));
         }
-        Object parameters = attempt(expression, "parameters");
+        Object parameters = Reach.ask(expression, "parameters");
         if (parameters instanceof scala.collection.Seq && holds((scala.collection.Seq) parameters)) {
             kids = (scala.collection.Seq) parameters;  // what the user wrote, not what it is replaced by
         }
@@ -478,11 +478,11 @@ public class Walk {
     /* `withField` and `dropFields`: "+name" takes the next of the children, "-name" none. */
     private static String operations(Expression expression) throws Exception {
         Json json = new Json(1 << 24).raw('[');
-        scala.collection.Iterator it = ((scala.collection.Seq) call(expression, "fieldOps")).iterator();
+        scala.collection.Iterator it = ((scala.collection.Seq) Reach.call(expression, "fieldOps")).iterator();
         while (it.hasNext()) {
             Object operation = it.next();
             String sign = operation.getClass().getSimpleName().startsWith("With") ? "+" : "-";
-            json.comma().string(sign + call(operation, "name"));
+            json.comma().string(sign + Reach.call(operation, "name"));
         }
         return json.raw(']').toString();
     }
@@ -491,8 +491,8 @@ public class Walk {
     private void instruction(Expression expression, String cls) throws Exception {
         Json widths = new Json(1 << 20).raw('[');
         out.raw("[\"f\",").string(cls).raw(",[");
-        write((Expression) call(expression, "condition"));
-        scala.collection.Iterator rows = ((scala.collection.Seq) call(expression, "outputs")).iterator();
+        write((Expression) Reach.call(expression, "condition"));
+        scala.collection.Iterator rows = ((scala.collection.Seq) Reach.call(expression, "outputs")).iterator();
         while (rows.hasNext()) {
             int width = 0;
             scala.collection.Iterator it = ((scala.collection.Seq) rows.next()).iterator();
@@ -607,20 +607,6 @@ public class Walk {
             Class cls = Class.forName("headwater.lineage.Fields", true, Walk.class.getClassLoader());
             return cls.getMethod("node", new Class[] {LogicalPlan.class, Json.class});
         } catch (Throwable absent) {
-            return null;
-        }
-    }
-
-    private static Object call(Object target, String method) throws Exception {
-        Method found = target.getClass().getMethod(method, new Class[0]);
-        found.setAccessible(true);
-        return found.invoke(target, new Object[0]);
-    }
-
-    private static Object attempt(Object target, String method) {
-        try {
-            return call(target, method);
-        } catch (Exception absent) {
             return null;
         }
     }
