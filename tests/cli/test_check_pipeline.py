@@ -102,3 +102,21 @@ def test_a_file_in_the_way_is_named_when_the_events_cannot_go_there(
     (tmp_path / "file").touch()
     found = findings(headwater, tmp_path, {"tokens": [TOKEN], "events": {"dir": str(tmp_path / "file")}})
     assert ("events.dir", "problem") in [(about, level) for about, level, _ in found]
+
+
+def test_it_is_told_when_the_brokers_or_the_object_store_cannot_be_reached(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    settings = {
+        "tokens": [TOKEN],
+        "events": {"kafka": {"servers": "127.0.0.1:1"}},
+        "destinations": [DUCKDB | {"mode": "stream"}],
+        "pipeline": {"staging_url": "nothing://key:secret@bucket/folder"},
+    }
+    found = {about: (level, text) for about, level, text in findings(headwater, tmp_path, settings)}
+    assert found["events.kafka"] == ("ok", "127.0.0.1:1")
+    level, text = found["pipeline.staging_url"]
+    assert level == "problem"
+    assert "secret" not in text
+    told = findings(headwater, tmp_path, settings, "--connect")
+    assert [level for about, level, _ in told if about == "events.kafka"] == ["problem"]

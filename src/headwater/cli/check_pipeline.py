@@ -8,10 +8,11 @@ from collections.abc import Iterator
 
 from headwater.cli.findings import Finding
 from headwater.errors import HeadwaterError
-from headwater.settings import DestinationSettings, PipelineSettings, Settings
+from headwater.settings import DestinationSettings, KafkaSettings, PipelineSettings, Settings
 
 __all__ = ["pipeline_findings"]
 
+CONNECT_SECONDS = 5.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 EXTRA = "pip install 'headwater[pipeline,java]'"
 
@@ -22,6 +23,8 @@ def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         return
     yield _tokens(settings)
     yield _events_dir(settings)
+    if settings.events.kafka is not None:
+        yield _kafka(settings.events.kafka, connect)
     if not settings.destinations:
         text = "there are none; events are kept in files, and loaded nowhere"
         yield Finding("destinations", "warning", text)
@@ -30,6 +33,8 @@ def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         yield Finding("pipeline", "problem", f"the pipeline is not installed; type: {EXTRA}")
         return
     yield _java()
+    if settings.pipeline.staging_url:
+        yield _staging(settings.pipeline.staging_url, connect)
     for destination in settings.destinations:
         problems = list(_problems(destination, settings.pipeline, connect))
         about = f"destination {destination.id}"
@@ -57,6 +62,29 @@ def _events_dir(settings: Settings) -> Finding:
     if not os.access(existing, os.W_OK | os.X_OK):
         return Finding("events.dir", "problem", f"{existing} cannot be written to by this user")
     return Finding("events.dir", "ok", str(folder))
+
+
+def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
+    from headwater.log.topics import reach
+
+    try:
+        reach(settings, CONNECT_SECONDS if connect else 0.0)
+    except HeadwaterError as error:
+        return Finding("events.kafka", "problem", str(error))
+    return Finding("events.kafka", "ok", settings.servers + (", reached" if connect else ""))
+
+
+def _staging(url: str, connect: bool) -> Finding:
+    from headwater.pipeline.object_store import ObjectFolder
+
+    folder = ObjectFolder(url)
+    try:
+        folder.place()
+        if connect:
+            folder.check()
+    except HeadwaterError as error:
+        return Finding("pipeline.staging_url", "problem", str(error))
+    return Finding("pipeline.staging_url", "ok", str(folder) + (", reached" if connect else ""))
 
 
 def _java() -> Finding:

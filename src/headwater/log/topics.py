@@ -20,7 +20,7 @@ from headwater.log.writer import Answer
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 
-__all__ = ["Topics", "client_config"]
+__all__ = ["Topics", "client_config", "reach"]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,32 @@ def client_config(settings: KafkaSettings) -> dict[str, Any]:
             [f"`events.kafka.config.{name}` cannot be set: acknowledged events rest on it" for name in clash]
         )
     return {"bootstrap.servers": settings.servers, "logger": log, **settings.config}
+
+
+def reach(settings: KafkaSettings, timeout_seconds: float) -> None:
+    """LogUnavailable unless the settings can be used and, with a timeout, a broker answers."""
+    config = client_config(settings)
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError as error:
+        raise _uninstalled() from error
+    try:
+        admin = AdminClient({"log_level": 0, **config})
+        if timeout_seconds:
+            admin.list_topics(timeout=timeout_seconds)
+    except KafkaException as error:
+        raise LogUnavailable(
+            f"Kafka at {settings.servers} does not answer: {error.args[0].str()}.",
+            hint="Check `events.kafka`, and whether the brokers can be reached from here.",
+        ) from error
+
+
+def _uninstalled() -> ExtensionError:
+    return ExtensionError(
+        "`events.kafka` needs the package confluent-kafka, which is not installed.",
+        hint="Run `pip install 'headwater[kafka]'`.",
+    )
 
 
 class Topics:
@@ -107,10 +133,7 @@ class Topics:
         try:
             from confluent_kafka import Producer
         except ImportError as error:
-            raise ExtensionError(
-                "`events.kafka` needs the package confluent-kafka, which is not installed.",
-                hint="Run `pip install 'headwater[kafka]'`.",
-            ) from error
+            raise _uninstalled() from error
         settings = self._settings
         config = {
             "compression.type": "zstd",

@@ -23,7 +23,6 @@ __all__ = ["is_cluster", "local_path", "pack", "shipped"]
 FOLDER = "headwater_packages"
 NEEDED = (
     "apsw",
-    "confluent-kafka",
     "iptocc",
     "maxminddb",
     "msgspec",
@@ -38,10 +37,7 @@ NEEDED = (
 
 ENRICHERS = "headwater.enrichers"
 _ELSEWHERE = {"headwater", "pyspark", "py4j"}
-_USELESS = re.compile(
-    r"(^|/)(__pycache__|tests|include|\.\.)(/|$)|\.(pyc|pyx|pxd|pxi|h|a)$"
-    r"|^pyarrow/\w*(flight|substrait)"  # a third of its size, for servers that we do not talk to
-)
+_USELESS = re.compile(r"(^|/)(__pycache__|tests|include|\.\.)(/|$)|\.(pyc|pyx|pxd|pxi|h|a)$")
 
 
 def is_cluster(master: str) -> bool:

@@ -1,25 +1,25 @@
 """Where a stream's events come from: a queue of the gateway on this machine, or a partition of a topic.
 
-Both give events a position and keep them until they are done; both are read by a data source of ours. What
-the stream knows of them is kept in a folder of its own, `<folder>/stream/`.
+Both give events a position and keep them until they are done. What the stream knows of them is kept in a
+folder of its own, `<folder>/stream/`.
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-import msgspec
-
 from headwater.errors import LogUnavailable
 from headwater.log.event_files import EventFolder
-from headwater.log.inspect import tail_line
+from headwater.log.inspect import commits, tail_line, tail_of
+from headwater.log.packing import Commit
 from headwater.log.partitions import partition_paths
 from headwater.log.queues import identity_of
 from headwater.log.stream_cursor import StreamCursor, stream_folder
+from headwater.log.topic_reader import TopicReader
 from headwater.log.topics import client_config
-from headwater.pipeline import kafka_source, queue_source
 from headwater.pipeline.stream_archive import StreamArchive
 from headwater.settings import DestinationSettings, KafkaSettings, Settings
 
@@ -41,7 +41,6 @@ class Feed(Protocol):
 
     name: str
     folder: Path
-    format: str
     leads: bool
     """Whether this stream of a destination also sees to what the destination has only one of."""
 
@@ -51,8 +50,11 @@ class Feed(Protocol):
     def oldest(self) -> int:
         """The first position that is kept."""
 
-    def options(self) -> dict[str, str]:
-        """Of the data source."""
+    def newest(self) -> int:
+        """The position after the last event."""
+
+    def read(self, first: int, end: int) -> Iterable[Commit]:
+        """The events from one position up to another; those that are not there any more are left out."""
 
     def note_end(self) -> None:
         """Write down for others where the events end, if nobody else does."""
@@ -64,7 +66,6 @@ class Feed(Protocol):
 class QueueFeed:
     """The queue of a destination."""
 
-    format = queue_source.NAME
     leads = True
 
     def __init__(self, settings: Settings, destination: DestinationSettings) -> None:
@@ -79,8 +80,11 @@ class QueueFeed:
         paths = partition_paths(self.folder)
         return int(paths[0].stem) if paths else 1
 
-    def options(self) -> dict[str, str]:
-        return {"path": str(self.folder)}
+    def newest(self) -> int:
+        return tail_of(self.folder)
+
+    def read(self, first: int, end: int) -> Iterable[Commit]:
+        return commits(self.folder, first, end)
 
     def note_end(self) -> None:
         """The gateway does."""
@@ -92,21 +96,18 @@ class QueueFeed:
 class TopicFeed:
     """A partition of a token's topic. What is done stays in the topic, as long as that keeps it."""
 
-    format = kafka_source.NAME
-
     def __init__(
         self, settings: Settings, destination: DestinationSettings, token_id: str, partition: int, leads: bool
     ) -> None:
-        kafka = settings.events.kafka
-        assert kafka is not None
-        self._kafka = kafka
-        self._topic = kafka.topic(token_id)
+        assert settings.events.kafka is not None
+        self._kafka = settings.events.kafka
+        self._topic = self._kafka.topic(token_id)
         self._partition = partition
+        self._reader = TopicReader(self._kafka, self._topic, partition)
         self.leads = leads
         self.name = f"{destination.id}-{token_id}-{partition}"
         queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
         self.folder = queue / f"topic.{token_id}.{partition}"
-        self._reading = kafka_source.Partition(self.options())
 
     def identity(self) -> str:
         from confluent_kafka import KafkaException, TopicCollection
@@ -122,18 +123,16 @@ class TopicFeed:
         return f"{topic_id}/{self._partition}"
 
     def oldest(self) -> int:
-        return self._reading.oldest()
+        return self._reader.oldest()
 
-    def options(self) -> dict[str, str]:
-        client = {"bootstrap.servers": self._kafka.servers, **self._kafka.config}
-        return {
-            "topic": self._topic,
-            "partition": str(self._partition),
-            kafka_source.CLIENT: msgspec.json.encode(client).decode(),
-        }
+    def newest(self) -> int:
+        return self._reader.newest()
+
+    def read(self, first: int, end: int) -> Iterable[Commit]:
+        return self._reader.read(first, end)
 
     def note_end(self) -> None:
-        (self.folder / "tail").write_bytes(tail_line(self._reading.newest()))
+        (self.folder / "tail").write_bytes(tail_line(self._reader.known_end))
 
     def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
         return _NoArchive()

@@ -45,7 +45,6 @@ INTERRUPTIONS = (
     "Python daemon failed to launch worker",
     "ExecutorLostFailure",
     "SparkContext was shut down",
-    "headwater.errors.LogUnavailable",
 )
 """What Spark says when a process of its own has failed, rather than an expression on an event."""
 

@@ -1,4 +1,4 @@
-"""Events that the driver reads itself, from a queue on its own disk, and hands to Spark.
+"""Events that the driver reads itself, from a queue on its own disk or from Kafka, and hands to Spark.
 
 A micro-batch is small. To read it by Spark's executors takes a Python process to plan it and others to read
 it, each of which Spark waits for no longer than ten seconds, and a checkpoint that is written twice a batch.
@@ -8,32 +8,29 @@ The driver has the events in a few milliseconds, and needs none of that.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from itertools import accumulate
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.log.inspect import commits
+from headwater.log.packing import Commit
 from headwater.pipeline.source import LINE
 from headwater.warehouse.tables import ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["read_queue"]
+__all__ = ["near_lines"]
 
 SMALL_EVENTS = 2_000
 """Up to here Spark evaluates what is done to the lines while it plans, in one thread and without a job."""
 
 
-def read_queue(spark: SparkSession, folder: Path, first: int, end: int) -> DataFrame:
-    """The events from one position up to another as lines, with their positions as numbers.
-
-    What the queue does not have any more is left out. `unpersist` it in the end.
-    """
+def near_lines(spark: SparkSession, events: Iterable[Commit]) -> DataFrame:
+    """Events as lines, with their positions as numbers. `unpersist` it in the end."""
     import pyarrow as pa
 
     positions, bodies = array("q"), list[bytes]()
-    for commit in commits(folder, first, end):
+    for commit in events:
         positions.extend(range(commit.first, commit.end))
         bodies.extend(commit.bodies)
     # Not by pa.array(): it would look whether events are UTF-8, which Spark's own text source does not do.

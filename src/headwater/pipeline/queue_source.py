@@ -24,7 +24,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["NAME", "BatchReader", "Positions", "QueueSource", "StreamReader", "Stretch", "register"]
+__all__ = ["NAME", "QueueSource", "register"]
 
 NAME = "headwater"
 MAX_EVENTS = 100_000
@@ -74,10 +74,10 @@ class QueueSource(DataSource):
         return "position bigint, time timestamp, body string"
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return BatchReader(_Log(self.options, schema))
+        return _BatchReader(_Log(self.options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return StreamReader(_Log(self.options, schema))
+        return _StreamReader(_Log(self.options, schema))
 
 
 class Stretch(InputPartition):
@@ -89,27 +89,6 @@ class Stretch(InputPartition):
         self.end = end
 
 
-class Positions(Protocol):
-    """Events by position, as both readers ask for them; goes to the executors with them."""
-
-    start: str
-    first: int
-    end: int
-    max_events: int
-
-    def oldest(self) -> int:
-        """The first position that is kept, or the next to come."""
-
-    def newest(self) -> int:
-        """The position after the last event that was acknowledged."""
-
-    def stretches(self, first: int, end: int) -> list[Stretch]:
-        """What each task reads."""
-
-    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """The events of a stretch."""
-
-
 class _Log:
     """What both readers do; goes to the executors with them."""
 
@@ -119,10 +98,10 @@ class _Log:
             raise SettingsError(['the option `path` is missing; add .option("path", "<folder of a log>")'])
         self.folder = Path(given["path"])
         self.start = given.get("start", "earliest")
-        self.first = number(given, "first", 0)
-        self.end = number(given, "end", 0)
-        self.max_events = max(1, number(given, "max_events", MAX_EVENTS))
-        self.partition_events = max(1, number(given, "partition_events", PARTITION_EVENTS))
+        self.first = _number(given, "first", 0)
+        self.end = _number(given, "end", 0)
+        self.max_events = max(1, _number(given, "max_events", MAX_EVENTS))
+        self.partition_events = max(1, _number(given, "partition_events", PARTITION_EVENTS))
         self.fail_on_loss = given.get("fail_on_loss", "true").lower() != "false"
         self.columns = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         for name, kind in self.columns:
@@ -206,10 +185,8 @@ def _bodies(gathered: Sequence[Commit], kind: str) -> pa.Array:
 _ARRAYS = {"position": _positions, "time": _times, "body": _bodies}
 
 
-class BatchReader(DataSourceReader):
-    """Positions from one up to another."""
-
-    def __init__(self, log: Positions) -> None:
+class _BatchReader(DataSourceReader):
+    def __init__(self, log: _Log) -> None:
         self._log = log
 
     def partitions(self) -> Sequence[InputPartition]:
@@ -221,10 +198,10 @@ class BatchReader(DataSourceReader):
         return self._log.read(partition)
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Offsets are positions: `{"position": 17}` means that all before 17 was read."""
 
-    def __init__(self, log: Positions) -> None:
+    def __init__(self, log: _Log) -> None:
         self._log = log
         self._target: int | None = None
 
@@ -233,7 +210,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if start in ("earliest", "latest"):
             position = self._log.oldest() if start == "earliest" else self._log.newest()
         else:
-            position = number({"start": start}, "start", 0)
+            position = _number({"start": start}, "start", 0)
         return {"position": position}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -262,7 +239,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log.read(partition)
 
 
-def number(options: dict[str, str], name: str, default: int) -> int:
+def _number(options: dict[str, str], name: str, default: int) -> int:
     text = options.get(name, "")
     if text and not text.isdecimal():
         raise SettingsError([f"the option `{name}` must be a number of 0 or more, not {text!r}"])

@@ -5,10 +5,7 @@ the steps of batch mode. A destination that is away holds back its own events an
 
 Positions are kept in one place, the cursor beside the queue, which is fsynced. A micro-batch is written down
 before it is loaded; one that a crash interrupted is loaded first, with the same positions and so under the
-same name (G5).
-
-Where Kafka is the log, a Structured Streaming query per partition brings the micro-batches; its checkpoint is
-a scratch folder.
+same name (G5). Where Kafka is the log, each partition of a topic is such a queue.
 """
 
 from __future__ import annotations
@@ -17,29 +14,23 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-
-import msgspec
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
 from headwater.faults import crash_point
-from headwater.log.inspect import tail_of
 from headwater.log.lock import FolderLock
 from headwater.log.stream_cursor import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch import run_cycle
 from headwater.pipeline.feed import Archive, Feed, QueueFeed
 from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
-from headwater.pipeline.near import read_queue
-from headwater.pipeline.source import LINE
+from headwater.pipeline.near import near_lines
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import load_destination
 from headwater.warehouse.locks import Locks
-from headwater.warehouse.tables import ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,11 +46,6 @@ LOOK_SECONDS = 0.2
 DUTY_SECONDS = 2.0
 IDLE_SECONDS = 3.0
 COMPLAIN_SECONDS = 60.0
-START_SECONDS = 60.0
-INITIALIZING = "Initializing sources"
-
-# One after the other: each query starts a Python process, and Spark waits for it only ten seconds.
-_starting = threading.Lock()
 
 
 class _Stopping(Exception):
@@ -105,7 +91,6 @@ class Stream:
         self._guard = threading.Lock()  # the cursor: the query's thread and ours change it
         self._busy = busy or threading.Lock()  # held while a micro-batch is worked on
         self._stopping = threading.Event()
-        self._scratch = Path()
         self._active_at = self._duty_at = self._complained_at = 0.0
         self._thread = threading.Thread(target=self._run, name=f"stream-{self._feed.name}", daemon=True)
 
@@ -160,10 +145,7 @@ class Stream:
             self._cursor = StreamCursor.load(self._queue, identity, self._feed.oldest())
             self._arrived = None
             archive = self._feed.archive(self._cursor, self._guard)
-            if isinstance(self._feed, QueueFeed):
-                self._follow_near(archive)
-            else:
-                self._follow_far(archive)
+            self._follow(archive)
             archive.run(self._clock.now())
         finally:
             self._disconnect()
@@ -175,7 +157,7 @@ class Stream:
                 raise _Stopping
         return identity
 
-    def _follow_near(self, archive: Archive) -> None:
+    def _follow(self, archive: Archive) -> None:
         """Micro-batches in one thread, and what is not urgent in this one, until told to stop."""
         loading = _Loading(target=self._micro_batches, name=f"load-{self._feed.name}", daemon=True)
         loading.start()
@@ -184,47 +166,6 @@ class Stream:
         loading.join()
         if loading.error is not None and not isinstance(loading.error, _Stopping):
             raise loading.error
-
-    def _follow_far(self, archive: Archive) -> None:
-        if (planned := self._cursor.planned) is not None:
-            log.info("%s: positions %d to %d again.", self.id, self._cursor.position, planned.end - 1)
-            with self._busy:
-                self._load(_lines(self._between(self._cursor.position, planned.end)), planned.end)
-        with self._staging.folder() as self._scratch:
-            self._follow(archive)
-
-    def _follow(self, archive: Archive) -> None:
-        stream = self._settings.pipeline.stream
-        events = (
-            self._spark.readStream.format(self._feed.format)
-            .options(**self._feed.options())
-            .option("start", str(self._cursor.position))
-            .option("max_events", str(stream.max_batch_events))
-            .option("fail_on_loss", "false")
-            .load()
-        )
-        writer = (
-            events.writeStream.queryName(f"headwater-{self._feed.name}")
-            .foreachBatch(self._micro_batch)
-            .option("checkpointLocation", str(self._scratch))
-            .trigger(processingTime=f"{stream.trigger_seconds:g} seconds")
-        )
-        with _starting:
-            query = writer.start()
-            deadline = time.monotonic() + START_SECONDS
-            while query.isActive and query.status["message"] == INITIALIZING and time.monotonic() < deadline:
-                self._stopping.wait(LOOK_SECONDS)
-        try:
-            while query.isActive and not self._stopping.wait(LOOK_SECONDS):
-                self._tend(archive)
-            if not self._stopping.is_set():
-                raise query.exception() or RuntimeError("the query ended by itself")
-        finally:
-            # Not in the middle of a load; and not with the lock held, for which a batch that just begins
-            # would wait, and Spark for it.
-            with self._busy:
-                pass
-            query.stop()
 
     def _tend(self, archive: Archive) -> None:
         """What is not urgent, now and then. Nothing of it may end the query."""
@@ -260,30 +201,12 @@ class Stream:
             first, planned = self._cursor.position, self._cursor.planned
             if planned is not None:
                 log.info("%s: positions %d to %d again.", self.id, first, planned.end - 1)
-            end = planned.end if planned else min(tail_of(self._queue), first + stream.max_batch_events)
+            end = planned.end if planned else min(self._feed.newest(), first + stream.max_batch_events)
             if end > first:
                 with self._busy:
-                    self._load(read_queue(self._spark, self._queue, first, end), end)
+                    self._load(near_lines(self._spark, self._feed.read(first, end)), end)
                     self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
-
-    def _micro_batch(self, events: DataFrame, batch_id: int) -> None:
-        with self._busy:
-            if self._stopping.is_set():
-                raise _Stopping
-            try:
-                self._load(_lines(events), self._end_of(batch_id))
-            finally:
-                self._active_at = time.monotonic()
-
-    def _end_of(self, batch_id: int) -> int:
-        """Where Spark has planned the batch to end: its last line in the log of offsets is our offset."""
-        lines = (self._scratch / "offsets" / str(batch_id)).read_text(encoding="utf-8").splitlines()
-        return int(msgspec.json.decode(lines[-1])["position"])
-
-    def _between(self, first: int, end: int) -> DataFrame:
-        options = self._feed.options() | {"first": str(first), "end": str(end), "fail_on_loss": "false"}
-        return self._spark.read.format(self._feed.format).options(**options).load()
 
     def _load(self, lines: DataFrame, end: int) -> None:
         cursor = self._cursor
@@ -379,10 +302,6 @@ class _Loading(threading.Thread):
             super().run()
         except Exception as error:
             self.error = error
-
-
-def _lines(events: DataFrame) -> DataFrame:
-    return events.selectExpr(f"body AS {LINE}", f"position AS {ROW}").persist()
 
 
 def _reason(error: BaseException) -> str:

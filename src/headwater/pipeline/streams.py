@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headwater.clock import Clock
 from headwater.errors import LogUnavailable
 from headwater.log.incoming import clean_archive, settle
-from headwater.pipeline import jvm, kafka_source
+from headwater.pipeline import jvm
 from headwater.pipeline.feed import Feed, QueueFeed, topic_feeds
 from headwater.pipeline.modes import stream_destinations
 from headwater.pipeline.queue_source import register
@@ -41,7 +41,6 @@ class Streams:
         self._spark = spark
         settle(settings.events_dir)
         register(spark)
-        kafka_source.register(spark)
         jvm.prepare(spark)  # before a query begins: it takes the session's functions along
         self._staging = Staging(settings.staging_dir, settings.pipeline.staging_url)
         self._locks = load_locks(settings.pipeline.lock, settings.locks_dir)
