@@ -1,21 +1,41 @@
-"""The cases of batch mode, through both modes: in the end the tables are the same."""
+"""The cases of batch mode, through both modes and on every product: in the end the tables are the same."""
 
 from __future__ import annotations
 
+import itertools
+import uuid
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headwater.settings import Settings
+from headwater.warehouse.base import load_destination
+from headwater.warehouse.clickhouse_ready import KEYLESS
+from headwater.warehouse.tables import Table
+from headwater.warehouse.transactional import TransactionalDestination
+from tests.parts.clickhouse import ClickHouseEngine
+from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import BROWSER_KEY
 from tests.pipeline.stream_rig import StreamRig, until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(900)  # the first test of a product waits for all of its cases
+
+PRODUCTS = ("duckdb", "postgres", "clickhouse")
 MOMENT = "2026-11-16T10:00:00.123456Z"
 AGENT = "Mozilla/5.0 (X11; Linux x86_64; rv:128.0) Gecko/20100101 Firefox/128.0"
+VALUES = {"bool": True, "int": 7, "float": 2.5, "text": "many", "time": MOMENT}
+PAIRS = list(itertools.product(VALUES, VALUES))
+HOSTILE = [
+    "robert'); DROP TABLE events; --",
+    'quote " and "" two',
+    "back`tick\\slash",
+    "${env.HOME} {{ x }} %s $1",
+]
 
 # By name: settings of the destination, and events batch after batch.
 CASES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
@@ -32,7 +52,7 @@ CASES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
             [{"id": "e4", "a": None, "d": {}}, {}],
         ],
     ),
-    # tables by name; some events are skipped, some are none
+    # tables by name; some events are skipped, some are none; all pairs of kinds; names that mean harm
     "tables": (
         {"table_name_template": "{{ event_type | lower | default('events') }}"},
         [
@@ -44,7 +64,11 @@ CASES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
                 b'{"event_type": "buy", "n": 5',
                 b"[]",
                 {"event_type": "Page View", "n": 6, "late": True},
-            ]
+                {"event_type": "kinds"} | {f"{a}_{b}": VALUES[a] for a, b in PAIRS},
+                {"event_type": "kinds"} | {f"{a}_{b}": VALUES[b] for a, b in PAIRS},
+                {"event_type": HOSTILE[0], "n": 7} | {name: name for name in HOSTILE},
+            ],
+            [{"event_type": "buy", "n": 8}, {"event_type": "kinds", "int_int": "no number"}],
         ],
     ),
     # enrichment, mapping, a table with too few columns
@@ -72,58 +96,110 @@ CASES: dict[str, tuple[dict[str, Any], list[list[Any]]]] = {
 }
 
 
-def destinations(mode: str) -> list[dict[str, Any]]:
-    return [
-        {"id": f"{mode}-{name}", "mode": mode, "only_keys": [name]} | own for name, (own, _) in CASES.items()
-    ]
+@dataclass
+class Conformance:
+    """All cases through both modes into one product: what costs time is a query, not an event."""
+
+    product: str
+    rig: StreamRig
+    place: dict[str, str]
+    engine: ClickHouseEngine | None = None
+
+    def run(self) -> None:
+        batch, stream = self.settings("batch"), self.settings("stream")
+        with self.rig.stream(stream):
+            for number in range(max(len(rounds) for _, rounds in CASES.values())):
+                for name, (_, rounds) in CASES.items():
+                    if number < len(rounds):
+                        self.rig.file(rounds[number], token=name)
+                # a cycle each: files that wait together are loaded together
+                report = self.rig.cycle(batch)
+                assert report.is_complete, report.errors
+                self.put(stream, number)
+
+    def put(self, settings: Settings, number: int) -> None:
+        """A round of all cases that have so many, and wait until it is done."""
+        for name, (_, rounds) in CASES.items():
+            if number < len(rounds):
+                self.rig.put(settings, *rounds[number], id=f"stream-{name}")
+        for name, (_, rounds) in CASES.items():
+            end = 1 + sum(map(len, rounds[: number + 1]))
+            until(lambda: self.rig.cursor(f"stream-{name}").position == end, name)  # noqa: B023
+
+    def settings(self, mode: str) -> Settings:
+        own = [
+            {"id": f"{mode}-{name}", "type": self.product, "mode": mode, "only_keys": [name]}
+            | {"options": self.options(f"{mode}_{name}")}
+            | settings
+            for name, (settings, _) in CASES.items()
+        ]
+        tokens = [{"id": name, "client_secret": BROWSER_KEY, "server_secret": f"s-{name}"} for name in CASES]
+        made = self.rig.settings if mode == "batch" else self.rig.stream_settings
+        return made(*own, tokens=tokens)
+
+    def options(self, name: str) -> dict[str, str]:
+        return {key: f"{value}_{name}" if key != "url" else value for key, value in self.place.items()}
+
+    def tables(self, mode: str, name: str) -> dict[str, tuple[dict[str, str], list[str]]]:
+        """Types and rows of all tables, of which the ledger tells."""
+        [settings] = [each for each in self.settings(mode).destinations if each.id == f"{mode}-{name}"]
+        destination = load_destination(settings)
+        destination.connect()
+        found = {}
+        try:
+            for table in destination.totals():
+                structure = destination.table(table)
+                assert structure is not None
+                types = {column.name: column.sql_type for column in structure.columns.values()}
+                if isinstance(destination, TransactionalDestination):
+                    stored = destination.execute(f"SELECT * FROM {destination.relation(table)}")
+                    rows = [dict(zip(types, row, strict=True)) for row in stored]
+                else:
+                    rows = self.rows_of_clickhouse(settings.options["database"], structure)
+                found[table] = types, sorted(repr(sorted(row.items())) for row in rows)
+        finally:
+            destination.close()
+        return found
+
+    def rows_of_clickhouse(self, database: str, table: Table) -> list[dict[str, Any]]:
+        assert self.engine is not None
+        final = "FINAL" if table.primary_key else ""
+        hidden = (
+            f"EXCEPT {KEYLESS}" if table.primary_key else ""
+        )  # it tells the load of a row without its key
+        return self.engine.query(f"SELECT * {hidden} FROM `{database}`.`{table.name}` {final}")
+
+    def rejects(self, mode: str, name: str) -> list[tuple[str, str]]:
+        found = self.rig.rejects(f"{mode}-{name}")
+        return sorted((each.error, bytes(each.event).decode() or each.malformed_event) for each in found)
 
 
-def tokens() -> list[dict[str, Any]]:
-    return [{"id": name, "client_secret": BROWSER_KEY, "server_secret": f"s-{name}"} for name in CASES]
-
-
-@pytest.fixture(scope="module")
-def rig(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[StreamRig]:
-    """All cases through both modes at once: what costs time is a query, not an event."""
-    with StreamRig(spark, tmp_path_factory.mktemp("conformance")) as made:
-        batch(made, made.settings(*destinations("batch"), tokens=tokens()))
-        stream(made, made.stream_settings(*destinations("stream"), tokens=tokens()))
+@pytest.fixture(scope="module", params=PRODUCTS)
+def conformance(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Conformance]:
+    own = f"test_{uuid.uuid4().hex[:12]}"
+    with StreamRig(spark, tmp_path_factory.mktemp("conformance")) as rig:
+        made = Conformance(request.param, rig, {"path": str(rig.folder / "dwh")})
+        if request.param == "postgres":
+            server: PostgresServer = request.getfixturevalue("postgres")
+            made.place = {"url": server.url, "schema": own}
+        elif request.param == "clickhouse":
+            made.engine = request.getfixturevalue("clickhouse")
+            assert made.engine is not None
+            made.place = {"url": made.engine.url, "database": own}
+        made.run()
         yield made
 
 
-def batch(rig: StreamRig, settings: Settings) -> None:
-    for name, (_, rounds) in CASES.items():
-        for events in rounds:
-            rig.file(events, token=name)
-    report = rig.cycle(settings)
-    assert report.is_complete, report.errors
-
-
-def stream(rig: StreamRig, settings: Settings) -> None:
-    with rig.stream(settings):
-        for number in range(max(len(rounds) for _, rounds in CASES.values())):
-            ends = {
-                f"stream-{name}": rig.put(settings, *rounds[number], id=f"stream-{name}")
-                for name, (_, rounds) in CASES.items()
-                if number < len(rounds)
-            }
-            for id, end in ends.items():
-                until(lambda id=id, end=end: rig.cursor(id).position == end, id)  # type: ignore[misc]
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_the_tables_are_the_same_in_the_end_when_events_come_by_stream(rig: StreamRig, name: str) -> None:
-    one, other = f"batch-{name}", f"stream-{name}"
-    tables = rig.tables(one)
-    assert rig.tables(other) == tables
-    assert tables
-    for table in tables:
-        assert rig.types(table, other) == rig.types(table, one)
-        found = [sorted(map(repr, rig.rows(table, id))) for id in (one, other)]
-        assert found[0] == found[1]
-        assert found[0]
-    told = [
-        sorted((each.error, bytes(each.event) or each.malformed_event) for each in rig.rejects(id))
-        for id in (one, other)
-    ]
-    assert told[0] == told[1]
+def test_the_tables_are_the_same_in_the_end_when_events_come_by_stream(
+    conformance: Conformance, name: str
+) -> None:
+    batch, stream = conformance.tables("batch", name), conformance.tables("stream", name)
+    assert stream.keys() == batch.keys()
+    assert batch
+    for table, (types, rows) in batch.items():
+        assert stream[table] == (types, rows), table
+        assert rows
+    assert conformance.rejects("stream", name) == conformance.rejects("batch", name)

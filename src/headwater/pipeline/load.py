@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,8 @@ __all__ = ["Loader", "Origin", "Outcome", "StagedRows", "as_wanted", "count_unma
 EMPTY = "no field of the event becomes a column"
 MAX_REFITS = 3
 """Patching is repeated while another pipeline changes the table at the same time."""
+RULES_SECONDS = 300.0
+"""So long an enrichment rule stays open; then it is opened anew, and with it the file that it reads."""
 
 
 @dataclass
@@ -93,6 +96,7 @@ class Loader:
         self._locks = locks
         self._staging = staging
         self._browser_key = browser_key
+        self._rules: dict[str, tuple[float, list[Rule]]] = {}
         self.times = Times()
         self.is_small = False
         """Few rows: they are staged by the driver, without Spark's writers."""
@@ -158,13 +162,24 @@ class Loader:
         """The rows of the lines, which are to be staged in the block, and the table made to fit them."""
         events = events_of(lines, scanned)
         key = self._browser_key if scanned.browser else ""
-        rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=key)
+        rules = self.rules(key)
         with self.times.of("enrich"), doing(lines.sparkSession, f"look up values for {table}"):
             joined = self.look_up(events, scanned, rules, folder)
         with self.times.of("patch"):
             fitted, patched = self.patch(table, scanned)
         with self.times.of("stage"), staging_for(lines.sparkSession, self.settings, table):
             yield project(events, fitted, joined), fitted, patched
+
+    def rules(self, browser_key: str) -> list[Rule]:
+        """The rules of the destination, opened; with a key, those for browser events too.
+
+        Kept for a while: to open them takes longer than to look up a few values.
+        """
+        found = self._rules.get(browser_key)
+        if found is None or time.monotonic() - found[0] > RULES_SECONDS:
+            rules = rules_of(self.settings.enrichment, self._pipeline, browser_key=browser_key)
+            found = self._rules[browser_key] = time.monotonic(), rules
+        return found[1]
 
     def look_up(
         self, events: DataFrame, scanned: Scanned, rules: Sequence[Rule], folder: Path
