@@ -15,10 +15,18 @@ from headwater.warehouse.types import Kind
 SEED = {
     "postgres": {"STRING": "text", "FLOAT64": "numeric(38,18)", "INT64": "bigint", "BOOL": "boolean"},
     "clickhouse": {"STRING": "String", "FLOAT64": "Float64", "INT64": "Int64", "BOOL": "UInt8"},
+    "redshift": {
+        "STRING": "character varying(65535)",
+        "FLOAT64": "numeric(38,18)",
+        "INT64": "bigint",
+        "BOOL": "boolean",
+    },
+    "bigquery": {"STRING": "string", "FLOAT64": "float", "INT64": "integer", "BOOL": "boolean"},
+    "snowflake": {"STRING": "text", "FLOAT64": "numeric(38,18)", "INT64": "bigint", "BOOL": "boolean"},
 }
 
 
-@pytest.mark.parametrize("name", ["duckdb", "postgres", "clickhouse"])
+@pytest.mark.parametrize("name", ["duckdb", "http", *SEED])
 def test_a_type_is_known_by_every_kind_when_it_is_built_in(name: str) -> None:
     types = destination_class(name).capabilities.types
     assert set(types) == set(Kind)
@@ -40,5 +48,7 @@ def test_the_wrong_option_is_named_when_there_is_one() -> None:
 
 
 def test_the_installed_types_are_named_when_one_is_unknown() -> None:
-    with pytest.raises(ExtensionError, match=r"`oracle`.*clickhouse, duckdb, postgres"):
+    with pytest.raises(
+        ExtensionError, match=r"`oracle`.*bigquery, clickhouse, duckdb, http, postgres, redshift, snowflake"
+    ):
         destination_class("oracle")

@@ -10,9 +10,14 @@ import pytest
 
 pytest.importorskip("google.cloud.bigquery", reason="missing: pip install 'headwater[bigquery]'")
 
+from headwater.errors import TableRefused
 from headwater.testing.destinations import Subject
+from headwater.testing.destinations.names import HOSTILE
+from headwater.testing.destinations.subject import by, load
 from headwater.warehouse.base import Destination
 from headwater.warehouse.bigquery import BigQueryDestination, BigQuerySettings
+from headwater.warehouse.tables import Column, table_of
+from headwater.warehouse.types import Kind
 from tests.parts.bigquery_emulator import BigQueryEmulator
 from tests.warehouse.only_not_null import OnlyNotNull
 
@@ -59,3 +64,18 @@ class TestBigQuery(OnlyNotNull):
 
     def make(self, tmp_path: Path) -> Subject:
         return BigQuerySubject(self.emulator)
+
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_a_name_is_only_a_name_when_it_is_hostile(
+        self, subject: Subject, staging: Path, name: str
+    ) -> None:
+        """BigQuery takes letters, digits and underscores; what it would not take never gets there."""
+        wanted = table_of(name, [Column(name, Kind.STRING), Column("plain", Kind.INT64)], [name])
+        if not name.isalpha():
+            with pytest.raises(TableRefused, match="in BigQuery"):
+                subject.destination.patch(wanted)
+            return
+        made = subject.destination.patch(wanted)
+        assert made.primary_key == (name,)
+        load(subject, staging, made, [{name: name, "plain": 1}])
+        assert by(subject.rows(name), name, "plain") == [(name, 1)]

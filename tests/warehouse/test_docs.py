@@ -16,7 +16,7 @@ from headwater.warehouse.base import destination_class
 from headwater.warehouse.types import Kind
 
 DOCS = Path(__file__).parents[2] / "docs"
-TYPES = ["duckdb", "postgres", "clickhouse"]
+TYPES = ["duckdb", "postgres", "clickhouse", "snowflake", "bigquery", "redshift"]
 ROWS = {"STRING": Kind.STRING, "TIMESTAMP": Kind.TIMESTAMP, "`_unmapped_data`": Kind.JSON} | {
     kind.value: kind for kind in (Kind.FLOAT64, Kind.INT64, Kind.BOOL)
 }

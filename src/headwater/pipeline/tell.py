@@ -66,4 +66,13 @@ def dataset_of(settings: DestinationSettings, table: str) -> tuple[str, str]:
         url = urlsplit(str(options.get("url", "")))
         host = f"{url.hostname or 'localhost'}:{url.port or 8123}"
         return f"clickhouse://{host}", f"{options.get('database', 'default')}.{table}"
+    if settings.type == "redshift":
+        url = urlsplit(str(options.get("url", "")))
+        schema = f"{url.path.strip('/')}.{options.get('schema', 'public')}"
+        return f"redshift://{url.hostname or 'localhost'}:{url.port or 5439}", f"{schema}.{table}"
+    if settings.type == "snowflake":
+        schema = f"{options.get('database', '')}.{options.get('schema', 'PUBLIC')}"
+        return f"snowflake://{options.get('account', '')}", f"{schema}.{table}".upper()
+    if settings.type == "bigquery":
+        return "bigquery", f"{options.get('project', '')}.{options.get('dataset', '')}.{table}"
     return f"{settings.type}://{settings.id}", table

@@ -61,7 +61,13 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where rows are stored. Keys that are not listed here are the destination type's own."""
 
     id: Annotated[Id, doc("Names the destination in status files, rejects and locks.")]
-    type: Annotated[str, doc("`duckdb`, `postgres`, `clickhouse`, or an extension's name.")]
+    type: Annotated[
+        str,
+        doc(
+            "`duckdb`, `postgres`, `clickhouse`, `snowflake`, `bigquery`, `redshift`, `http`, "
+            "or an extension's name."
+        ),
+    ]
     mode: Annotated[
         Literal["batch", "stream", "both"],
         doc("By rotated files, as soon as possible, or both ways (which needs a `primary_key`)."),

@@ -151,12 +151,13 @@ class BigQueryDestination(MergingDestination):
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         with self._translating():
             # nothing is repeated here: a script may have been done though its answer was lost
-            rows = self._ready().query_and_wait(
+            job = self._ready().query(
                 statement,
                 retry=None,  # type: ignore[arg-type]
-                job_retry=None,  # type: ignore[arg-type]
-                api_timeout=self.options.timeout_seconds,
+                job_retry=None,
+                timeout=self.options.timeout_seconds,
             )
+            rows = job.result(job_retry=None)
             return [tuple(row.values()) for row in rows]
 
     def relation(self, name: str) -> str:
@@ -251,7 +252,13 @@ class BigQueryDestination(MergingDestination):
                 ]
             )
         )
-        return self.execute(who) == [(attempt,)]
+        entered = self.execute(who)
+        if not entered:
+            raise DestinationUnavailable(
+                f"destination {self.id}: the script of the load {loaded.id} ended without entering it.",
+                hint="It is tried again.",
+            )
+        return entered == [(attempt,)]
 
     def attempt(self, statements: Sequence[str]) -> None:
         self.execute(";\n".join(["BEGIN TRANSACTION", *statements, "ROLLBACK TRANSACTION;"]))
