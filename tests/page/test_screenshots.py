@@ -25,11 +25,9 @@ from tests.page.served import Shop, running_shop, wait_for
 from tests.page.story import ORDERS, REVENUE, load_now, story
 
 FOLDER = os.environ.get("HEADWATER_SCREENSHOTS", "")
-SECONDS = 100 if FOLDER else 2  # of events before the first picture: the small charts show some past
+SECONDS = 60 if FOLDER else 1  # of events before the first picture: the small charts show some past
 TRACE = {"namespace": REVENUE[0], "name": REVENUE[1], "depth": "3", "column": "revenue_euro"}
 PICTURES: dict[str, tuple[str, dict[str, str], str]] = {
-    "pipeline": ("/", {}, "light"),
-    "pipeline-dark": ("/", {}, "dark"),
     "graph": ("/lineage", {k: v for k, v in TRACE.items() if k != "column"}, "light"),
     "trace": ("/lineage", TRACE, "light"),
     "trace-dark": ("/lineage", TRACE, "dark"),
@@ -38,7 +36,10 @@ PICTURES: dict[str, tuple[str, dict[str, str], str]] = {
     "rejects": ("/rejects", {}, "light"),
     "tail": ("/tail", {}, "dark"),
     "narrow": ("/lineage", TRACE, "narrow"),
+    # last, when there is some past to be shown
     "narrow-pipeline": ("/", {}, "narrow"),
+    "pipeline": ("/", {}, "light"),
+    "pipeline-dark": ("/", {}, "dark"),
 }
 
 
@@ -75,7 +76,7 @@ class Customers(threading.Thread):
 
     def run(self) -> None:
         chance = random.Random(7)
-        while not self.ended.wait(0.4):
+        while not self.ended.wait(0.6):
             self._shop.send([self._order(chance) for _ in range(chance.randrange(3, 12))])
             url = f"{self._shop.url}/api/v1/lineage/batch"
             httpx2.post(url, json=list(load_now()), timeout=60).raise_for_status()
@@ -115,7 +116,7 @@ def test_a_picture_is_taken_when_each_view_is_shown(
             device_scale_factor=1.5,
         )
         if name == "run":
-            page = look.go("/runs")
+            page = look.go("/job", namespace="shop", name="marketing.board")
             failed = page.locator("tr", has=page.locator(".state.fail")).first
             failed.locator("td.time a").first.click()
             expect(page.locator(".error")).to_be_visible()

@@ -116,7 +116,9 @@ for (const [begin, end] of [["pointerover", "pointerout"], ["focusin", "focusout
   svg.addEventListener(end, (event) => event.target.closest("a.row") && near(event.target.closest("a.row"), false));
 }
 
-// --- keyboard
+// --- keyboard: the board is one stop, from which the arrow keys go on; a stop for each column would be too many
+
+for (const row of rows) row.setAttribute("tabindex", "-1");
 
 function beside(row, step) {
   const own = [...row.closest("g.card").querySelectorAll("a.row")];
