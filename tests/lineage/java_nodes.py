@@ -1,17 +1,18 @@
 """A node of a JVM extension that tells its own lineage, compiled in the test by Spark's Janino.
 
-The interfaces are written here by their names, since they are in no package that pip can bring; they have
-moved several times, and the node is compiled against each of their homes.
+The interfaces are written here by their names: they have moved several times, and the node is compiled
+against each of their homes. published_nodes.py has one for the package that can be had.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["HOMES", "Extension", "merged_rows"]
+__all__ = ["BODY", "HOMES", "RULE", "Extension", "Node", "compiled", "merged_rows"]
 
 # package of the interfaces, and whether their methods want (event name, builder) or a context
 HOMES = {
@@ -130,19 +131,7 @@ _INTERFACES = {
     ),
 }
 
-_NODE = """
-package headwater.acme{number};
-
-import java.util.*;
-import {home}.*;
-import org.apache.spark.sql.catalyst.expressions.*;
-import org.apache.spark.sql.catalyst.plans.logical.*;
-import org.apache.spark.sql.catalyst.trees.TreeNode;
-import scala.collection.immutable.Seq;
-
-public class Ledger extends LogicalPlan
-        implements InputLineageNode, OutputLineageNode, ColumnLevelLineageNode {
-    private final Project inside;
+BODY = """    private final Project inside;
 
     public Ledger(Project inside) { this.inside = inside; }
     public Project inside() { return inside; }
@@ -157,7 +146,21 @@ public class Ledger extends LogicalPlan
     public boolean canEqual(Object other) { return other instanceof Ledger; }
     public boolean equals(Object other) { return this == other; }
     public int hashCode() { return 7; }
+"""
 
+_NODE = """
+package headwater.acme{number};
+
+import java.util.*;
+import {home}.*;
+import org.apache.spark.sql.catalyst.expressions.*;
+import org.apache.spark.sql.catalyst.plans.logical.*;
+import org.apache.spark.sql.catalyst.trees.TreeNode;
+import scala.collection.immutable.Seq;
+
+public class Ledger extends LogicalPlan
+        implements InputLineageNode, OutputLineageNode, ColumnLevelLineageNode {
+{body}
     public List getInputs({parameters}) {
         return Collections.singletonList(new Parts.DatasetWithIdentifier(
             new Parts.DatasetIdentifier("entries", "ledger://acme"),
@@ -209,7 +212,7 @@ public class Ledger extends LogicalPlan
 """
 
 # Spark cannot run a node that it does not know: while it optimizes, it takes what is inside.
-_RULE = """
+RULE = """
 package headwater.acme{number};
 
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -275,8 +278,8 @@ _merge: dict[str, Any] = {}
 def merged_rows(spark: SparkSession, table: DataFrame) -> Any:
     """A frame whose root is a node of a foreign extension that says nothing of itself."""
     if not _merge:
-        rule = _RULE.replace("headwater.acme{number}", "com.acme.spark").replace("Ledger", "MergeRows")
-        _merge["loader"] = _compiled(spark, [_MERGE, rule])
+        rule = RULE.replace("headwater.acme{number}", "com.acme.spark").replace("Ledger", "MergeRows")
+        _merge["loader"] = compiled(spark, [_MERGE, rule])
     loader = _merge["loader"]
     matched: Any = table.selectExpr("a as x", "upper(b) as y")
     other: Any = table.selectExpr("a + 1 as x", "concat(b, a) as y")
@@ -292,9 +295,15 @@ def merged_rows(spark: SparkSession, table: DataFrame) -> Any:
     return _frame(java, made, _new(java, loader, "com.acme.spark.Unwrap"))
 
 
-def _compiled(spark: SparkSession, texts: list[str]) -> Any:
+def compiled(spark: SparkSession, texts: list[str], jar: Path | None = None) -> Any:
+    """The loader of classes that were compiled one after the other, with a jar on their class path."""
     jvm: Any = spark._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    if jar is not None:
+        gateway: Any = spark.sparkContext._gateway
+        places = gateway.new_array(jvm.java.net.URL, 1)
+        places[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+        loader = jvm.java.net.URLClassLoader(places, loader)
     for text in texts:
         compiler = jvm.org.codehaus.janino.SimpleCompiler()
         compiler.setParentClassLoader(loader)
@@ -320,19 +329,36 @@ def _frame(spark: Any, plan: Any, rule: Any) -> Any:
     return spark._jvm.org.apache.spark.sql.classic.Dataset.ofRows(spark._jsparkSession, plan)
 
 
-class Extension:
+class Node:
+    """A node of an extension, in the place of a projection."""
+
+    def __init__(self, spark: SparkSession, package: str, loader: Any) -> None:
+        self.spark: Any = spark
+        self._package = package
+        self._loader = loader
+
+    def frame(self, frame: DataFrame) -> Any:
+        """The frame of a `select`, whose projection has become a node of the extension."""
+        java: Any = frame
+        made = _new(
+            self.spark, self._loader, f"{self._package}.Ledger", java._jdf.queryExecution().analyzed()
+        )
+        return _frame(self.spark, made, _new(self.spark, self._loader, f"{self._package}.Unwrap"))
+
+
+class Extension(Node):
     """The extension compiled against one home of the interfaces."""
 
     def __init__(self, spark: SparkSession, home: str, number: int) -> None:
-        self.spark: Any = spark
         newer = HOMES[home]
         parameters = "String event, OpenLineage openLineage" if newer else "OpenLineageContext context"
         texts = [_CLIENT, _PARTS, _CONTEXT]
         for name, methods in _INTERFACES.items():
             lines = " ".join(f"java.util.List {method}({parameters});" for method in methods)
             texts.append(_INTERFACE.replace("{name}", name).replace("{methods}", lines))
-        texts += [_NODE, _RULE]
+        texts += [_NODE, RULE]
         names = {
+            "{body}": BODY,
             "{home}": home,
             "{number}": str(number),
             "{parameters}": parameters,
@@ -343,13 +369,4 @@ class Extension:
             for key, value in names.items():
                 text = text.replace(key, value)
             filled.append(text)
-        self._package = f"headwater.acme{number}"
-        self._loader = _compiled(spark, filled)
-
-    def frame(self, frame: DataFrame) -> Any:
-        """The frame of a `select`, whose projection has become a node of the extension."""
-        java: Any = frame
-        made = _new(
-            self.spark, self._loader, f"{self._package}.Ledger", java._jdf.queryExecution().analyzed()
-        )
-        return _frame(self.spark, made, _new(self.spark, self._loader, f"{self._package}.Unwrap"))
+        super().__init__(spark, f"headwater.acme{number}", compiled(spark, filled))

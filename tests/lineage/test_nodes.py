@@ -13,6 +13,9 @@ from headwater.lineage.nodes import PlanNode
 from headwater.lineage.registry import FacetRegistry, handler_of, register_node, unregister_node
 from headwater.testing.lineage import Events
 from tests.lineage.java_nodes import HOMES, Extension, merged_rows
+from tests.lineage.published_nodes import Published
+from tests.parts.cache import Missing
+from tests.parts.lineage_interfaces import find_interfaces
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -118,6 +121,25 @@ def test_a_jvm_node_speaks_for_itself_when_it_carries_the_interfaces(
         "x": [("told", "a", "IDENTITY")],
         "y": [("told", "b", "TRANSFORMATION")],
     }
+    assert "extractionError" not in event["run"]["facets"]
+
+
+def test_a_jvm_node_speaks_for_itself_when_it_was_compiled_with_the_published_interfaces(
+    spark: SparkSession, events: Events, table: str, tmp_path: Path
+) -> None:
+    try:
+        node = Published(spark, find_interfaces())
+    except Missing as missing:
+        pytest.skip(str(missing))
+    node.frame(spark.table(table).selectExpr("a as x")).write().parquet(str(tmp_path / "published"))
+    event = events.only("COMPLETE", output="published")
+    read = {each["name"]: each for each in event["inputs"]}
+    assert read["entries"]["namespace"] == "ledger://acme"
+    assert read["entries"]["facets"]["version"]["datasetVersion"] == "42"
+    written = next(each for each in event["outputs"] if each["name"].endswith("told"))
+    assert written["facets"]["version"]["datasetVersion"] == "43"
+    assert "schema" in written["facets"], "by delegate: the dataset of the relation below"
+    assert written["outputFacets"]["outputStatistics"]["rowCount"] == 7
     assert "extractionError" not in event["run"]["facets"]
 
 
