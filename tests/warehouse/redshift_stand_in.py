@@ -19,10 +19,10 @@ import sqlglot
 from sqlglot import exp
 
 from headwater.warehouse.copying import csv_chunks
-from headwater.warehouse.redshift import RedshiftDestination
+from headwater.warehouse.redshift import RedshiftDestination, RedshiftSettings
 from tests.parts.object_store import ObjectStore
 
-__all__ = ["PostgresAsRedshift", "check"]
+__all__ = ["PostgresAsRedshift", "check", "on_postgres"]
 
 # what Redshift does not have, though its dialect is derived from one that does
 LACKING = (exp.OnConflict, exp.Returning, exp.Filter, exp.ArrayAgg, exp.Merge, exp.JSONObjectAgg)
@@ -66,6 +66,15 @@ class PostgresAsRedshift(RedshiftDestination):
             with self.ready().cursor().copy(f"COPY {table} FROM STDIN (FORMAT csv)".encode()) as copy:
                 for chunk in csv_chunks(rows.to_batches(), rows.column_names):
                     copy.write(chunk)
+
+
+def on_postgres(options: dict[str, Any]) -> PostgresAsRedshift:
+    """A destination for a process of its own; `store_port` is where the object store listens."""
+    store = ObjectStore()
+    store.port = options["store_port"]
+    PostgresAsRedshift.store = store
+    settings = {name: value for name, value in options.items() if name != "store_port"}
+    return PostgresAsRedshift("dwh", RedshiftSettings(**settings))
 
 
 def without_try_cast(statement: str) -> str:

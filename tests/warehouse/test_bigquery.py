@@ -10,6 +10,10 @@ import pytest
 
 pytest.importorskip("google.cloud.bigquery", reason="missing: pip install 'headwater[bigquery]'")
 
+from google.api_core.client_options import ClientOptions
+from google.auth.credentials import AnonymousCredentials
+from google.cloud import bigquery
+
 from headwater.errors import TableRefused
 from headwater.testing.destinations import Subject
 from headwater.testing.destinations.names import HOSTILE
@@ -26,6 +30,15 @@ class BigQuerySubject(Subject):
     def __init__(self, server: BigQueryEmulator) -> None:
         self.server, self.dataset = server, f"test_{uuid.uuid4().hex}"
         self.destination = self.another()
+        self.client = bigquery.Client(
+            project="headwater",
+            credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+            client_options=ClientOptions(api_endpoint=server.url),
+        )
+
+    def close(self) -> None:
+        super().close()
+        self.client.close()  # type: ignore[no-untyped-call]
 
     def another(self) -> Destination:
         return BigQueryDestination("bq", self.settings(self.server.url))
@@ -36,11 +49,8 @@ class BigQuerySubject(Subject):
         )
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        assert isinstance(self.destination, BigQueryDestination)
-        made = self.destination.table(table)
-        assert made is not None
-        found = self.destination.execute(f"SELECT * FROM {self.destination.relation(table)}")
-        return [dict(zip(made.columns, row, strict=True)) for row in found]
+        name = f"`headwater`.`{self.dataset}`.`{table}`"
+        return [dict(row.items()) for row in self.client.query(f"SELECT * FROM {name}").result()]
 
     def run(self, statement: str) -> None:
         assert isinstance(self.destination, BigQueryDestination)
