@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -86,59 +87,73 @@ def test_events_are_in_the_topic_when_they_are_answered(
         append(topics, b"{}")
 
 
-def test_nothing_is_acknowledged_when_the_broker_is_away_and_it_heals(
+def test_an_event_is_taken_when_it_is_larger_than_kafkas_own_limit(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:
-    settings = settings_for(kafka_broker.bootstrap, timeout_seconds=1.0)
+    settings = settings_for(kafka_broker.bootstrap, timeout_seconds=60.0)
+    large = os.urandom(1_500_000).hex().encode()  # also when it is compressed
+
+    append(opened(settings), large)
+
+    assert bodies_in(settings, 1) == [large]
+
+
+def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_away_and_it_heals(
+    kafka_broker: KafkaBroker, opened: Callable[..., Topics]
+) -> None:
+    settings = settings_for(kafka_broker.bootstrap, timeout_seconds=2.0, buffer_bytes=1024 * 1024)
     topics = opened(settings)
     append(topics, b'{"n": 1}')
-    kafka_broker.kill()
-    try:
-        with pytest.raises(LogUnavailable, match=r"did not take it"):
-            append(topics, b'{"n": 2}')
-        assert not topics.healthy
-    finally:
-        kafka_broker.start()
-
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while True:
-        try:
-            append(topics, b'{"n": 3}')
-            break
-        except LogUnavailable:
-            assert time.monotonic() < deadline
-
-    assert topics.healthy
-    assert {b'{"n": 1}', b'{"n": 3}'} <= set(bodies_in(settings, 2))
-
-
-def test_it_is_refused_at_once_and_everybody_is_answered_when_the_buffer_is_full(
-    opened: Callable[..., Topics],
-) -> None:
-    # nobody listens there
-    settings = settings_for("127.0.0.1:1", timeout_seconds=2.0, buffer_bytes=1024 * 1024)
-    topics = opened(settings)
     told: list[HeadwaterError | None] = []
 
     def answer(tokens: list[Any], error: HeadwaterError | None) -> None:
         told.extend([error] * len(tokens))
 
-    handed, refusal = 0, ""
-    while not refusal:
-        try:
-            topics.append("web", [b"x" * 10_000], answer, None)
-            handed += 1
-        except LogUnavailable as error:
-            refusal = error.text
-        assert topics.pending_bytes <= 2 * 1024 * 1024
+    kafka_broker.kill()
+    try:
+        handed, refusal = 0, ""
+        while not refusal:
+            try:
+                topics.append("web", [b"x" * 10_000], answer, None)
+                handed += 1
+            except LogUnavailable as error:
+                refusal = error.text
+            assert topics.pending_bytes <= 2 * 1024 * 1024
+        assert "wait for it already" in refusal
+        wait_until(lambda: len(told) == handed)
+        assert all(isinstance(error, LogUnavailable) for error in told)
+        assert topics.pending_bytes == 0
+        assert not topics.healthy
+    finally:
+        kafka_broker.start()
 
-    assert "wait for it already" in refusal
+    wait_until(lambda: is_taken(topics, b'{"n": 2}'))
+
+    assert topics.healthy
+    assert {b'{"n": 1}', b'{"n": 2}'} <= set(bodies_in(settings, 2))
+
+
+def is_taken(topics: Topics, body: bytes) -> bool:
+    try:
+        append(topics, body)
+    except LogUnavailable:
+        return False
+    return True
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + LIMIT_SECONDS
-    while len(told) < handed:
-        assert time.monotonic() < deadline, f"{len(told)} of {handed} were answered"
+    while not condition():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert all(isinstance(error, LogUnavailable) for error in told)
-    assert topics.pending_bytes == 0
+
+
+def test_it_is_refused_when_there_has_been_no_broker_yet(opened: Callable[..., Topics]) -> None:
+    topics = opened(settings_for("127.0.0.1:1"))  # nobody listens there
+
+    with pytest.raises(LogUnavailable, match="is not there yet"):
+        append(topics, b"{}")
+    assert not topics.healthy
 
 
 def test_what_it_rests_on_cannot_be_configured_away_when_it_is_tried() -> None:

@@ -117,6 +117,7 @@ class TopicReader:
         )
 
     def close(self) -> None:
+        """Give back the connection; it is opened again when something is asked."""
         if self._asking is not None:
             self._asking.close()
             self._asking = None

@@ -26,7 +26,10 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1
 CREATE_SECONDS = 5.0
+START_SECONDS = 3.0
+RETRY_SECONDS = 0.2
 MAX_BUFFERED = 1_000_000
+MAX_EVENT_BYTES = 16 * 1024 * 1024  # Kafka's own limit is 1 MB, which is less than the gateway takes
 
 OURS = {
     "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries
@@ -90,13 +93,20 @@ class Topics:
         self._problem = ""
         self._told: list[_Handed] = []
         self.pending_bytes = 0
-        self.healthy = True
-        """Whether the last event that was reported on was taken."""
+        self._is_taken = True
+        self._ready: set[str] = set()
+        self._are_ready = threading.Event()
         self._producer = self._made()
         self._poller = threading.Thread(target=self._poll, name="topics", daemon=True)
         self._poller.start()
         self._maker = threading.Thread(target=self._make_topics, name="topics-maker", daemon=True)
         self._maker.start()
+        self._are_ready.wait(START_SECONDS)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether there are topics, and the last event that was reported on was taken."""
+        return self._is_taken and self._are_ready.is_set()
 
     def append(self, token_id: str, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
         """Never blocks, thread-safe. `answer([token, …], error)` is called once, when all are reported on.
@@ -108,6 +118,10 @@ class Topics:
             raise LogClosed("The topics are being closed.", hint="Send it again.")
         handed = _Handed(answer, token, token_id, bodies, self._clock.monotonic())
         topic = self._names[token_id]
+        if topic not in self._ready:
+            # to produce to it would have the broker make it, in its own way
+            self._errors.add(1, "io")
+            raise self._unavailable(f"the topic {topic} is not there yet")
         report = partial(self._reported, handed)
         for place, body in enumerate(bodies):
             try:
@@ -140,6 +154,7 @@ class Topics:
             "linger.ms": settings.linger_seconds * 1000,
             "queue.buffering.max.kbytes": max(1024, settings.buffer_bytes // 1024),
             "queue.buffering.max.messages": MAX_BUFFERED,
+            "message.max.bytes": MAX_EVENT_BYTES,
             **client_config(settings),
             "message.timeout.ms": max(1, round(settings.timeout_seconds * 1000)),
             "error_cb": self._heard,
@@ -224,7 +239,7 @@ class Topics:
                 self._seconds.observe(self._clock.monotonic() - handed.at)
             else:
                 self._errors.add(1, "io")
-            self.healthy = handed.error is None
+            self._is_taken = handed.error is None
             if i + 1 == len(told) or not told[i + 1].is_told_with(told[start]):
                 first = told[start]
                 try:
@@ -236,30 +251,33 @@ class Topics:
     # --- topics ---------------------------------------------------------------------------------------
 
     def _make_topics(self) -> None:
-        from confluent_kafka import KafkaError, KafkaException
+        """See which topics are there, and make the others, until all are."""
+        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
+
+        admin = AdminClient(client_config(self._settings))
+        while not self._is_closing.is_set():
+            try:
+                self._ready = (
+                    set(self._names.values()) & admin.list_topics(timeout=CREATE_SECONDS).topics.keys()
+                )
+                if missing := set(self._names.values()) - self._ready:
+                    self._make(admin, sorted(missing))
+                else:
+                    self._are_ready.set()
+                    return
+            except (KafkaException, TimeoutError) as error:
+                self._problem = str(error.args[0] if error.args else error)
+            self._is_closing.wait(RETRY_SECONDS)
+
+    def _make(self, admin: Any, names: list[str]) -> None:
         from confluent_kafka.cimpl import NewTopic
 
         settings = self._settings
-        admin = AdminClient(client_config(settings))
-        missing = set(self._names.values())
-        while missing and not self._is_closing.is_set():
-            wanted = [
-                NewTopic(name, num_partitions=settings.partitions, replication_factor=settings.replicas)
-                for name in sorted(missing)
-            ]
-            for name, future in admin.create_topics(wanted, request_timeout=CREATE_SECONDS).items():
-                try:
-                    future.result(2 * CREATE_SECONDS)
-                    missing.discard(name)
-                except KafkaException as error:
-                    if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                        missing.discard(name)
-                    self._problem = error.args[0].str()
-                except TimeoutError:
-                    pass  # tried again
-            if missing:
-                self._is_closing.wait(1.0)
+        limit = {"max.message.bytes": str(MAX_EVENT_BYTES)}
+        wanted = [NewTopic(name, settings.partitions, settings.replicas, config=limit) for name in names]
+        for future in admin.create_topics(wanted, request_timeout=CREATE_SECONDS).values():
+            future.result(2 * CREATE_SECONDS)
 
 
 class _Handed:

@@ -62,6 +62,9 @@ class Feed(Protocol):
     def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
         """What keeps the events that are done."""
 
+    def close(self) -> None:
+        """Give back what reading has opened."""
+
 
 class QueueFeed:
     """The queue of a destination."""
@@ -91,6 +94,9 @@ class QueueFeed:
 
     def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
         return StreamArchive(self._settings, self.name, self.folder, cursor, guard)
+
+    def close(self) -> None:
+        """Each read has closed what it opened."""
 
 
 class TopicFeed:
@@ -136,6 +142,9 @@ class TopicFeed:
 
     def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
         return _NoArchive()
+
+    def close(self) -> None:
+        self._reader.close()
 
 
 class _NoArchive:

@@ -149,6 +149,7 @@ class Stream:
             archive.run(self._clock.now())
         finally:
             self._disconnect()
+            self._feed.close()
             lock.release()
 
     def _identity(self) -> str:
