@@ -18,6 +18,7 @@ from headwater.testing.http_server import Answer, Request, ScriptedServer
 from headwater.warehouse.base import Destination, load_destination
 from headwater.warehouse.tables import UNMAPPED, Column, Table, table_of
 from headwater.warehouse.types import Kind
+from tests.pipeline.rig import Rig
 
 TABLE = table_of(
     "pages",
@@ -142,6 +143,20 @@ def test_a_row_has_the_same_id_when_another_process_sends_it_again(
         destination = destination_of(receiver.server.url)
         destination.load(staged_load(tmp_path, patched(destination), [{"n": 1}], id="file 1"))
     assert [row["_id"] for row in receiver.rows] == ["file 1-0"] * 2
+
+
+def test_events_are_requests_and_refused_ones_rejects_when_a_file_is_loaded(
+    rig: Rig, receiver: Receiver
+) -> None:
+    receiver.refuses = {2}
+    events = [{"n": i, "page": {"url": f"/{i}"}, "eventn_ctx": {"event_id": f"e{i}"}} for i in range(4)]
+    options = {"url": receiver.server.url}
+    rig.file(events)
+    report = rig.cycle(rig.settings({"type": "http", "options": options, "table_name_template": "views"}))
+    assert report.is_complete, report.errors
+    told = [(row["_id"], row["_table"], row["n"], row["page_url"]) for row in receiver.rows]
+    assert sorted(told) == [(f"e{i}", "views", i, f"/{i}") for i in (0, 1, 3)]
+    assert ["not that number" in each.error for each in rig.rejects()] == [True]
 
 
 def test_settings_are_refused_when_the_template_is_wrong() -> None:
