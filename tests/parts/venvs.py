@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from hashlib import blake2b
 from pathlib import Path
 
@@ -14,9 +15,19 @@ from tests.parts.cache import Missing, folder
 
 __all__ = ["python_with"]
 
+MAKING_SECONDS = 600
+
+
+_one_at_a_time = threading.Lock()
+
 
 def python_with(name: str, *requirements: str) -> Path:
     """The interpreter of an environment that has these packages; Missing where they cannot be had."""
+    with _one_at_a_time:
+        return _made(name, requirements)
+
+
+def _made(name: str, requirements: tuple[str, ...]) -> Path:
     version = blake2b("\n".join(requirements).encode(), digest_size=4).hexdigest()
     place = folder() / f"{name}-{version}-py{sys.version_info[0]}{sys.version_info[1]}"
     python, done = place / "bin" / "python", place / ".done"
@@ -27,7 +38,10 @@ def python_with(name: str, *requirements: str) -> Path:
         [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", *requirements],
     ]
     for step in steps:
-        made = subprocess.run(step, capture_output=True, text=True, check=False)
+        try:
+            made = subprocess.run(step, capture_output=True, text=True, check=False, timeout=MAKING_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            raise Missing(f"{name} cannot be installed here within {MAKING_SECONDS} seconds") from error
         if made.returncode:
             raise Missing(f"{name} cannot be installed here: {made.stderr.strip()[-300:]}")
     done.touch()

@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from tests.parts import bigquery_emulator as bigquery_emulator_part
+from tests.parts import fakesnow_server
 from tests.parts.bigquery_emulator import BigQueryEmulator
 from tests.parts.cache import Missing
 from tests.parts.fakesnow_server import FakeSnow
 from tests.parts.object_store import ObjectStore
+from tests.parts.venvs import python_with
 from tests.warehouse.stand_ins import mark
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         mark(item)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the environments of the stand-ins made while other tests run: it takes minutes, once."""
+    wanted = {getattr(getattr(item, "cls", None), "stand_in", "") for item in session.items}
+    if {"fakesnow", "bqemulator"} & wanted:
+        threading.Thread(target=_make, args=(wanted,), daemon=True).start()
+
+
+def _make(wanted: set[str]) -> None:
+    requirements = {
+        "fakesnow": fakesnow_server.REQUIREMENTS,
+        "bqemulator": bigquery_emulator_part.REQUIREMENTS,
+    }
+    for name in requirements.keys() & wanted:
+        try:
+            python_with(name, *requirements[name])
+        except Missing:
+            pass  # whoever needs it is told again, and skips
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,8 @@ from headwater.warehouse.types import Kind
 from tests.parts.bigquery_emulator import BigQueryEmulator
 from tests.warehouse.only_not_null import OnlyNotNull
 
+pytestmark = pytest.mark.timeout(1_500)  # making the stand-in's environment counts as well
+
 
 class BigQuerySubject(Subject):
     def __init__(self, server: BigQueryEmulator) -> None:

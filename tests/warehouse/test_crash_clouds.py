@@ -12,6 +12,7 @@ import pytest
 from headwater.testing.destinations import Subject, staged_load
 from tests.warehouse.loading import TABLE, load_in_process, load_now
 
+pytestmark = pytest.mark.timeout(1_500)  # making the stand-ins' environments counts as well
 ROWS = 100
 BEFORE, AFTER = "load.before_commit", "load.after_commit"
 long = pytest.mark.skipif(not os.environ.get("HEADWATER_LONG"), reason="long form: HEADWATER_LONG=1")

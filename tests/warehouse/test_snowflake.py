@@ -18,6 +18,8 @@ from headwater.warehouse.types import Kind
 from tests.parts.fakesnow_server import FakeSnow
 from tests.warehouse.only_not_null import OnlyNotNull
 
+pytestmark = pytest.mark.timeout(1_500)  # making the stand-in's environment counts as well
+
 
 class SnowflakeSubject(Subject):
     def __init__(self, server: FakeSnow) -> None:

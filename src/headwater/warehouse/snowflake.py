@@ -203,7 +203,9 @@ class SnowflakeDestination(MergingDestination):
             if column == column.upper() or not column.isascii()
         ]
         keys = self.execute(f"SHOW PRIMARY KEYS IN TABLE {self.relation(name)}")
-        in_order = sorted(keys, key=lambda row: int(row[5]))
+        # created_on, database_name, schema_name, table_name, column_name, key_sequence, …
+        own = [row for row in keys if self.sql.fold(str(row[2])) == self.sql.fold(self.options.schema)]
+        in_order = sorted(own, key=lambda row: int(row[5]))
         return columns, tuple(self.sql.fold(str(row[4])) for row in in_order)
 
     def kind_of(self, sql_type: str) -> Kind:
