@@ -106,7 +106,14 @@ class _Cycle:
         """Files of one origin, for all destinations that want them."""
         reports = {file: FileReport(file.name) for file in files}
         with ExitStack() as claims:
-            taken = [Taken(file, report) for file, report in reports.items() if _claim(file, report, claims)]
+            taken = []
+            for file, report in reports.items():
+                try:
+                    report.busy = not _claim(file.path, claims)
+                    if not report.busy:
+                        taken.append(Taken(file, report))
+                except OSError as error:
+                    fail(report, file, error)
             wanted = list(self._wanting(files[0]))
             if files[0].destination_id and not wanted:
                 for each in taken:
@@ -309,22 +316,16 @@ def _orphaned(file: IncomingFile) -> DestinationUnavailable:
     )
 
 
-def _claim(file: IncomingFile, report: FileReport, claims: ExitStack) -> bool:
+def _claim(path: Path, claims: ExitStack) -> bool:
     """Whether the file is ours until the claims end: no other pipeline on this machine works on it."""
-    try:
-        fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        fail(report, file, error)
-        return False
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     claims.callback(os.close, fd)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        report.busy = True
         return False
-    if not file.path.exists():  # archived between our two steps
-        fail(report, file, FileNotFoundError(file.path))
-        return False
+    if not path.exists():  # archived between our two steps
+        raise FileNotFoundError(path)
     return True
 
 
