@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -237,6 +238,9 @@ def to_postgres(files: Files, folder: Path, events: int, dlt_events: int) -> dic
 
     with ExitStack() as stack:
         server = stack.enter_context(PostgresServer())
+        # dlt does not take a socket in a folder for a host, nor no password for one
+        server.listen(free_port())
+        url = server.url.replace("postgres@", "postgres:none@")
         pid = int(Path(folder_of(server), "postmaster.pid").read_text().split()[0])
         source = str(files.get(events))
         destination = {"id": "pg", "type": "postgres", "options": {"url": server.url}}
@@ -245,7 +249,7 @@ def to_postgres(files: Files, folder: Path, events: int, dlt_events: int) -> dic
         figures = both(done, served, peak)
         figures.append(
             watched(
-                [dlt_python(), ROOT / "bench/peers/dlt_load.py", files.get(dlt_events), server.url],
+                [dlt_python(), ROOT / "bench/peers/dlt_load.py", files.get(dlt_events), url],
                 "dlt, JSON, 2 workers",
                 dlt_events,
                 server=pid,
@@ -263,6 +267,12 @@ def to_postgres(files: Files, folder: Path, events: int, dlt_events: int) -> dic
         flush=True,
     )
     return {"figures": figures, "steps": done}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def folder_of(server: Any) -> Path:
