@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable, SettingsError
+from headwater.log.topic_reader import TopicReader
 from headwater.log.topics import Topics
 from headwater.log.writer import Receipt
 from headwater.metrics import Metrics
@@ -109,6 +110,9 @@ def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_away_a
     def answer(tokens: list[Any], error: HeadwaterError | None) -> None:
         told.extend([error] * len(tokens))
 
+    readers = [TopicReader(settings, settings.topic("web"), partition) for partition in range(2)]
+    ends = [reader.newest() for reader in readers]
+    assert sorted(ends) == [1, 2]
     kafka_broker.kill()
     try:
         handed, refusal = 0, ""
@@ -124,7 +128,11 @@ def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_away_a
         assert all(isinstance(error, LogUnavailable) for error in told)
         assert topics.pending_bytes == 0
         assert not topics.healthy
+        # who reads waits for a while, without an error
+        assert [reader.newest() for reader in readers] == ends
     finally:
+        for reader in readers:
+            reader.close()
         kafka_broker.start()
 
     wait_until(lambda: is_taken(topics, b'{"n": 2}'))
@@ -156,6 +164,28 @@ def test_it_is_refused_when_there_has_been_no_broker_yet(opened: Callable[..., T
     assert not topics.healthy
 
 
-def test_what_it_rests_on_cannot_be_configured_away_when_it_is_tried() -> None:
-    with pytest.raises(SettingsError, match=r"events\.kafka\.config\.acks"):
-        Topics(settings_for("127.0.0.1:1", config={"acks": "1"}), ["web"])
+def test_the_request_is_refused_when_one_of_its_events_does_not_fit(
+    kafka_broker: KafkaBroker, opened: Callable[..., Topics]
+) -> None:
+    topics = opened(settings_for(kafka_broker.bootstrap))
+    too_large = b"x" * 20_000_000
+
+    with pytest.raises(LogUnavailable, match="too large"):
+        append(topics, too_large)
+    with pytest.raises(LogUnavailable, match="too large"):
+        append(topics, b"{}", too_large)
+
+    append(topics, b"{}")
+    assert topics.pending_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "part"),
+    [
+        pytest.param({"acks": "1"}, r"events\.kafka\.config\.acks", id="safety"),
+        pytest.param({"no.such": "x"}, r"no\.such", id="unknown"),
+    ],
+)
+def test_settings_of_the_client_are_refused_when_they_are_wrong(config: dict[str, str], part: str) -> None:
+    with pytest.raises(SettingsError, match=part):
+        Topics(settings_for("127.0.0.1:1", config=config), ["web"])
