@@ -24,7 +24,6 @@ from .servers import EVENT, Server
 Serve = Callable[..., Server]
 NOISE = {"_producer": "https://p.example", "_schemaURL": "https://s.example", "x": os.urandom(100_000).hex()}
 HEAVY = (
-    "igraph",
     "jinja2",
     "pyspark",
     "py4j",

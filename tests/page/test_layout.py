@@ -10,6 +10,7 @@ import pytest
 
 from headwater.page.drawing import WIDTH, draw
 from headwater.page.layout import Link, arrange
+from headwater.page.ordering import forward, rows
 from tests.graph.parts import column_lineage, dataset, flow, folded, schema, source
 from tests.graph.shop import shop
 
@@ -96,3 +97,20 @@ def test_the_columns_that_matter_are_kept_when_a_dataset_has_too_many(tmp_path: 
     card = next(card for card in found.cards if card.node.name == "wide")
     assert "c150" in [row.name for row in card.rows]
     assert card.rows[-1].omitted == 200 - (len(card.rows) - 1)
+
+
+def test_few_lines_point_back_when_there_are_cycles() -> None:
+    pairs = [(0, 1), (1, 2), (2, 0), (2, 3), (3, 4), (4, 2)]
+    order, kept = forward(5, pairs)
+    assert sorted(order) == [0, 1, 2, 3, 4]
+    places = {item: place for place, item in enumerate(order)}
+    assert all(places[source] < places[target] for source, target in kept)
+    assert len(kept) == 4  # two cycles, each broken once
+
+
+def test_no_line_crosses_another_when_there_is_an_order_without() -> None:
+    # drawn in the order of their numbers every line would cross every other one
+    assert rows([0, 0, 0, 1, 1, 1], [(0, 5), (1, 4), (2, 3)]) in (
+        [[0, 1, 2], [5, 4, 3]],
+        [[2, 1, 0], [3, 4, 5]],
+    )

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-PAGE_NEEDS = ("jinja2", "igraph")  # the extra `page`
+PAGE_NEEDS = ("jinja2",)  # the extra `page`
 GRAPH_READER = "headwater:graph"  # as headwater.graph.fold has it, which is not loaded without need
 
 

@@ -1,7 +1,7 @@
 """Layout: where the boxes of a graph stand, in layers from left to right.
 
-igraph breaks the cycles and orders the boxes of each layer so that few lines cross. The heights are ours:
-each box moves to where the lines to its rows are straightest, and no two of a layer come too close.
+Lines that would go backwards do not count for the layers, and each layer is ordered so that few lines cross.
+Then each box moves to where the lines to its rows are straightest, and no two of a layer come too close.
 """
 
 from __future__ import annotations
@@ -11,14 +11,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-import igraph
+from headwater.page import ordering
 
 __all__ = ["Arrangement", "Link", "Point", "arrange"]
 
 SWEEPS = 8  # over all layers; after that hardly anything moves
 LANE = 5.0  # pixels between lines that pass by a layer side by side
 MAX_LANES = 48.0
-TURNS = 20  # of igraph's ordering
 
 
 class Link(NamedTuple):
@@ -71,17 +70,18 @@ def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.
 
 def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     """The longest way to each box; a box that nothing leads to stands right before what it leads to."""
-    graph = igraph.Graph(n=count, edges=list(pairs), directed=True)
-    graph.delete_edges(graph.feedback_arc_set(None, "eades"))
+    order, kept = ordering.forward(count, pairs)
+    followers: dict[int, list[int]] = defaultdict(list)
+    for source, target in kept:
+        followers[source].append(target)
+    led_to = {target for _, target in kept}
     layers = [0] * count
-    order = graph.topological_sorting()
-    for vertex in order:
-        for following in graph.successors(vertex):
-            layers[following] = max(layers[following], layers[vertex] + 1)
-    for vertex in reversed(order):
-        followers = graph.successors(vertex)
-        if followers and not graph.indegree(vertex):
-            layers[vertex] = min(layers[following] for following in followers) - 1
+    for box in order:
+        for following in followers[box]:
+            layers[following] = max(layers[following], layers[box] + 1)
+    for box in reversed(order):
+        if followers[box] and box not in led_to:
+            layers[box] = min(layers[following] for following in followers[box]) - 1
     least = min(layers, default=0)
     return [layer - least for layer in layers]
 
@@ -125,18 +125,12 @@ class _Chart:
 
     def order(self) -> None:
         """Who stands above whom within each layer."""
-        graph = igraph.Graph(n=len(self.layers), edges=self._edges, directed=True)
-        places = graph.layout_sugiyama(layers=self.layers, maxiter=TURNS).coords if self.layers else []
-        rows: dict[int, list[int]] = defaultdict(list)
-        for item in sorted(range(len(self.layers)), key=lambda item: (places[item][0], item)):
-            rows[self.layers[item]].append(item)
-        self._rows = [rows[layer] for layer in sorted(rows)]
+        self._rows = ordering.rows(self.layers, self._edges)
 
     def settle(self) -> None:
         """How high each stands: near the mean of where its lines want it, never over its neighbours."""
-        ties: dict[int, list[tuple[int, float]]] = defaultdict(
-            list
-        )  # item: others, and the difference wanted
+        # for each item others, and the difference in height that is wanted
+        ties: dict[int, list[tuple[int, float]]] = defaultdict(list)
         for source, source_offset, target, target_offset in self._ties:
             ties[source].append((target, target_offset - source_offset))
             ties[target].append((source, source_offset - target_offset))
