@@ -28,7 +28,7 @@ __all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline", 
 
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 TEMPLATE = "{% if event_type %}{{ event_type | lower }}_{{ _timestamp | date('%Y') }}{% endif %}"
-PIPELINE_SECONDS = 300.0
+PIPELINE_SECONDS = 900.0  # patience for machines that do much else
 
 
 class TableTally(msgspec.Struct):

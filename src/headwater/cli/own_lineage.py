@@ -24,6 +24,8 @@ __all__ = ["gateway_url", "tell_own_lineage", "with_lineage"]
 logger = logging.getLogger(__name__)
 
 SPOOL = "lineage-spool"
+# Folders of the staging that live for a cycle: what is written there is one dataset, not one each time.
+SCRATCH = r"(?P<remove>/cycle-[0-9a-f]{32}(/[0-9a-f]{32})?)(?=/)"
 
 with_lineage = click.option(
     "--lineage/--no-lineage",
@@ -66,6 +68,7 @@ def tell_own_lineage(settings: Settings, spark: SparkSession, wanted: bool | Non
         namespace=own.namespace,
         app_name=application,
         job_name_from_description=True,
+        dataset_remove_path=SCRATCH,
     )
     return True
 

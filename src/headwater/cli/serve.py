@@ -92,7 +92,7 @@ async def _serve(settings: Settings, *, with_graph: bool) -> None:
                 raise
             logger.warning("%s Starting with the space that was set by for that.", error.text)
             await sidecar.close()
-            sidecar = Sidecar(settings)
+            sidecar = Sidecar(settings, with_graph=with_graph)
             await sidecar.start()
         else:
             reserve.take()
