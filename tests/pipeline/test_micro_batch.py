@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -56,7 +57,7 @@ class Batches:
         )
         self.saved: list[int] = []
 
-    def run(self, count: int, plan: Planned) -> Result:
+    def run(self, count: int, plan: Planned, lines: DataFrame | None = None) -> Result:
         batch = MicroBatch(
             self.loader,
             Stretch("q", "dwh", 1, count + 1),
@@ -66,7 +67,7 @@ class Batches:
             persist=lambda: self.saved.append(len(plan.split)),
             patiently=lambda function: function(),
         )
-        return batch.run(self.lines(count))
+        return batch.run(lines or self.lines(count))
 
     def lines(self, count: int) -> DataFrame:
         rows: list[tuple[str, Any]] = [(f'{{"n": {number}}}', number) for number in range(1, count + 1)]
@@ -112,3 +113,16 @@ def test_what_is_left_is_rejected_whole_when_the_table_itself_is_refused(batches
     result = batches.run(4, Planned(5))
     assert (result.rows, result.rejected) == (0, 4)
     assert len(batches.rig.rejects()) == 4
+
+
+def test_nothing_is_rejected_or_cut_when_a_process_of_spark_dies(batches: Batches) -> None:
+    def die(parts: Iterator[Any]) -> Iterator[Any]:
+        yield from ()
+        os._exit(1)
+
+    plan = Planned(5)
+    lines = batches.lines(4)
+    with pytest.raises(Exception, match="Python worker exited unexpectedly"):
+        batches.run(4, plan, lines.mapInArrow(die, lines.schema))
+    assert (plan.split, batches.rig.rejects()) == ([], [])
+    assert batches.run(4, plan).rows == 4
