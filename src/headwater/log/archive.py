@@ -18,8 +18,8 @@ from headwater.log.sqlite import sync_folder
 __all__ = ["archive", "clean_archive", "settle_archive"]
 
 DRAFT_SECONDS = 24 * 3600  # a draft this old is nobody's any more
-# CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level 3
-# 7.9 and 6.0, level 6 18 and 7.2. With zlib the archive was a seventh of all that a load costs.
+# CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
+# 3 7.9 and 6.0, level 6 18 and 7.2. With zlib the archive was a seventh of all that a load costs.
 ISAL_LEVEL, ZLIB_LEVEL = 2, 3
 
 
