@@ -16,9 +16,9 @@ __all__ = ["Listener"]
 logger = logging.getLogger(__name__)
 
 POLL_MILLIS, POLL_MESSAGES = 500, 256
-# After a poll that had something: a query tells five to ten messages within some milliseconds, and each poll
+# After a poll that had something: a query tells five to thirty messages within a second, and each poll
 # costs both sides a round trip. Whoever waits for events ends the rest.
-REST_SECONDS = 0.04
+REST_SECONDS = 0.2
 
 
 class Listener:
