@@ -206,8 +206,26 @@ def test_the_pipeline_is_a_part_when_there_are_destinations(tmp_path: Path) -> N
     config.write_text(json.dumps({"destinations": [{"id": "dwh", "type": "duckdb", "path": "x.duckdb"}]}))
     found = {part.name: part.arguments for part in parts(settings.load(str(config)), str(config))}
     assert list(found) == ["gateway", "pipeline"]
-    assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--every", "300s")
+    assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--lineage", "--every", "300s")
     assert [part.name for part in parts(settings.Settings())] == ["gateway"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        ({}, "--lineage"),
+        ({"graph": {"enabled": False}}, "--no-lineage"),
+        ({"pipeline": {"lineage": {"enabled": False}}}, "--no-lineage"),
+        ({"graph": {"enabled": False}, "pipeline": {"lineage": {"enabled": True}}}, "--lineage"),
+    ],
+)
+def test_the_pipeline_tells_lineage_when_the_graph_or_the_settings_ask_for_it(
+    tmp_path: Path, chosen: dict[str, object], expected: str
+) -> None:
+    config = tmp_path / "headwater.yml"
+    config.write_text(json.dumps({"destinations": [{"id": "dwh", "type": "duckdb", "path": "x"}]} | chosen))
+    (pipeline,) = (each for each in parts(settings.load(str(config))) if each.name == "pipeline")
+    assert expected in pipeline.arguments
 
 
 def test_streams_are_a_part_of_their_own_when_a_destination_is_in_stream_mode(tmp_path: Path) -> None:
@@ -217,4 +235,4 @@ def test_streams_are_a_part_of_their_own_when_a_destination_is_in_stream_mode(tm
         config.write_text(json.dumps({"destinations": [destination | {"mode": mode}]}))
         found = {part.name: part.arguments for part in parts(settings.load(str(config)), str(config))}
         assert list(found) == names
-        assert found["stream"][3:] == ("-c", str(config), "pipeline", "stream")
+        assert found["stream"][3:] == ("-c", str(config), "pipeline", "stream", "--lineage")

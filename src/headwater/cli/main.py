@@ -31,7 +31,9 @@ COMMANDS = {
     "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
     "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
-    "demo": Place("headwater.cli.demo", "Send events through outages, make tables of others, count all."),
+    "demo": Place(
+        "headwater.cli.demo", "Send events through outages, make tables of others, count all; trace columns."
+    ),
 }
 
 

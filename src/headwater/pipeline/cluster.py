@@ -90,6 +90,8 @@ def local_path(path: str) -> str:
         return path
     from pyspark import SparkFiles
 
+    if not SparkFiles._is_running_on_worker:
+        return path  # a driver has its own files, and may have no Spark yet
     brought = SparkFiles.get(os.path.basename(path))
     return brought if os.path.exists(brought) else path
 
