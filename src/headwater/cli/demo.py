@@ -36,7 +36,7 @@ DRAIN_SECONDS = 45.0
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
 @click.pass_context
 def command(ctx: click.Context, events: int, part: str, page: bool | None, keep: bool, as_json: bool) -> None:
-    """Send events through outages, make tables of others, count all; trace columns.
+    """Send events through outages, make tables of others, count; trace columns.
 
     Everything happens in a temporary folder and on this machine. Exit code 1 if an acknowledged event was
     lost or out of order, or if the numbers do not add up.

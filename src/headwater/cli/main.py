@@ -32,7 +32,7 @@ COMMANDS = {
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
     "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
     "demo": Place(
-        "headwater.cli.demo", "Send events through outages, make tables of others, count all; trace columns."
+        "headwater.cli.demo", "Send events through outages, make tables of others, count; trace columns."
     ),
 }
 
