@@ -15,7 +15,11 @@ from collections import deque
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-SPARK = {"lineage": ["tests/lineage"], "pipeline": ["tests/pipeline", "tests/warehouse"]}
+# The soak and the demo are long waits for processes of their own; where they are, the three end together.
+SPARK = {
+    "lineage": ["tests/lineage", "tests/test_soak.py"],
+    "pipeline": ["tests/pipeline", "tests/warehouse", "tests/cli/test_demo.py"],
+}
 COVERAGE = ["--cov", "--cov-report="]
 KEPT_LINES = 200
 MOST_TOLD = 20
@@ -30,7 +34,8 @@ def shards() -> dict[str, list[str]]:
         for path in (ROOT / "tests").iterdir()
         if (path.is_dir() and path.name not in ("cases", "__pycache__")) or path.name.startswith("test_")
     )
-    return SPARK | {"rest": [*(name for name in rest if name not in taken), *COVERAGE]}
+    left_out = [f"--ignore={name}" for name in taken]
+    return SPARK | {"rest": [*(name for name in rest if name not in taken), *left_out, *COVERAGE]}
 
 
 def run(name: str, arguments: list[str], codes: dict[str, int], endings: dict[str, deque[str]]) -> None:
