@@ -193,7 +193,8 @@ def floor(spark: SparkSession, rate: int, options: argparse.Namespace) -> Latenc
         def note(frame: DataFrame, batch_id: int) -> None:
             nonlocal highest, count
             found = frame.selectExpr("max(position)").collect()[0][0]  # the least that reads all of it
-            highest, count = int(found) - 1, count + 1
+            if found is not None:  # the first micro-batch may come before the first event
+                highest, count = int(found) - 1, count + 1
 
         reader = spark.readStream.format("headwater").option("path", str(log.folder))
         writer = reader.option("max_events", "20000").load().writeStream.foreachBatch(note)
