@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
-import time
-import urllib.error
-import urllib.request
-from types import TracebackType
+from collections.abc import Mapping, Sequence
 
 from tests.parts.cache import Missing
+from tests.parts.loopback import LoopbackServer, free_port
 from tests.parts.venvs import python_with
 
 __all__ = ["BigQueryEmulator"]
@@ -22,11 +19,13 @@ import pathlib, duckdb, duckdb_extension_spatial as package
 (file,) = pathlib.Path(package.__file__).parent.rglob("*.duckdb_extension")
 duckdb.connect().execute(f"INSTALL '{file}'")
 """
-START_SECONDS = 120
 
 
-class BigQueryEmulator:
+class BigQueryEmulator(LoopbackServer):
     """Runs while it is entered."""
+
+    name = "bqemulator"
+    path = "/bigquery/v2/projects/p/datasets"
 
     def __init__(self) -> None:
         python = python_with("bqemulator", *REQUIREMENTS)
@@ -41,47 +40,16 @@ class BigQueryEmulator:
             if made.returncode:
                 home.rmdir()
                 raise Missing(f"bqemulator's extension cannot be installed: {made.stderr.strip()[-300:]}")
-        held = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-        self.port, self._grpc_port = (server.getsockname()[1] for server in held)
-        for server in held:
-            server.close()
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__()
+        self._grpc_port = free_port()
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
-    def __enter__(self) -> BigQueryEmulator:
+    def command(self) -> Sequence[str]:
         ports = ["--rest-port", str(self.port), "--grpc-port", str(self._grpc_port)]
-        self._process = subprocess.Popen(
-            [str(self._program), "start", *ports, "--log-level", "error"],
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
-                raise RuntimeError("bqemulator did not start")
-            time.sleep(0.1)
-        return self
+        return [str(self._program), "start", *ports, "--log-level", "error"]
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(f"{self.url}/bigquery/v2/projects/p/datasets", timeout=5).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except OSError:
-            return False
-        return True
+    def environment(self) -> Mapping[str, str]:
+        return self._environment

@@ -1,7 +1,7 @@
-"""fakesnow, an imitation of Snowflake over DuckDB, as a server of its own.
+"""fakesnow as a server of its own: a program for the interpreter that snowflake_stand_in.py makes for it.
 
-Run as a program, by the interpreter of fakesnow's own environment, it is that server with four repairs,
-without which a current client of Snowflake's, or a transaction, would not get far:
+It is that server with four repairs, without which a current client of Snowflake's, or a transaction, would
+not get far:
 
     login           the answer has the master token and the session id that Snowflake sends
     PUT             the answer has the region and says that the file may be overwritten
@@ -12,68 +12,10 @@ without which a current client of Snowflake's, or a transaction, would not get f
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import sys
-import time
-import urllib.request
-from types import TracebackType
 from typing import Any
 
-__all__ = ["FakeSnow"]
-
-REQUIREMENTS = ("fakesnow[server]==0.12.1", "snowflake-connector-python<4")
-START_SECONDS = 120
-
-
-class FakeSnow:
-    """Runs while it is entered."""
-
-    def __init__(self) -> None:
-        from tests.parts.venvs import python_with
-
-        self._python = python_with("fakesnow", *REQUIREMENTS)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def parameters(self) -> dict[str, str | int | bool]:
-        """What the client needs to find it."""
-        return {"host": "127.0.0.1", "port": self.port, "protocol": "http"}
-
-    def __enter__(self) -> FakeSnow:
-        self._process = subprocess.Popen(
-            [str(self._python), __file__, str(self.port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
-                raise RuntimeError("fakesnow did not start")
-            time.sleep(0.1)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            urllib.request.urlopen(f"http://127.0.0.1:{self.port}/session/heartbeat", timeout=5).close()
-        except urllib.error.HTTPError as error:
-            error.close()
-        except OSError:
-            return False
-        return True
+__all__: list[str] = []
 
 
 def serve(port: int) -> None:

@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
-import socket
-import subprocess
 import sys
-import time
-from types import TracebackType
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Self
 
 from tests.parts.cache import Missing
+from tests.parts.loopback import LoopbackServer
 
 __all__ = ["ObjectStore"]
 
-START_SECONDS = 120  # on a busy machine; it takes about 4
 KEY, SECRET = "test-key", "test-secret"
 
 
-class ObjectStore:
+class ObjectStore(LoopbackServer):
     """Runs while it is entered, with one bucket, `bucket`."""
 
+    name = "moto's server"
     bucket = "headwater-tests"
 
     def __init__(self) -> None:
         if any(importlib.util.find_spec(name) is None for name in ("moto", "flask")):
             raise Missing("moto's server is missing: pip install 'moto[s3,server]'")
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__()
 
     def url(self, prefix: str) -> str:
         """A folder in the bucket, as pyarrow reads it; the secret is part of it."""
@@ -56,34 +52,10 @@ class ObjectStore:
         found = self.filesystem().get_file_info(selected)
         return [each.path.removeprefix(f"{self.bucket}/") for each in found if each.is_file]
 
-    def __enter__(self) -> ObjectStore:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        deadline = time.monotonic() + START_SECONDS
-        while not self._answers():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__(None, None, None)
-                raise RuntimeError("moto's server did not start")
-            time.sleep(0.1)
+    def command(self) -> Sequence[str]:
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
+
+    def __enter__(self) -> Self:
+        super().__enter__()
         self.filesystem().create_dir(self.bucket)
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.wait()
-
-    def _answers(self) -> bool:
-        try:
-            socket.create_connection(("127.0.0.1", self.port), timeout=1).close()
-        except OSError:
-            return False
-        return True

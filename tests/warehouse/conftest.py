@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from tests.parts import bigquery_emulator as bigquery_emulator_part
-from tests.parts import fakesnow_server
+from tests.parts import snowflake_stand_in
 from tests.parts.bigquery_emulator import BigQueryEmulator
 from tests.parts.cache import Missing
-from tests.parts.fakesnow_server import FakeSnow
 from tests.parts.object_store import ObjectStore
+from tests.parts.snowflake_stand_in import FakeSnow
 from tests.parts.venvs import python_with
 from tests.warehouse.stand_ins import mark
 
@@ -31,7 +31,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def _make(wanted: set[str]) -> None:
     requirements = {
-        "fakesnow": fakesnow_server.REQUIREMENTS,
+        "fakesnow": snowflake_stand_in.REQUIREMENTS,
         "bqemulator": bigquery_emulator_part.REQUIREMENTS,
     }
     for name in requirements.keys() & wanted:

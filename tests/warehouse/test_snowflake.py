@@ -15,7 +15,7 @@ from headwater.testing.destinations import Subject
 from headwater.warehouse.base import Destination
 from headwater.warehouse.snowflake import SnowflakeDestination, SnowflakeSettings
 from headwater.warehouse.types import Kind
-from tests.parts.fakesnow_server import FakeSnow
+from tests.parts.snowflake_stand_in import FakeSnow
 from tests.warehouse.only_not_null import OnlyNotNull
 
 pytestmark = pytest.mark.timeout(1_500)  # making the stand-in's environment counts as well

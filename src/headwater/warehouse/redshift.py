@@ -31,7 +31,7 @@ from headwater.warehouse import merge_sql
 from headwater.warehouse.base import Capabilities, Loaded
 from headwater.warehouse.carried import Form
 from headwater.warehouse.dialect import Dialect
-from headwater.warehouse.merging import MergingDestination
+from headwater.warehouse.merging_sql import SqlMergingDestination
 from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.transactional import first_line
 from headwater.warehouse.types import Kind
@@ -90,7 +90,7 @@ class RedshiftSql(Dialect):
         return parts[0] if len(parts) == 1 else f"({' || chr(92) || '.join(parts)})"
 
 
-class RedshiftDestination(MergingDestination):
+class RedshiftDestination(SqlMergingDestination):
     """Rows in a schema of a Redshift database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = RedshiftSettings
@@ -200,7 +200,7 @@ class RedshiftDestination(MergingDestination):
         return Kind.TIMESTAMP if sql_type.startswith("timestamp") else _KINDS.get(sql_type, Kind.STRING)
 
     def add_columns(self, table: str, columns: Sequence[str]) -> None:
-        with self._transaction():
+        with self.transaction():
             for column in columns:  # Redshift adds one at a time
                 self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {column}")
 
@@ -241,7 +241,7 @@ class RedshiftDestination(MergingDestination):
         ]
 
     def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
-        with self._transaction():
+        with self.transaction():
             self.execute(f"LOCK TABLE {self.ledger}")
             if self.loaded([loaded.id]):
                 return False
@@ -252,15 +252,6 @@ class RedshiftDestination(MergingDestination):
             crash_point("load.before_commit")
         return True
 
-    def attempt(self, statements: Sequence[str]) -> None:
-        try:
-            with self._transaction():
-                for statement in statements:
-                    self.execute(statement)
-                raise _Undo
-        except _Undo:
-            pass
-
     def ready(self) -> psycopg.Connection[tuple[Any, ...]]:
         """The open connection."""
         if self._connection is not None and self._connection.closed:
@@ -270,19 +261,6 @@ class RedshiftDestination(MergingDestination):
                 f"destination {self.id} is not connected.", hint="It is tried again."
             )
         return self._connection
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self.execute("BEGIN")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # the connection is gone, and the transaction with it
-            raise
 
     @contextmanager
     def _uploaded(self, name: str, files: Sequence[Path]) -> Iterator[str]:
@@ -321,7 +299,3 @@ class RedshiftDestination(MergingDestination):
         if "stl_load_errors" in text or "sys_load_error_detail" in text:
             hint = "Ask Redshift: SELECT * FROM sys_load_error_detail ORDER BY start_time DESC LIMIT 5."
         return DestinationUnavailable(f"destination {self.id}: {text}", hint=hint)
-
-
-class _Undo(Exception):
-    """Leaves a transaction whose work was only a trial."""

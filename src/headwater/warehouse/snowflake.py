@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -31,7 +30,7 @@ from headwater.faults import crash_point
 from headwater.warehouse.base import Capabilities, Loaded
 from headwater.warehouse.carried import Form
 from headwater.warehouse.dialect import Dialect
-from headwater.warehouse.merging import MergingDestination
+from headwater.warehouse.merging_sql import SqlMergingDestination, Undo
 from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.transactional import first_line
 from headwater.warehouse.types import Kind
@@ -86,7 +85,7 @@ class SnowflakeSql(Dialect):
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
-class SnowflakeDestination(MergingDestination):
+class SnowflakeDestination(SqlMergingDestination):
     """Rows in a schema of a Snowflake database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = SnowflakeSettings
@@ -250,7 +249,7 @@ class SnowflakeDestination(MergingDestination):
     def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
         try:
             self._enter(table, loaded, statements)
-        except _Undo:
+        except Undo:
             return False
         return True
 
@@ -258,7 +257,7 @@ class SnowflakeDestination(MergingDestination):
         attempt = uuid.uuid4().hex
         columns, values = self.entry(table, loaded, attempt)
         id, mine = self.sql.quoted("load_id"), self.sql.literal(loaded.id)
-        with self._transaction():
+        with self.transaction():
             self.execute(
                 f"MERGE INTO {self.ledger} AS target USING (SELECT {mine} AS {id}) AS fresh "
                 f"ON target.{id} = fresh.{id} WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
@@ -269,32 +268,10 @@ class SnowflakeDestination(MergingDestination):
                 f"SELECT {self.sql.quoted('attempt')} FROM {self.ledger} WHERE {id} = {mine}"
             )
             if entered != [(attempt,)]:
-                raise _Undo
+                raise Undo
             for statement in statements:
                 self.execute(statement)
             crash_point("load.before_commit")
-
-    def attempt(self, statements: Sequence[str]) -> None:
-        try:
-            with self._transaction():
-                for statement in statements:
-                    self.execute(statement)
-                raise _Undo
-        except _Undo:
-            pass
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        self.execute("BEGIN TRANSACTION")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # the session is gone, and its transaction follows
-            raise
 
     def _stored(self, name: str) -> str:
         return self.sql.literal(self.sql.quoted(name)[1:-1].replace('""', '"'))
@@ -312,10 +289,6 @@ class SnowflakeDestination(MergingDestination):
 
 class _NotThere(LoadRefused):
     """A table is not there."""
-
-
-class _Undo(Exception):
-    """Leaves a transaction of which nothing is to stay."""
 
 
 def _type_of(text: str) -> str:
