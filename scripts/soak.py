@@ -196,11 +196,11 @@ class Soak:
         """The load, and deaths; the exit code of `headwater up`."""
         self.backend.start()
         self.up.start()
-        _wait(lambda: _listens(self.port), WARM_SECONDS, "the gateway does not listen", self.up)
+        _wait(lambda: _listens(self.port), WARM_SECONDS, lambda: "the gateway does not listen", self.up)
         senders: list[Sender | LineageSender] = [*self.senders, self.lineage]
         for sender in senders:
             sender.start()
-        _wait(self._is_warm, WARM_SECONDS, "not all parts have begun to work", self.up)
+        _wait(self._is_warm, WARM_SECONDS, lambda: "not all parts have begun to work", self.up)
         self.watch.start()
         end = time.monotonic() + seconds
         kinds: list[str] = []
@@ -210,10 +210,13 @@ class Soak:
             kind = kinds.pop()
             self.deaths[kind] += self.kill(kind)
             self.watch.mark(kind)
+            done, left = self._progress(), end - time.monotonic()
+            print(f"{kind} killed; {done['acknowledged']:,} acknowledged, {left:.0f} s to go", flush=True)
         for sender in senders:
             sender.stopping.set()
             sender.join()
-        _wait(self.is_quiet, QUIET_SECONDS, "something still waits", self.up)
+        print("the load has ended; waiting until nothing waits ...", flush=True)
+        _wait(lambda: not self.waiting(), QUIET_SECONDS, lambda: f"there waits {self.waiting()}", self.up)
         self.watch.stop()
         self.up.stop(STOP_SECONDS)
         self.backend.kill()
@@ -245,18 +248,18 @@ class Soak:
                 continue
         return bool(found)
 
-    def is_quiet(self) -> bool:
-        """Whether nothing waits anywhere."""
+    def waiting(self) -> list[str]:
+        """What waits anywhere, in words."""
         events = EventFolder(self.folder / "data" / "events")
-        cursor = StreamCursor.peek(self._queue())
-        readers = stat(self.folder / "data" / "log").readers
-        return (
-            not events.active_files()
-            and not events.rotated_files()
-            and cursor is not None
-            and cursor.position == tail_of(self._queue())
-            and all(reader.lag_events == 0 for reader in readers)
-        )
+        cursor, tail = StreamCursor.peek(self._queue()), tail_of(self._queue())
+        files = [*events.active_files().values(), *(each.path for each in events.rotated_files())]
+        found = [f"file {path.name}" for path in files]
+        if cursor is None or cursor.position != tail:
+            found.append(f"the stream: at {cursor.position if cursor else 'nothing'}, not at {tail}")
+        for reader in stat(self.folder / "data" / "log").readers:
+            if reader.lag_events:
+                found.append(f"reader {reader.name}: {reader.lag_events} event(s) from {reader.position} on")
+        return found
 
     # --- the end -------------------------------------------------------------------------------------
 
@@ -335,12 +338,12 @@ def _listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _wait(condition: Callable[[], bool], seconds: float, otherwise: str, up: Process) -> None:
+def _wait(condition: Callable[[], bool], seconds: float, otherwise: Callable[[], str], up: Process) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline or not up.is_alive:
             print(up.tail())
-            raise SystemExit(f"after {seconds:.0f} s, or without `headwater up`: {otherwise}")
+            raise SystemExit(f"after {seconds:.0f} s, or without `headwater up`: {otherwise()}")
         time.sleep(0.3)
 
 

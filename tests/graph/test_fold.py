@@ -113,6 +113,10 @@ def test_the_graph_is_the_same_when_folding_is_killed_and_begun_again(tmp_path: 
     graph = Graph(tmp_path / "graph")
     assert graph.position == len(bodies) + 1
     graph.close()
+    log = Log.open(tmp_path / "log")
+    reader = log.reader(READER)
+    assert (reader.position, reader.lag_events()) == (len(bodies) + 1, 0), "else the log keeps them for ever"
+    log.close()
 
 
 def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:

@@ -63,6 +63,10 @@ class Folding:
             # The graph is new, or an older copy: begin with the oldest event that is kept.
             self._log.forget(READER)
             reader = self._log.reader(READER)
+        elif self._position > reader.position:
+            # Killed after the graph's commit and before the log's. If nobody said so, the log would keep
+            # these events, and all that follow, for ever.
+            reader.finish(range(reader.position, self._position))
         self._position = max(self._position, reader.position)
         return reader
 
