@@ -64,6 +64,16 @@ def test_events_become_rows_when_they_are_in_the_queue(rig: StreamRig) -> None:
     until(lambda: log.stat().readers[0].position == end)
 
 
+def test_a_micro_batch_is_small_when_events_are_large(rig: StreamRig) -> None:
+    stream = {"trigger_seconds": 0.05, "max_batch_bytes": 2500}
+    settings = rig.stream_settings(pipeline={"stream": stream})
+    cursor = rig.drained(
+        settings, *({"n": n, "text": "x" * 1000} for n in range(7)), {"n": 7, "text": "y" * 9000}
+    )
+    assert sorted(row["n"] for row in rig.rows()) == list(range(8))
+    assert (cursor.batches, cursor.rows, cursor.missing) == (5, 8, 0)  # 2, 2, 2, 1, and the large one
+
+
 def test_nothing_is_doubled_when_a_crash_came_between_the_load_and_the_cursor(rig: StreamRig) -> None:
     settings = rig.stream_settings({"table_name_template": "{{ t }}"})
     end = rig.put(settings, {"t": "a", "n": 1}, {"t": "b", "n": 2}, {"n": 3}, b"bad")

@@ -15,7 +15,7 @@ from headwater.faults import crash_point
 from headwater.log.event_files import EventFolder, IncomingFile
 from headwater.log.sqlite import sync_folder
 
-__all__ = ["archive", "clean_archive", "settle_archive"]
+__all__ = ["archive", "clean_archive", "packing", "settle_archive"]
 
 DRAFT_SECONDS = 24 * 3600  # a draft this old is nobody's any more
 # CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
@@ -35,7 +35,7 @@ def archive(file: IncomingFile) -> Path:
         draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             with file.path.open("rb") as source, draft.open("wb") as raw:
-                with _packing(raw) as packed:
+                with packing(raw) as packed:
                     shutil.copyfileobj(source, packed, 1024 * 1024)
                 raw.flush()
                 os.fsync(raw.fileno())
@@ -63,7 +63,7 @@ def archive(file: IncomingFile) -> Path:
     return target
 
 
-def _packing(raw: BinaryIO) -> gzip.GzipFile:
+def packing(raw: BinaryIO) -> gzip.GzipFile:
     """A gzip file, without a name and a time in it: the same events give the same bytes."""
     try:
         from isal import igzip

@@ -19,10 +19,24 @@ from headwater.warehouse.tables import ROW
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["near_lines"]
+__all__ = ["near_lines", "take"]
 
 SMALL_EVENTS = 2_000
 """Up to here Spark evaluates what is done to the lines while it plans, in one thread and without a job."""
+
+
+def take(events: Iterable[Commit], end: int, most_bytes: int) -> tuple[list[Commit], int]:
+    """Events of so many bytes at most (G8), but one at least; and where they end: `end`, if that was all."""
+    taken, size = list[Commit](), 0
+    for commit in events:
+        for place, body in enumerate(commit.bodies):
+            size += len(body)
+            if size > most_bytes and (taken or place):
+                if place:
+                    taken.append(Commit(commit.first, commit.received_at, commit.bodies[:place]))
+                return taken, commit.first + place
+        taken.append(commit)
+    return taken, end
 
 
 def near_lines(spark: SparkSession, events: Iterable[Commit]) -> DataFrame:

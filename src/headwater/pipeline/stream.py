@@ -25,7 +25,7 @@ from headwater.pipeline.batch import run_cycle
 from headwater.pipeline.feed import Archive, Feed, QueueFeed
 from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
-from headwater.pipeline.near import near_lines
+from headwater.pipeline.near import near_lines, take
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
 from headwater.settings import DestinationSettings, Settings
@@ -46,6 +46,7 @@ LOOK_SECONDS = 0.2
 DUTY_SECONDS = 2.0
 IDLE_SECONDS = 3.0
 COMPLAIN_SECONDS = 60.0
+ANY_BYTES = 1 << 62
 
 
 class _Stopping(Exception):
@@ -205,7 +206,10 @@ class Stream:
             end = planned.end if planned else min(self._feed.newest(), first + stream.max_batch_events)
             if end > first:
                 with self._busy:
-                    self._load(near_lines(self._spark, self._feed.read(first, end)), end)
+                    # the bytes of a planned one are those that it was planned with, whatever is set now
+                    most = ANY_BYTES if planned else stream.max_batch_bytes
+                    events, end = take(self._feed.read(first, end), end, most)
+                    self._load(near_lines(self._spark, events), end)
                     self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 

@@ -8,13 +8,13 @@ before, so that a crash leaves no event out and none in two files; only then may
 
 from __future__ import annotations
 
-import gzip
 import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.faults import crash_point
+from headwater.log.archive import packing
 from headwater.log.event_files import EventFolder, rotated_name
 from headwater.log.inspect import commits
 from headwater.log.sqlite import sync_folder
@@ -23,7 +23,6 @@ from headwater.settings import Settings
 
 __all__ = ["StreamArchive"]
 
-LEVEL = 6
 MAX_EVENTS = 500_000
 """Events of one file; more of them make more files."""
 ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
@@ -83,7 +82,7 @@ class StreamArchive:
         draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         try:
             with draft.open("wb") as raw:
-                with gzip.GzipFile("", "wb", LEVEL, raw, mtime=0) as packed:
+                with packing(raw) as packed:
                     for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
                         packed.write(b"".join(body.translate(ONE_LINE) + b"\n" for body in commit.bodies))
                 raw.flush()

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headwater.settings.fields import Count, Id, Seconds, doc
+from headwater.settings.fields import MIB, Count, Id, Seconds, doc
 
 __all__ = [
     "DestinationSettings",
@@ -119,6 +119,11 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How destinations in stream mode are served."""
 
     max_batch_events: Annotated[Count, doc("Most events of one micro-batch.")] = 20_000
+    max_batch_bytes: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=1024 * MIB),
+        doc("Most bytes of one micro-batch, which the driver has in memory; an event may be larger alone."),
+    ] = 64 * MIB
     trigger_seconds: Annotated[
         Seconds, doc("A micro-batch begins at most this often; sooner is not worth the looking.")
     ] = 0.1
