@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .sources import Module, modules
+from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
 COMMON = {"errors", "settings", "events", "clock", "metrics", "faults", "extensions"}
@@ -54,6 +54,18 @@ MAY_IMPORT_CLIENT = (
     "headwater.testing.lineage",
 )
 MAY_IMPORT_RICH = {"headwater.cli.progress"}
+# The biggest part has floors of its own: a module imports from its own floor and from those below.
+LINEAGE_FLOORS: list[set[str]] = [
+    {"agent", "naming"},
+    {"plan", "views", "settings", "setting_sources", "producer", "failures", "runs", "guard"},
+    {"dataset_builders", "type_arguments", "extend", "context", "nodes", "registry"},
+    {"facets"},
+    {"datasets", "columns", "declared"},
+    {"events"},
+    {"sending"},
+    {"process"},
+    {"__main__"},
+]
 LONGEST = 700
 LONGEST_MEDIAN = 150
 
@@ -79,6 +91,21 @@ def test_imports_go_downwards_only_when_a_module_is_read(module: Module) -> None
         assert other == own or other in MAY_IMPORT[own], f"{module.name} must not import {imported}"
 
 
+@pytest.mark.parametrize(
+    "module",
+    [module for module in modules() if module.name.startswith("headwater.lineage.")],
+    ids=lambda module: module.name,
+)
+def test_imports_go_downwards_when_a_module_of_lineage_is_read(module: Module) -> None:
+    floors = {part: floor for floor, parts in enumerate(LINEAGE_FLOORS) for part in parts}
+    own = module.name.split(".")[2]
+    assert own in floors, f"{own} is a new part of lineage: say here on which floor it lies"
+    for imported in module.imports():
+        if imported.startswith("headwater.lineage."):
+            other = imported.split(".")[2]
+            assert floors[other] <= floors[own], f"{module.name} must not import {imported}"
+
+
 @pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
 def test_nothing_heavy_is_imported_when_it_is_not_an_extra(module: Module) -> None:
     tops = {imported.partition(".")[0] for imported in module.imports()}
@@ -95,5 +122,7 @@ def test_no_stage_is_loaded_when_the_package_is_imported() -> None:
 
 def test_files_are_short_when_they_are_counted() -> None:
     lengths = {module.name: module.text.count("\n") for module in modules()}
+    for path in (path for kind in ("java", "js", "css") for path in SOURCE.rglob(f"*.{kind}")):
+        assert path.read_text(encoding="utf-8").count("\n") <= LONGEST, f"{path} is too long"
     assert {name: length for name, length in lengths.items() if length > LONGEST} == {}
     assert statistics.median(lengths.values()) <= LONGEST_MEDIAN

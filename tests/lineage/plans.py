@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage import jvm
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.agent import jvm
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Node, Plan, read_plan
 
 if TYPE_CHECKING:

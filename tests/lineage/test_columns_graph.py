@@ -24,7 +24,7 @@ from headwater.lineage.columns import (
     explicit_lineage_facet,
 )
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, union, union_step
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Node, Plan
 from tests.lineage.column_cases import told
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from headwater.lineage.agent.messages import ExecutedNode, StageDone
 from headwater.lineage.context import OpenLineageContext
 from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets import connections
@@ -14,10 +15,9 @@ from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.datasets.sources import Sources
 from headwater.lineage.facets.dataset import lifecycle, schema_of_struct, symlinks
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
-from headwater.lineage.messages import ExecutedNode, StageDone
-from headwater.lineage.naming import DatasetId, TableName
+from headwater.lineage.naming.rules import DatasetId, TableName
+from headwater.lineage.naming.surroundings import Surroundings
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.surroundings import Surroundings
 
 WAREHOUSE = {"spark.sql.warehouse.dir": "file:/warehouse"}
 

@@ -14,9 +14,9 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Transport
 
-from headwater.lineage.emit import Emitter, takes_dicts, typed
+from headwater.lineage.sending.emit import Emitter, takes_dicts, typed
+from headwater.lineage.sending.transports import client
 from headwater.lineage.settings import LineageSettings, read
-from headwater.lineage.transports import client
 from headwater.testing import OpenLineageServer
 from headwater.testing.lineage import CollectingTransport
 from tests.lineage.made import event, schema_facet

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.lineage.jdbc_names import jdbc_id
-from headwater.lineage.naming import (
+from headwater.lineage.naming.jdbc import jdbc_id
+from headwater.lineage.naming.rules import (
     DatasetId,
     TableName,
     job_name,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.plain_plan import masked
+from headwater.lineage.agent import jvm
+from headwater.lineage.agent.plain_plan import masked
 from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.conftest import validate
 
@@ -84,6 +85,27 @@ def test_the_event_says_what_is_missing_when_the_agent_is_not_compiled(told: tup
     written = events.only("COMPLETE", output=str(folder / "streamed"), job_type="MICRO_BATCH")
     assert "columnLineage" not in written["outputs"][0]["facets"]
     assert "compiled agent" in errors(written)
+
+
+def test_lineage_goes_on_without_columns_when_the_agent_does_not_compile(
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sources = jvm._sources() | {"Agent": "public class Agent extends NothingThatSparkHas {}"}
+    monkeypatch.setattr(jvm, "_sources", lambda: sources)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with collect_lineage(spark) as events:
+        spark.range(10).write.parquet(str(tmp_path / "out"))
+    warned = [each.message for each in caplog.records if each.name.startswith("headwater.lineage")]
+    assert len(warned) == 1, warned
+    assert "Lineage without columns" in warned[0]
+    assert "NothingThatSparkHas" in warned[0]
+    written = events.only("COMPLETE", output=str(tmp_path / "out"))
+    assert written["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
+    assert "compiled agent" in errors(written)
+    assert not list((tmp_path / "cache").rglob("*.classes")), "what did not compile is not kept"
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.lineage.building import DeadlineBuilder
-from headwater.lineage.messages import SqlStart
+from headwater.lineage.agent.messages import SqlStart
+from headwater.lineage.events.building import DeadlineBuilder
 from headwater.lineage.registry import FacetRegistry
 from headwater.lineage.runs import Execution, Kind, Run, State, Step
+from headwater.lineage.sending.telling import Teller
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.telling import Teller
 from tests.lineage.made import event, run
 
 

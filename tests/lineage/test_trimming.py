@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 
-from headwater.lineage.naming import DatasetId
-from headwater.lineage.resolvers import NamespaceResolvers
-from headwater.lineage.trimming import Trimming
+from headwater.lineage.naming.resolvers import NamespaceResolvers
+from headwater.lineage.naming.rules import DatasetId
+from headwater.lineage.naming.trimming import Trimming
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.lineage.attach import flush, install, uninstall
+    from headwater.lineage.process.attach import LineageUnavailable, flush, install, uninstall
 
-__all__ = ["flush", "install", "uninstall"]
+__all__ = ["LineageUnavailable", "flush", "install", "uninstall"]
 
-_HOMES = {"flush": "attach", "install": "attach", "uninstall": "attach"}
+_HOMES = dict.fromkeys(__all__, "process.attach")
 
 
 def __getattr__(name: str) -> Any:

@@ -16,17 +16,17 @@ from headwater.lineage.extend import (
     QueryPlanVisitor,
 )
 from headwater.lineage.guard import Guard, name_of
-from headwater.lineage.naming import DatasetId
-from headwater.lineage.resolvers import NamespaceResolvers
+from headwater.lineage.naming.resolvers import NamespaceResolvers
+from headwater.lineage.naming.rules import DatasetId
+from headwater.lineage.naming.surroundings import Surroundings
+from headwater.lineage.naming.trimming import Trimming
 from headwater.lineage.runs import ExtractionError
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.surroundings import Surroundings
-from headwater.lineage.trimming import Trimming
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from headwater.lineage.asking import Asking
+    from headwater.lineage.events.asking import Asking
     from headwater.lineage.plan import Node, Plan
 
 __all__ = ["Extensions", "OpenLineageContext", "Quick", "factories_of"]

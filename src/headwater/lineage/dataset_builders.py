@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 
 __all__ = ["DatasetBuilder", "Facet", "InputDatasetBuilder", "OutputDatasetBuilder"]
 

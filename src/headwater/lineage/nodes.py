@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from headwater.lineage.dataset_builders import Facet
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Attribute, Expression, Node, Plan
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PlanNode:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What is known of the object's fields, as java/Fields.java tells them."""
+        """What is known of the object's fields, as agent/java/Fields.java tells them."""
         return self.node.fields if isinstance(self.node.fields, dict) else {}
 
     @property

@@ -18,8 +18,7 @@ from uuid import UUID
 
 from openlineage.client.uuid import generate_new_uuid
 
-from headwater.lineage.failures import ExtractionError, Failure
-from headwater.lineage.messages import (
+from headwater.lineage.agent.messages import (
     AppEnd,
     AppStart,
     Dropped,
@@ -34,6 +33,7 @@ from headwater.lineage.messages import (
     StreamEnd,
     StreamStart,
 )
+from headwater.lineage.failures import ExtractionError, Failure
 from headwater.lineage.plan import Plan, read_plan
 
 __all__ = ["Execution", "ExtractionError", "Failure", "Job", "Kind", "Run", "Runs", "State", "Step"]

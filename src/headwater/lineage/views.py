@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.lineage.messages import ExecutedNode
+    from headwater.lineage.agent.messages import ExecutedNode
     from headwater.lineage.plan import Plan
 
 __all__ = [

@@ -16,7 +16,7 @@ from headwater.lineage.columns.edges import EMPTY, Edges, union
 from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.values import NOTHING, Field, Plain, Source, Sources, Value, merge
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Expression, Node, Plan, subqueries
 
 __all__ = ["RULES", "Gap", "Graph", "Inputs", "Late", "NodeRule", "TellsColumns", "ToldColumns", "rule"]

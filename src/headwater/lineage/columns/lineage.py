@@ -26,7 +26,7 @@ from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.text import texts_of
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
 from headwater.lineage.columns.written import Written, written_by
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Attribute, Node, Plan
 
 __all__ = ["ColumnLineage", "ColumnSettings", "InputColumn", "column_graph", "column_lineage"]

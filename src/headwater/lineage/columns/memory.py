@@ -12,7 +12,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.lineage.columns.edges import Edges, bits
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 
 if TYPE_CHECKING:
     from headwater.lineage.columns.graph import Graph

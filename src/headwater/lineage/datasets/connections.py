@@ -13,8 +13,8 @@ import orjson
 from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.make import custom
-from headwater.lineage.jdbc_names import jdbc_id, location
-from headwater.lineage.naming import DatasetId, kafka_id, path_id
+from headwater.lineage.naming.jdbc import jdbc_id, location
+from headwater.lineage.naming.rules import DatasetId, kafka_id, path_id
 
 __all__ = ["jdbc", "kafka", "python_source", "socket", "tables_of_query"]
 

@@ -10,7 +10,7 @@ from headwater.lineage.datasets.sources import Sources
 from headwater.lineage.datasets.tables import SESSION_CATALOG, table_name
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, path_id
+from headwater.lineage.naming.rules import DatasetId, path_id
 from headwater.lineage.plan import Node, Plan
 
 if TYPE_CHECKING:

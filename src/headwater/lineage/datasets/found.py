@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 
 __all__ = ["Found", "above_glob", "lowered", "place"]
 

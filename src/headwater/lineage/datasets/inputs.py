@@ -11,7 +11,7 @@ from headwater.lineage.datasets.found import Found, place
 from headwater.lineage.datasets.sources import RELATIONS, Sources
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, path_id
+from headwater.lineage.naming.rules import DatasetId, path_id
 from headwater.lineage.plan import Node
 
 __all__ = ["LoadedFiles", "Memory", "RddFrames", "Relations"]

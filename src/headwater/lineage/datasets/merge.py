@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 
 if TYPE_CHECKING:
     from headwater.lineage.context import OpenLineageContext

@@ -9,7 +9,7 @@ from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatase
 from headwater.lineage.datasets import connections
 from headwater.lineage.datasets.found import Found, above_glob, place
 from headwater.lineage.extend import AbstractInputDatasetBuilder, AbstractOutputDatasetBuilder
-from headwater.lineage.naming import path_id
+from headwater.lineage.naming.rules import path_id
 from headwater.lineage.views import JDBCRDD, RDD, ActiveJob, FileScanRDD, HadoopRDD, NewHadoopRDD
 
 __all__ = ["JobOutputs", "RddInputs", "datasets_of_chain"]

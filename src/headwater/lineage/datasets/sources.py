@@ -13,8 +13,8 @@ from headwater.lineage.datasets.rdds import datasets_of_chain
 from headwater.lineage.datasets.tables import Tables, table_name
 from headwater.lineage.datasets.v2 import V2Tables
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, path_id
-from headwater.lineage.surroundings import Surroundings
+from headwater.lineage.naming.rules import DatasetId, path_id
+from headwater.lineage.naming.surroundings import Surroundings
 
 __all__ = ["RELATIONS", "Sources"]
 

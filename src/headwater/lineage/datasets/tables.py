@@ -7,8 +7,8 @@ from typing import Any
 from headwater.lineage.datasets import connections
 from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, TableName, path_id, table_symlink
-from headwater.lineage.surroundings import Surroundings
+from headwater.lineage.naming.rules import DatasetId, TableName, path_id, table_symlink
+from headwater.lineage.naming.surroundings import Surroundings
 
 __all__ = ["SESSION_CATALOG", "Tables", "table_name"]
 

@@ -9,8 +9,8 @@ from headwater.lineage.datasets import connections
 from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.datasets.tables import SESSION_CATALOG, Tables, table_name
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, TableName, path_id
-from headwater.lineage.surroundings import Surroundings
+from headwater.lineage.naming.rules import DatasetId, TableName, path_id
+from headwater.lineage.naming.surroundings import Surroundings
 
 __all__ = ["V2Tables"]
 

@@ -12,7 +12,7 @@ from headwater.lineage.datasets.found import Found, lowered, place
 from headwater.lineage.datasets.sources import Sources
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming import DatasetId, path_id
+from headwater.lineage.naming.rules import DatasetId, path_id
 from headwater.lineage.plan import Attribute, Node
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headwater.lineage.facets.make import standard
-from headwater.lineage.naming import DatasetId, source_uri
+from headwater.lineage.naming.rules import DatasetId, source_uri
 from headwater.lineage.plan import Attribute
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 from headwater import __version__
 from headwater.lineage.extend import AbstractRunFacetBuilder, Consumer
 from headwater.lineage.facets.make import custom, standard
+from headwater.lineage.naming.surroundings import Surroundings
 from headwater.lineage.runs import Kind, Run
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.surroundings import Surroundings
 
 __all__ = [
     "ApplicationDetails",

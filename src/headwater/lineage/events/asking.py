@@ -6,9 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from headwater.lineage.agent.plain_agent import PlainAgent
 from headwater.lineage.columns.graph import ToldColumns
 from headwater.lineage.context import OpenLineageContext, Quick
 from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.events.speakers import Jvm, JvmSpeaker, python_source
 from headwater.lineage.extend import QueryPlanVisitor
 from headwater.lineage.nodes import (
     ColumnLevelLineageNode,
@@ -28,10 +30,8 @@ from headwater.lineage.nodes import (
     OutputLineageNode,
     PlanNode,
 )
-from headwater.lineage.plain_agent import PlainAgent
 from headwater.lineage.plan import Expression, Node, Plan, read_plan
 from headwater.lineage.registry import FacetRegistry, handler_of
-from headwater.lineage.speakers import Jvm, JvmSpeaker, python_source
 
 __all__ = ["Asking", "SpokenInputs", "SpokenOutputs", "asking_of", "guarded"]
 

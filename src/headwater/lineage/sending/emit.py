@@ -19,7 +19,7 @@ from openlineage.client.transport.console import ConsoleTransport
 from openlineage.client.transport.file import FileTransport
 from openlineage.client.transport.http import HttpTransport
 
-from headwater.lineage.budget import fit
+from headwater.lineage.events.budget import fit
 from headwater.lineage.settings import LineageSettings
 
 __all__ = ["Emitter", "takes_dicts", "typed"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from headwater.lineage.naming import TableName, path_id
+from headwater.lineage.naming.rules import TableName, path_id
 
 __all__ = ["Surroundings"]
 

@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage import jvm
-from headwater.lineage.listener import Listener
-from headwater.lineage.messages import AppStart, Message
-from headwater.lineage.plain_agent import PlainAgent
+from headwater.lineage.agent import jvm
+from headwater.lineage.agent.listener import Listener
+from headwater.lineage.agent.messages import AppStart, Message
+from headwater.lineage.agent.plain_agent import PlainAgent
 from headwater.lineage.settings import LineageSettings
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from pyspark import SparkContext
 
-    from headwater.lineage.building import Builder
-    from headwater.lineage.narrator import Narrator
+    from headwater.lineage.events.building import Builder
     from headwater.lineage.runs import Failure
+    from headwater.lineage.sending.narrator import Narrator
 
 __all__ = ["Attachment"]
 
@@ -118,7 +118,7 @@ class Attachment:
             self._narrator.handle(message)
 
     def _make_narrator(self) -> Narrator:
-        from headwater.lineage.narrator import Narrator
+        from headwater.lineage.sending.narrator import Narrator
 
         builder = self._make_builder(self.agent)
         return Narrator(

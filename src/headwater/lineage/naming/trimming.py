@@ -14,7 +14,7 @@ from functools import lru_cache
 from openlineage.client.dataset.dataset import DatasetConfig
 from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.naming.rules import DatasetId
 
 __all__ = ["Trimming"]
 

@@ -19,14 +19,14 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage import auto, outcome
+from headwater.lineage.process import auto, outcome
 from headwater.lineage.settings import LineageSettings, read
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from headwater.lineage.attachment import Attachment
+    from headwater.lineage.process.attachment import Attachment
 
 __all__ = ["LineageUnavailable", "attach_quietly", "flush", "install", "uninstall", "warn_of_connect"]
 
@@ -123,7 +123,7 @@ def _warn(reason: str) -> None:
 
 
 def _attach(context: SparkContext) -> None:
-    from headwater.lineage.attachment import Attachment
+    from headwater.lineage.process.attachment import Attachment
 
     if importlib.util.find_spec("openlineage") is None:
         raise ModuleNotFoundError("openlineage-python is not installed; `pip install 'headwater[lineage]'`.")
@@ -153,14 +153,14 @@ def _attach(context: SparkContext) -> None:
 
 
 def _builder(context: SparkContext, settings: LineageSettings, agent: Any) -> Any:
-    found = importlib.import_module("headwater.lineage.build")
+    found = importlib.import_module("headwater.lineage.events.build")
     return found.event_builder(context, settings, agent)
 
 
 def _client(settings: LineageSettings, transport: Any) -> Any:
     from openlineage.client import OpenLineageClient
 
-    from headwater.lineage.transports import client
+    from headwater.lineage.sending.transports import client
 
     return client(settings) if transport is None else OpenLineageClient(transport=transport)
 

@@ -12,7 +12,7 @@ import traceback
 from typing import Any, Protocol
 
 from headwater.clock import Clock, SystemClock
-from headwater.lineage.budget import add_errors
+from headwater.lineage.events.budget import add_errors
 from headwater.lineage.runs import ExtractionError, Run, State
 
 __all__ = ["Builder", "DeadlineBuilder"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.lineage.plain_plan import plain_plan, sequence
+from headwater.lineage.agent.plain_plan import plain_plan, sequence
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from headwater.lineage.budget import add_errors
-from headwater.lineage.building import DeadlineBuilder
+from headwater.lineage.events.budget import add_errors
+from headwater.lineage.events.building import DeadlineBuilder
 from headwater.lineage.facets.make import as_dict
 from headwater.lineage.registry import FacetRegistry
 from headwater.lineage.runs import ExtractionError, Kind, Run, State, Step

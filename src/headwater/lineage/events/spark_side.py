@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage import jvm
-from headwater.lineage.surroundings import Surroundings
+from headwater.lineage.agent import jvm
+from headwater.lineage.naming.surroundings import Surroundings
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -13,7 +13,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from headwater.lineage import outcome
+from headwater.lineage.process import outcome
 
 __all__ = ["arm", "disarm", "from_environment"]
 
@@ -30,12 +30,12 @@ def from_environment() -> None:
     """What the .pth file calls where HEADWATER_LINEAGE is set: lineage for every session of this process."""
 
     def context(made: Any) -> None:
-        from headwater.lineage.attach import attach_quietly
+        from headwater.lineage.process.attach import attach_quietly
 
         attach_quietly(made)
 
     def connect(session: Any) -> None:
-        from headwater.lineage.attach import warn_of_connect
+        from headwater.lineage.process.attach import warn_of_connect
 
         warn_of_connect(session)
 

@@ -16,15 +16,19 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.asking import asking_of
-from headwater.lineage.budget import add_errors
-from headwater.lineage.builtin import BuiltinFactory
-from headwater.lineage.columns_of import Columns
+from headwater.lineage.agent.plain_agent import PlainAgent
 from headwater.lineage.context import Extensions, OpenLineageContext, factories_of
 from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.declared import declared_outputs
+from headwater.lineage.events.asking import asking_of
+from headwater.lineage.events.budget import add_errors
+from headwater.lineage.events.builtin import BuiltinFactory
+from headwater.lineage.events.columns import Columns
+from headwater.lineage.events.job_names import JobNames
+from headwater.lineage.events.objects import objects_of, rdds_of
+from headwater.lineage.events.spark_side import surroundings_of, version_and_details
 from headwater.lineage.extend import CustomFacetBuilder
 from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.job import source_code_location
@@ -32,13 +36,9 @@ from headwater.lineage.facets.make import SCHEMA_URL, as_dict
 from headwater.lineage.facets.parent import parent_facet
 from headwater.lineage.facets.run import ErrorMessage
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
-from headwater.lineage.job_names import JobNames
-from headwater.lineage.objects import objects_of, rdds_of
-from headwater.lineage.plain_agent import PlainAgent
 from headwater.lineage.producer import PRODUCER
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.spark_side import surroundings_of, version_and_details
 from headwater.lineage.views import QueryExecution
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from headwater.lineage import attach, outcome
+from headwater.lineage.process import attach, outcome
 
 __all__ = ["run", "run_module"]
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from headwater.lineage import jvm as units
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.agent import jvm as units
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.nodes import (
     DatasetFieldLineage,
     ExpressionDependency,

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from headwater.lineage.building import Builder, DeadlineBuilder
-from headwater.lineage.emit import Emitter
-from headwater.lineage.messages import Message
+from headwater.lineage.agent.messages import Message
+from headwater.lineage.events.building import Builder, DeadlineBuilder
 from headwater.lineage.runs import Failure, Kind, Runs, State, Step
+from headwater.lineage.sending.emit import Emitter
+from headwater.lineage.sending.telling import Teller
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.telling import Teller
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient

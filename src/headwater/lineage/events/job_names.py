@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from headwater.lineage.dataset_builders import DatasetBuilder
 from headwater.lineage.datasets.writes import WRITES
-from headwater.lineage.naming import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
+from headwater.lineage.naming.rules import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
 from headwater.lineage.runs import Kind, Run
 from headwater.lineage.settings import LineageSettings
 from headwater.lineage.views import RDD

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.lineage.asking import guarded
 from headwater.lineage.columns import (
     ColumnLineage,
     ColumnMemory,
@@ -19,7 +18,8 @@ from headwater.lineage.columns import (
 )
 from headwater.lineage.context import OpenLineageContext
 from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.naming import DatasetId
+from headwater.lineage.events.asking import guarded
+from headwater.lineage.naming.rules import DatasetId
 from headwater.lineage.plan import Node, Plan
 from headwater.lineage.producer import PRODUCER
 from headwater.lineage.runs import ExtractionError, Run

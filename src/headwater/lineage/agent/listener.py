@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from headwater.lineage.messages import Dropped, Message, decode
+from headwater.lineage.agent.messages import Dropped, Message, decode
 
 __all__ = ["Listener"]
 

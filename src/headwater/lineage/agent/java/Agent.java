@@ -9,8 +9,6 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
-import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListener;
@@ -33,20 +31,14 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
  * what a Spark release has changed costs one piece of information, not all (G10). Nothing is thrown to Spark.
  */
 public class Agent extends SparkListener {
-    private static final int MAX_MESSAGES = 100000;
-    private static final long MAX_QUEUED = 64L << 20;   // chars of all that waits
     private static final int MAX_PLAN = 16 << 20;       // chars of one plan
     private static final int MAX_KEPT = 1000;           // live executions and jobs
     private static final int LONG_TEXT = 4000;
     private static final int STACK_TEXT = 10000;
 
     private final SparkContext context;
-    private final LinkedBlockingQueue queue = new LinkedBlockingQueue();
-    private final AtomicLong queued = new AtomicLong();
-    private final AtomicLong dropped = new AtomicLong();
-    private final AtomicLong offered = new AtomicLong();
+    private final Mailbox mailbox = new Mailbox();
     private final AtomicLong busy = new AtomicLong();
-    private volatile boolean closed = false;
     private volatile boolean rddsOfSql = false;
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
     private final Map executions = Collections.synchronizedMap(new Kept());
@@ -77,13 +69,12 @@ public class Agent extends SparkListener {
     }
 
     public void detach() {
-        closed = true;
+        mailbox.close();
         try {
             context.listenerBus().removeListener(this);
         } catch (Throwable ignored) {
             // the bus has stopped
         }
-        queue.offer("");
         executions.clear();
         jobs.clear();
     }
@@ -100,7 +91,7 @@ public class Agent extends SparkListener {
 
     /* How many messages there have been, those that were polled included. */
     public long offered() {
-        return offered.get();
+        return mailbox.offered();
     }
 
     /* Nanoseconds that queries have cost here so far, all on the agent's own thread. */
@@ -119,29 +110,12 @@ public class Agent extends SparkListener {
                 release(Long.parseLong(each[at]));
             }
         }
-        StringBuilder all = new StringBuilder("[");
-        String next = (String) queue.poll((long) millis, TimeUnit.MILLISECONDS);
-        for (int count = 0; next != null; count++) {
-            queued.addAndGet((long) -next.length());
-            if (next.length() > 0) {
-                all.append(all.length() > 1 ? "," : "").append(next);
-            }
-            if (count + 1 >= max || all.length() > MAX_PLAN) {
-                break;
-            }
-            next = (String) queue.poll();
-        }
-        long lost = dropped.getAndSet(0L);
-        if (lost > 0) {
-            all.append(all.length() > 1 ? "," : "");
-            all.append("{\"type\":\"dropped\",\"count\":").append(lost).append("}");
-        }
-        return all.append("]").toString();
+        return mailbox.poll(millis, max);
     }
 
     /* Ends a poll that waits. */
     public void wake() {
-        queue.offer("");
+        mailbox.wake();
     }
 
     public void tellRddsOfSql(boolean wanted) {
@@ -260,7 +234,7 @@ public class Agent extends SparkListener {
                 streamed(event);
             }
         } catch (Throwable error) {
-            dropped.incrementAndGet();
+            mailbox.miss();
         }
         busy.addAndGet(System.nanoTime() - begun);
     }
@@ -295,7 +269,7 @@ public class Agent extends SparkListener {
             }
             out.raw('}');
         } catch (Throwable error) {
-            dropped.incrementAndGet();
+            mailbox.miss();
             return;
         }
         try {
@@ -432,7 +406,7 @@ public class Agent extends SparkListener {
             } else {
                 out.key("plan");
                 walk.invoke(null, new Object[] {query.analyzed(), out});
-                if (queued.get() + out.length() > MAX_QUEUED) {
+                if (mailbox.isFullFor(out.length())) {
                     problem = "too much waits to be told";
                 }
             }
@@ -511,7 +485,7 @@ public class Agent extends SparkListener {
             rdds(out, event.jobId(), execution != null);
             end(out);
         } catch (Throwable error) {
-            dropped.incrementAndGet();
+            mailbox.miss();
         }
     }
 
@@ -566,7 +540,7 @@ public class Agent extends SparkListener {
             }
             end(out);
         } catch (Throwable error) {
-            dropped.incrementAndGet();
+            mailbox.miss();
         }
     }
 
@@ -597,7 +571,7 @@ public class Agent extends SparkListener {
             }
             end(out);
         } catch (Throwable error) {
-            dropped.incrementAndGet();
+            mailbox.miss();
         }
     }
 
@@ -642,17 +616,7 @@ public class Agent extends SparkListener {
     }
 
     private void end(Json out) {
-        if (closed) {
-            return;
-        }
-        String text = out.raw('}').toString();
-        if (queue.size() >= MAX_MESSAGES || queued.get() + text.length() > 2 * MAX_QUEUED) {
-            dropped.incrementAndGet();
-            return;
-        }
-        queued.addAndGet((long) text.length());
-        offered.incrementAndGet();
-        queue.offer(text);
+        mailbox.offer(out.raw('}').toString());
     }
 
     private static void failed(Json out, Throwable error) {

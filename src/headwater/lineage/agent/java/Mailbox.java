@@ -1,0 +1,82 @@
+package headwater.lineage;
+
+import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
+
+/*
+ * Messages that wait for Python: bounded in number and in chars, so that a Python that does not come costs
+ * messages, which are counted and told, and never the driver's memory (G8).
+ */
+public class Mailbox {
+    private static final int MAX_MESSAGES = 100000;
+    private static final long ROOM = 64L << 20;         // chars of all that waits, before plans are left out
+    private static final int MAX_ANSWER = 16 << 20;     // chars of one poll's answer, but for its last message
+
+    private final LinkedBlockingQueue queue = new LinkedBlockingQueue();
+    private final AtomicLong queued = new AtomicLong();
+    private final AtomicLong dropped = new AtomicLong();
+    private final AtomicLong offered = new AtomicLong();
+    private volatile boolean closed = false;
+
+    /* Whether so many chars more are too many for a message to be whole. */
+    public boolean isFullFor(int chars) {
+        return queued.get() + chars > ROOM;
+    }
+
+    public void offer(String text) {
+        if (closed) {
+            return;
+        }
+        if (queue.size() >= MAX_MESSAGES || queued.get() + text.length() > 2 * ROOM) {
+            dropped.incrementAndGet();
+            return;
+        }
+        queued.addAndGet((long) text.length());
+        offered.incrementAndGet();
+        queue.offer(text);
+    }
+
+    /* A message could not be made. */
+    public void miss() {
+        dropped.incrementAndGet();
+    }
+
+    /* How many messages there have been, those that were polled included. */
+    public long offered() {
+        return offered.get();
+    }
+
+    /* A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. */
+    public String poll(int millis, int max) throws InterruptedException {
+        StringBuilder all = new StringBuilder("[");
+        String next = (String) queue.poll((long) millis, TimeUnit.MILLISECONDS);
+        for (int count = 0; next != null; count++) {
+            queued.addAndGet((long) -next.length());
+            if (next.length() > 0) {
+                all.append(all.length() > 1 ? "," : "").append(next);
+            }
+            if (count + 1 >= max || all.length() > MAX_ANSWER) {
+                break;
+            }
+            next = (String) queue.poll();
+        }
+        long lost = dropped.getAndSet(0L);
+        if (lost > 0) {
+            all.append(all.length() > 1 ? "," : "");
+            all.append("{\"type\":\"dropped\",\"count\":").append(lost).append("}");
+        }
+        return all.append("]").toString();
+    }
+
+    /* Ends a poll that waits. */
+    public void wake() {
+        queue.offer("");
+    }
+
+    /* Takes nothing more; what waits can still be polled. */
+    public void close() {
+        closed = true;
+        wake();
+    }
+}
