@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -38,10 +39,17 @@ def shards() -> dict[str, list[str]]:
     return SPARK | {"rest": [*(name for name in rest if name not in taken), *left_out, *COVERAGE]}
 
 
-def run(name: str, arguments: list[str], codes: dict[str, int], endings: dict[str, deque[str]]) -> None:
-    """One process; its lines with its name in front, and the last of them kept for the end."""
+def run(
+    name: str, arguments: list[str], folder: str, codes: dict[str, int], endings: dict[str, deque[str]]
+) -> None:
+    """One process; its lines with its name in front, and the last of them kept for the end.
+
+    It has a folder of its own: of the one that all of pytest shares, the first to end removes what others
+    are just looking through, and those fail.
+    """
     began = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", "--durations=15", *arguments]
+    command = [sys.executable, "-m", "pytest", "-q", "--durations=15", f"--basetemp={folder}/{name}"]
+    command += arguments
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     assert process.stdout is not None
     kept = endings[name] = deque[str](maxlen=KEPT_LINES)
@@ -64,11 +72,14 @@ def main() -> int:
     """0 if every process says so."""
     codes: dict[str, int] = {}
     endings: dict[str, deque[str]] = {}
-    threads = [threading.Thread(target=run, args=(*shard, codes, endings)) for shard in shards().items()]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with tempfile.TemporaryDirectory(prefix="headwater-tests-", ignore_cleanup_errors=True) as folder:
+        threads = [
+            threading.Thread(target=run, args=(*shard, folder, codes, endings)) for shard in shards().items()
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     repeat_failures(codes, endings)
     return max(codes.values()) if len(codes) == len(threads) else 1
 
