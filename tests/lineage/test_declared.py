@@ -1,11 +1,13 @@
-"""Queries whose rows the program stores itself, and columns followed from one query into the next."""
+"""Rows that the program brings or stores itself, and columns followed from one query into the next."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.declared import PROPERTY, writes_to
+import pytest
+
+from headwater.lineage.declared import INPUT, OUTPUT, reads_from, writes_to
 from headwater.testing.lineage import Events
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ def test_collected_rows_belong_to_a_dataset_when_the_program_says_so(
     frame = orders(spark, tmp_path).selectExpr("id", "amount + 1 as total", "1 as row_number")
     with writes_to(spark, "postgres://db:5432", "shop.public.orders", without=["row_number"]):
         assert len(frame.collect()) == 10
-    assert spark.sparkContext.getLocalProperty(PROPERTY) is None
+    assert spark.sparkContext.getLocalProperty(OUTPUT) is None
     event = events.only("COMPLETE", output="shop.public.orders")
     assert edges(event, "shop.public.orders") == {
         "id": [("id", "IDENTITY")],
@@ -41,6 +43,34 @@ def test_collected_rows_belong_to_a_dataset_when_the_program_says_so(
     }
     schema = event["outputs"][0]["facets"]["schema"]["fields"]
     assert [field["name"] for field in schema] == ["id", "total"]
+
+
+@pytest.mark.parametrize("rows", [3, 30_000])
+def test_rows_of_the_program_belong_to_a_dataset_when_it_says_so(
+    spark: SparkSession, events: Events, tmp_path: Path, rows: int
+) -> None:
+    bodies = [('{"a": {"b": 1}}', n) for n in range(rows)]
+    lines = spark.createDataFrame(bodies, "value string, position long")
+    other = spark.createDataFrame([(1, "one")], "number long, word string")
+    fields = lines.selectExpr("get_json_object(value, '$.a.b') as b", "position")
+    made = fields.join(other, fields.b.cast("long") == other.number, "left")
+    with reads_from(spark, "file", "/queues/day=1", columns=["value"]):
+        made.write.parquet(str(tmp_path / "stored"))
+    assert spark.sparkContext.getLocalProperty(INPUT) is None
+    event = events.only("COMPLETE", output="stored")
+    [read] = event["inputs"]
+    assert (read["namespace"], read["name"]) == ("kafka://broker:9092", "orders.day=1"), (
+        "as it was given, not trimmed"
+    )
+    assert [field["name"] for field in read["facets"]["schema"]["fields"]] == ["value"]
+    assert edges(event, "stored") == {
+        "b": [("value", "TRANSFORMATION")],
+        "position": [],
+        "number": [],
+        "word": [],
+    }
+    facet = event["outputs"][0]["facets"]["columnLineage"]
+    assert facet["fields"]["b"]["inputFields"][0]["jsonPointer"] == "/a/b"
 
 
 def test_columns_are_followed_through_a_checkpoint_when_rows_are_written_later(

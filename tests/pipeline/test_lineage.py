@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
 from headwater.cli.demo_events import first_day, second_day
 from headwater.cli.demo_pipeline import TEMPLATE
+from headwater.log.event_files import EventFolder
 from headwater.pipeline.tell import dataset_of
 from headwater.settings import DestinationSettings
 from headwater.testing.lineage import collect_lineage
 from tests.pipeline.rig import Rig
+from tests.pipeline.stream_rig import StreamRig
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INTERNAL = {"_unmapped_data"}
 
@@ -68,6 +74,32 @@ def test_every_column_leads_to_a_pointer_in_the_file_when_the_demos_events_are_l
                     assert column.lower().strip("_") == plain.strip("_"), (column, pointer)
     assert pointers["order_2026"]["customer_address_city"] == {"/customer/address/city"}
     assert pointers["pageview_2026"]["eventn_ctx_user_is_new"] == {"/eventn_ctx/user/is_new"}
+
+
+def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with StreamRig(spark, tmp_path) as rig, collect_lineage(spark) as events:
+        few = rig.stream_settings({"table_name_template": TEMPLATE})
+        rig.drained(few, *(stored(event) for event in first_day(60)))
+        many = rig.stream_settings({"table_name_template": "many"})
+        rig.drained(many, *({"user": {"id": n}, "at": "2026-11-16"} for n in range(2_500)))
+        queue = str(EventFolder(tmp_path / "events").queue("dwh"))
+        told = {table: events.select("COMPLETE", output=table)[-1] for table in ("order_2026", "many")}
+    for event in told.values():
+        [read] = event["inputs"]
+        assert (read["namespace"], read["name"]) == ("file", queue)
+        assert [field["name"] for field in read["facets"]["schema"]["fields"]] == ["value"]
+    fields = {
+        table: event["outputs"][0]["facets"]["columnLineage"]["fields"] for table, event in told.items()
+    }
+    found = {
+        (table, column): {(one["name"], one["field"], one["jsonPointer"]) for one in inputs["inputFields"]}
+        for table, columns in fields.items()
+        for column, inputs in columns.items()
+    }
+    assert found["order_2026", "customer_address_city"] == {(queue, "value", "/customer/address/city")}
+    assert found["many", "user_id"] == {(queue, "value", "/user/id")}
 
 
 @pytest.mark.parametrize(

@@ -75,9 +75,12 @@ class OpenLineageContext:
         )
         self._resolvers = NamespaceResolvers(settings.dataset_namespace_resolvers)
 
-    def identify(self, dataset: DatasetId) -> DatasetId:
-        """The name under which a dataset is told, wherever it is told: trimmed, its namespace resolved."""
-        trimmed = self._trimming.trim(dataset)
+    def identify(self, dataset: DatasetId, *, is_given: bool = False) -> DatasetId:
+        """The name under which a dataset is told, wherever it is told: trimmed, its namespace resolved.
+
+        One that a program gave is its own to choose: `is_given` names are not trimmed.
+        """
+        trimmed = dataset if is_given else self._trimming.trim(dataset)
         return DatasetId(self._resolvers.resolve(trimmed.namespace), trimmed.name)
 
     def inputs_of(self, node: Node) -> list[InputDatasetBuilder]:

@@ -41,6 +41,8 @@ class DatasetBuilder:
         self.locations: set[str] = set()
         self.is_guess = is_guess
         """Whether the place is what Spark does by default, and a nested command may know it better."""
+        self.is_given = False
+        """Whether the program named it, and not a path or a connection: its name is told as it is."""
         self.is_conditional = False
         """Whether it is an output only if a nested command writes it: mode `ignore`."""
 

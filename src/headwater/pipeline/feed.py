@@ -44,6 +44,9 @@ class Feed(Protocol):
     leads: bool
     """Whether this stream of a destination also sees to what the destination has only one of."""
 
+    def dataset(self) -> tuple[str, str]:
+        """Namespace and name of what is read, as OpenLineage has them."""
+
     def identity(self) -> str:
         """A text that no other feed has had; empty while there is none."""
 
@@ -75,6 +78,9 @@ class QueueFeed:
         self._settings = settings
         self.name = destination.id
         self.folder = EventFolder(settings.events_dir).queue(destination.id).absolute()
+
+    def dataset(self) -> tuple[str, str]:
+        return "file", str(self.folder)
 
     def identity(self) -> str:
         return identity_of(self.folder)
@@ -114,6 +120,10 @@ class TopicFeed:
         self.name = f"{destination.id}-{token_id}-{partition}"
         queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
         self.folder = queue / f"topic.{token_id}.{partition}"
+
+    def dataset(self) -> tuple[str, str]:
+        server = self._kafka.servers.split(",")[0].strip().rpartition("://")[2]
+        return f"kafka://{server if ':' in server else f'{server}:9092'}", self._topic
 
     def identity(self) -> str:
         from confluent_kafka import KafkaException, TopicCollection

@@ -26,8 +26,10 @@ from headwater.pipeline.feed import Archive, Feed, QueueFeed
 from headwater.pipeline.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
 from headwater.pipeline.modes import replays
 from headwater.pipeline.near import near_lines, take
+from headwater.pipeline.source import LINE
 from headwater.pipeline.stage import Staging
 from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
+from headwater.pipeline.tell import reading
 from headwater.settings import DestinationSettings, Settings
 from headwater.warehouse.base import load_destination
 from headwater.warehouse.locks import Locks
@@ -209,7 +211,8 @@ class Stream:
                     # the bytes of a planned one are those that it was planned with, whatever is set now
                     most = ANY_BYTES if planned else stream.max_batch_bytes
                     events, end = take(self._feed.read(first, end), end, most)
-                    self._load(near_lines(self._spark, events), end)
+                    with reading(self._spark, self._feed.dataset(), LINE):
+                        self._load(near_lines(self._spark, events), end)
                     self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 

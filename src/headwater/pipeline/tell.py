@@ -1,7 +1,7 @@
-"""Tells lineage for which table rows are staged.
+"""Tells lineage from which queue rows come, and for which table they are staged.
 
-Spark only sees a folder, or rows that are handed over. A local property of the thread says which table they
-are for, and `headwater.lineage`, where it is installed, tells it; otherwise nobody looks at it.
+Spark only sees rows that it is handed, a folder, or rows that are handed over. Local properties of the thread
+say what they are, and `headwater.lineage`, where it is installed, tells it; otherwise nobody looks at them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -20,9 +20,10 @@ from headwater.warehouse.tables import ROW
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PROPERTY", "dataset_of", "doing", "staging_for"]
+__all__ = ["dataset_of", "doing", "reading", "staging_for"]
 
-PROPERTY = "headwater.lineage.output"
+INPUT = "headwater.lineage.input"
+OUTPUT = "headwater.lineage.output"
 DESCRIPTION = "spark.job.description"
 
 
@@ -30,14 +31,27 @@ DESCRIPTION = "spark.job.description"
 def staging_for(spark: SparkSession, settings: DestinationSettings, table: str) -> Iterator[None]:
     """What this thread lets Spark run in the block makes rows of the table."""
     namespace, name = dataset_of(settings, table)
-    told = msgspec.json.encode({"namespace": namespace, "name": name, "without": [ROW]}).decode()
+    told = {"namespace": namespace, "name": name, "without": [ROW]}
+    with _telling(spark, OUTPUT, told), doing(spark, f"load {table} into {settings.id}"):
+        yield
+
+
+@contextmanager
+def reading(spark: SparkSession, dataset: tuple[str, str], column: str) -> Iterator[None]:
+    """Rows with this column that this thread hands to Spark in the block are those of a dataset."""
+    namespace, name = dataset
+    with _telling(spark, INPUT, {"namespace": namespace, "name": name, "columns": [column]}):
+        yield
+
+
+@contextmanager
+def _telling(spark: SparkSession, key: str, told: dict[str, Any]) -> Iterator[None]:
     context = spark.sparkContext
-    context.setLocalProperty(PROPERTY, told)
+    context.setLocalProperty(key, msgspec.json.encode(told).decode())
     try:
-        with doing(spark, f"load {table} into {settings.id}"):
-            yield
+        yield
     finally:
-        context.setLocalProperty(PROPERTY, None)  # type: ignore[arg-type]  # None takes it away
+        context.setLocalProperty(key, None)  # type: ignore[arg-type]  # None takes it away
 
 
 @contextmanager

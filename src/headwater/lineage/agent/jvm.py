@@ -21,7 +21,7 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["UNITS", "Units", "load"]
+__all__ = ["UNITS", "Units", "load", "reason"]
 
 logger = logging.getLogger(__name__)
 
@@ -73,9 +73,9 @@ def load(context: SparkContext) -> Units:
     if units is None:
         units, classes = _compile(jvm, parent, sources)
         _write(kept, _Compiled(_KEPT_FORM, classes, units.missing))
-    for unit, reason in units.missing.items():
+    for unit, why in units.missing.items():
         logger.warning(
-            "Lineage without %s, which this Spark (%s) does not take: %s", unit, context.version, reason
+            "Lineage without %s, which this Spark (%s) does not take: %s", unit, context.version, why
         )
     place = jvm.java.util.HashMap()
     place.put("loader", units.loader)
@@ -100,7 +100,7 @@ def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dic
         try:
             compiler.cook(text)
         except Exception as error:
-            missing[name] = _reason(error)
+            missing[name] = reason(error)
             if name in ("Json", "Mailbox", "Agent"):
                 raise
             continue
@@ -110,7 +110,8 @@ def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dic
     return Units(loader, missing), classes
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """What the JVM said, in one line; py4j's own first line only tells which call it was."""
     cause = getattr(error, "java_exception", None)
     text = str(cause.getMessage() if cause is not None else error) or repr(error)
     return text.splitlines()[0][:500]

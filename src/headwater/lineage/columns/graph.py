@@ -8,7 +8,7 @@ into an overlay first.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -80,8 +80,11 @@ class Graph:
         memory: ColumnMemory | None = None,
         deadline: float | None = None,
         texts: bool = False,
+        declared: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         self.plan = plan
+        self.declared = declared or {}
+        """Leaves whose rows the program made, and says where it had them from: the ids of their columns."""
         self.sources = Sources()
         self.env: dict[int, Value] = {}
         self.over: list[dict[int, Value] | None] = [None] * len(plan.nodes)
@@ -179,8 +182,12 @@ class Graph:
         return tuple(self._inputs(node))
 
     def read(self, node: Node, datasets: tuple[DatasetId, ...]) -> None:
-        """Define a leaf's columns as columns of datasets."""
+        """Define a leaf's columns as columns of datasets; of declared rows, those that were declared."""
+        declared = self.declared.get(node.id)
         for attribute in node.out:
+            if declared is not None and attribute.id not in declared:
+                self.env[attribute.id] = NOTHING
+                continue
             source = Source(node.id, datasets, (attribute.name,))
             nested = isinstance(attribute.type, dict) and attribute.type.get("type") != "udt"
             self.env[attribute.id] = (

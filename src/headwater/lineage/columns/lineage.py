@@ -6,6 +6,7 @@ Pure Python and without Spark: whoever has a plan document and knows the dataset
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -81,6 +82,7 @@ def column_graph(
     tells: TellsColumns | None = None,
     memory: ColumnMemory | None = None,
     deadline: float | None = None,
+    declared: Mapping[int, frozenset[int]] | None = None,
 ) -> Graph:
     """The graph of a plan; raises Late if `deadline` (of the monotonic clock) passes.
 
@@ -88,7 +90,7 @@ def column_graph(
     the root, so that a later query that starts from these rows can be followed to here.
     """
     texts = settings is not None and settings.descriptions
-    graph = Graph(plan, inputs, tells=tells, memory=memory, deadline=deadline, texts=texts)
+    graph = Graph(plan, inputs, tells=tells, memory=memory, deadline=deadline, texts=texts, declared=declared)
     graph.run()
     top = plan.top
     if memory is not None and top is not None:

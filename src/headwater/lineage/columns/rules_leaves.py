@@ -56,6 +56,9 @@ def _constant(graph: Graph, node: Node, scope: Scope) -> None:
     says="rows of an earlier query of the application: followed by their expression ids, else marked",
 )
 def _rows(graph: Graph, node: Node, scope: Scope) -> None:
+    if node.id in graph.declared:
+        graph.read(node, graph.datasets(node))
+        return
     known = {a.id: graph.memory.recall(a.id) for a in node.out} if graph.memory is not None else {}
     found = {number: made for number, made in known.items() if made is not None}
     for number, made in found.items():

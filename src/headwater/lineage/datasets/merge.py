@@ -62,7 +62,7 @@ def _named(found: Iterable[tuple[int, D]], context: OpenLineageContext) -> list[
             one.input_facets = dict(one.input_facets)
         elif isinstance(one, OutputDatasetBuilder):
             one.output_facets = dict(one.output_facets)
-        id = context.identify(DatasetId(each.namespace, each.name))
+        id = context.identify(DatasetId(each.namespace, each.name), is_given=each.is_given)
         if id.name != each.name:
             one.locations.add(each.name)
         one.namespace, one.name = id

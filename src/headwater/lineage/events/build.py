@@ -21,7 +21,7 @@ from headwater.lineage.context import Extensions, OpenLineageContext, factories_
 from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.declared import declared_outputs
+from headwater.lineage.declared import declared_inputs, declared_outputs
 from headwater.lineage.events.asking import asking_of
 from headwater.lineage.events.budget import add_errors
 from headwater.lineage.events.builtin import BuiltinFactory
@@ -108,9 +108,9 @@ class EventBuilder:
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
 
-        inputs = merged_inputs(
-            self._made(run, "inputs", context.input_dataset_builders, objects), context
-        )  # 3
+        read = self._made(run, "inputs", context.input_dataset_builders, objects)
+        declared = declared_inputs(run, objects)
+        inputs = merged_inputs([*declared, *read], context)  # 3
         if inputs:
             add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)])
             self._attach(
@@ -122,7 +122,7 @@ class EventBuilder:
 
         written = self._made(run, "outputs", context.output_dataset_builders, objects)
         outputs = merged_outputs(declared_outputs(run, objects) or written, context)  # 6
-        self._columns.add(run, inputs, outputs, objects, until, errors)
+        self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
             add_output_statistics(outputs, _executed(objects), run.stages)
             self._attach(

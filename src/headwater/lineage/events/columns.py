@@ -52,20 +52,29 @@ class Columns:
         objects: Iterable[object],
         until: float,
         errors: list[ExtractionError],
+        declared: Iterable[tuple[int, InputDatasetBuilder]] = (),
     ) -> None:
         """Put `columnLineage` on the outputs; what is late or fails is told in `errors`.
 
-        Also called without outputs: the memory learns from every query.
+        Also called without outputs: the memory learns from every query. `declared` are inputs by execution
+        that only the program knows of, which it may say when the run has begun.
         """
         if not self._is_wanted:
             return
-        graphs: dict[int, Graph] = run.memo.setdefault("graphs", {})  # type: ignore[assignment]
+        graphs: dict[Any, Graph] = run.memo.setdefault("graphs", {})  # type: ignore[assignment]
+        declared = list(declared)
         facets: dict[Any, dict[str, Any]] = run.memo.setdefault("columns", {})  # type: ignore[assignment]
         for query in objects:
             if not isinstance(query, QueryExecution) or query.plan is None or not query.plan.columns:
                 continue
             try:
-                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until)
+                own = {
+                    node: frozenset(each.ids)
+                    for number, each in declared
+                    if number == query.id
+                    for node in each.nodes
+                }
+                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until, own)
             except Late:
                 errors.append(ExtractionError("columnLineage", "not found within the deadline"))
             except Exception as error:
@@ -77,9 +86,10 @@ class Columns:
         plan: Plan,
         inputs: Sequence[InputDatasetBuilder],
         outputs: Sequence[OutputDatasetBuilder],
-        graphs: dict[int, Graph],
+        graphs: dict[Any, Graph],
         facets: dict[Any, dict[str, Any]],
         until: float,
+        declared: dict[int, frozenset[int]],
     ) -> None:
         if plan.top is None:
             return
@@ -92,26 +102,28 @@ class Columns:
         def read(node: Node) -> Sequence[DatasetId]:
             return datasets.get(node.id, ())
 
-        if number not in graphs:
+        found_with = (number, frozenset(declared))
+        if found_with not in graphs:
             asking = self._context.asking
             if asking is not None:
                 asking.begin(number, plan)
-            graphs[number] = column_graph(
+            graphs[found_with] = column_graph(
                 plan,
                 read,
                 settings=self._settings,
                 tells=guarded(asking) if asking is not None else None,
                 memory=self._memory,
                 deadline=until,
+                declared=declared,
             )
         for output in outputs:
             for node in (node for execution, node in sorted(output.places) if execution == number):
                 if "columnLineage" in output.facets:
                     break  # the outer command knows the query as it was written
-                key = (number, node)
+                key = (*found_with, node)
                 if key not in facets:
                     found = column_lineage(
-                        plan, read, plan.nodes[node], self._settings, graph=graphs[number], deadline=until
+                        plan, read, plan.nodes[node], self._settings, graph=graphs[found_with], deadline=until
                     )
                     facets[key] = self._facets(found)
                 for name, facet in facets[key].items():

@@ -154,9 +154,10 @@ def _agent(context: SparkContext, settings: LineageSettings) -> Any:
             spark: Any = context._jsc
             return jvm.load(context).new(context._gateway, "Agent", spark.sc())
         except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
             made = PlainAgent(context)
-            logger.warning("Lineage without columns: the agent cannot be compiled in this JVM: %s", reason)
+            logger.warning(
+                "Lineage without columns: the agent cannot be compiled in this JVM: %s", jvm.reason(error)
+            )
             return made
     return PlainAgent(context)
 
