@@ -76,6 +76,8 @@ async function trace(row, { push = true } = {}) {
     }
   }
   if (push) history.pushState(null, "", address(board.dataset.page, row));
+  const focused = document.activeElement;
+  if (svg.contains(focused)) focused.scrollIntoView({ block: "nearest", inline: "nearest" }); // not under the panel
 }
 
 // A row is named by its address: other attributes are for the eye, and odd characters are replaced in them.
@@ -164,7 +166,13 @@ board.addEventListener("keydown", (event) => {
 
 // --- looking around
 
-function zoom(to, x = board.clientWidth / 2, y = board.clientHeight / 2) {
+// What of the board's width the panel leaves free; on a narrow screen it stands below the board.
+function room() {
+  const covers = panel.classList.contains("open") && getComputedStyle(panel).position === "absolute";
+  return board.clientWidth - (covers ? panel.offsetWidth : 0);
+}
+
+function zoom(to, x = room() / 2, y = board.clientHeight / 2) {
   const next = Math.min(2, Math.max(0.1, to));
   const left = (board.scrollLeft + x) / scale;
   const top = (board.scrollTop + y) / scale;
@@ -175,7 +183,7 @@ function zoom(to, x = board.clientWidth / 2, y = board.clientHeight / 2) {
 }
 
 function fit() {
-  zoom(Math.min(1, board.clientWidth / size.width, board.clientHeight / size.height));
+  zoom(Math.min(1, room() / size.width, board.clientHeight / size.height));
 }
 
 function center() {
@@ -183,7 +191,7 @@ function center() {
   const frame = board.getBoundingClientRect();
   if (!start) return;
   board.scrollBy(
-    start.left + start.width / 2 - frame.left - frame.width / 2,
+    start.left + start.width / 2 - frame.left - room() / 2,
     start.top - frame.top - Math.max(16, (frame.height - start.height) / 2),
   );
 }
@@ -227,8 +235,8 @@ const indirect = document.getElementById("indirect");
 indirect.addEventListener("change", () => svg.classList.toggle("direct-only", !indirect.checked));
 
 // As large as it can be read; a graph that does not fill the board stands in its middle, and stays there.
-const whole = Math.min(board.clientWidth / size.width, board.clientHeight / size.height);
+const whole = Math.min(room() / size.width, board.clientHeight / size.height);
 if (whole < 1) zoom(Math.max(whole, board.clientWidth < 700 ? 0.85 : 0.7));
-svg.style.marginLeft = `${Math.max(0, (board.clientWidth - size.width * scale) / 2)}px`;
+svg.style.marginLeft = `${Math.max(0, (room() - size.width * scale) / 2)}px`;
 center();
 board.dataset.ready = "yes";
