@@ -186,13 +186,20 @@ function fit() {
   zoom(Math.min(1, room() / size.width, board.clientHeight / size.height));
 }
 
+// The whole trace in the middle, if it fits; else what the page is about.
 function center() {
-  const start = svg.querySelector("g.card.start")?.getBoundingClientRect();
   const frame = board.getBoundingClientRect();
-  if (!start) return;
+  const start = svg.querySelector("g.card.start")?.getBoundingClientRect();
+  const lit = [...svg.querySelectorAll("g.card.lit")].map((card) => card.getBoundingClientRect());
+  const left = Math.min(...lit.map((card) => card.left));
+  const right = Math.max(...lit.map((card) => card.right));
+  const traced = lit.length > 1 && right - left < room();
+  const middle = traced ? (left + right) / 2 : start && start.left + start.width / 2;
+  const across = start ?? lit[0];
+  if (!across) return;
   board.scrollBy(
-    start.left + start.width / 2 - frame.left - room() / 2,
-    start.top - frame.top - Math.max(16, (frame.height - start.height) / 2),
+    middle - frame.left - room() / 2,
+    across.top - frame.top - Math.max(16, (frame.height - across.height) / 2),
   );
 }
 
