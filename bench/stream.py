@@ -226,14 +226,20 @@ def _started(writer: Any) -> StreamingQuery:
 
 
 def rate_source(spark: SparkSession, seconds: float) -> float:
-    """Milliseconds of a micro-batch of Spark's own source into a foreachBatch that does nothing."""
+    """Milliseconds of a micro-batch of Spark's own source into a foreachBatch that only reads it."""
+
+    def read(frame: DataFrame, batch_id: int) -> None:
+        frame.write.format("noop").mode("overwrite").save()
+
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as folder:
         writer = spark.readStream.format("rate").option("rowsPerSecond", 500).load().writeStream
-        query = writer.foreachBatch(lambda frame, id: None).option("checkpointLocation", folder).start()
-        time.sleep(min(seconds, 15))
+        query = writer.foreachBatch(read).option("checkpointLocation", folder).start()
+        time.sleep(max(5.0, min(seconds, 15.0)))
         taken = [each.durationMs["triggerExecution"] for each in query.recentProgress if each.numInputRows]
         query.stop()
-    return statistics.median(taken) if taken else 0.0
+    if not taken:
+        raise SystemExit("Spark's rate source gave no micro-batch")
+    return statistics.median(taken)
 
 
 def throughput(spark: SparkSession, count: int) -> dict[str, float]:
