@@ -11,8 +11,9 @@ import pytest
 from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
-COMMON = {"errors", "settings", "events", "clock", "metrics", "faults", "extensions"}
+COMMON = {"addresses", "errors", "settings", "events", "clock", "metrics", "faults", "extensions"}
 MAY_IMPORT: dict[str, set[str]] = {
+    "addresses": set(),
     "errors": set(),
     "clock": set(),
     "events": set(),

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from headwater.addresses import read_address
 from headwater.gateway.requests import Request
 from headwater.gateway.responses import Problem
 from headwater.gateway.tokens import Sender
@@ -94,11 +95,11 @@ class Addresses:
         @lru_cache(4096)
         def find(peer: str, forwarded: str) -> str:
             # from the nearest to the farthest; what lies beyond the first untrusted one may be made up
-            found = _address(peer)
+            found = read_address(peer)
             for text in reversed(forwarded.split(",")) if forwarded else ():
                 if found is None or not is_trusted(found):
                     break
-                if (farther := _address(text)) is None:
+                if (farther := read_address(text)) is None:
                     break
                 found = farther
             return str(found) if found is not None else peer
@@ -107,20 +108,6 @@ class Addresses:
 
     def of(self, request: Request) -> str:
         return self._find(request.peer, request.headers.get("x-forwarded-for", ""))
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        address = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
 
 
 def _fields(raw: bytes | msgspec.Raw, what: str) -> Fields:

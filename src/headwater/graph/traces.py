@@ -117,19 +117,7 @@ def _shown(connection: apsw.Connection, steps: Iterable[Step]) -> list[ColumnEdg
             step.description,
         )
         found[(step.source, step.target, step.job, step.type, step.subtype, step.masking)] = edge
-    return sorted(found.values(), key=_order)
-
-
-def _order(edge: ColumnEdge) -> tuple[str, ...]:
-    return (
-        edge.source,
-        edge.source_column or "",
-        edge.target,
-        edge.target_column or "",
-        edge.type,
-        edge.subtype,
-        edge.job,
-    )
+    return sorted(found.values(), key=lambda edge: edge.identity)
 
 
 def texts_of(connection: apsw.Connection, fields: Iterable[int]) -> dict[int, str]:

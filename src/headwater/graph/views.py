@@ -122,6 +122,12 @@ class ColumnEdge(msgspec.Struct, frozen=True):
     job: str
     description: str = ""
 
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """What it is, apart from what is said of it; edges are sorted by it."""
+        ends = (self.source, self.source_column or "", self.target, self.target_column or "")
+        return (*ends, self.type, self.subtype, self.job)
+
 
 class Gap(msgspec.Struct, frozen=True):
     """A job that told nothing about the columns of what it writes: here the trace is incomplete (G11)."""

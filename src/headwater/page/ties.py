@@ -26,8 +26,8 @@ def ties_of(found: Neighbourhood, trace: Trace | None) -> dict[tuple[Place, Plac
     jobs = {job.key: job.name for job in found.jobs}
     shown = {node.key for node in found.datasets}
     gathered: dict[tuple[Place, Place], list[ColumnEdge]] = defaultdict(list)
-    known = {tuple(edge for edge in _identity(edge)) for edge in found.column_edges}
-    further = [edge for edge in trace.column_edges if _identity(edge) not in known] if trace else []
+    known = {edge.identity for edge in found.column_edges}
+    further = [edge for edge in trace.column_edges if edge.identity not in known] if trace else []
     for edge in (*found.column_edges, *further):
         if edge.source in shown and edge.target in shown and edge.source != edge.target:
             ends = ((edge.source, edge.source_column), (edge.target, edge.target_column))
@@ -38,18 +38,6 @@ def ties_of(found: Neighbourhood, trace: Trace | None) -> dict[tuple[Place, Plac
         if (source, target) not in paired and source != target:
             ties[((source, None), (target, None))] = Tie("whole", is_current, words)
     return ties
-
-
-def _identity(edge: ColumnEdge) -> tuple[str, ...]:
-    return (
-        edge.source,
-        edge.source_column or "",
-        edge.target,
-        edge.target_column or "",
-        edge.type,
-        edge.subtype,
-        edge.job,
-    )
 
 
 def _tie(edges: Sequence[ColumnEdge], jobs: dict[str, str]) -> Tie:

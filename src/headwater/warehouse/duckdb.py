@@ -14,13 +14,13 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused, WarehouseError
+from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Capabilities
 from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.sql import key_name, listed, literal, quoted
 from headwater.warehouse.staged import Staged
-from headwater.warehouse.tables import ROW, Column, Table, check_names, check_sql_type, diff
+from headwater.warehouse.tables import ROW, Column, Patch, Table, check_sql_type
 from headwater.warehouse.transactional import Fit, TransactionalDestination, field, first_line
 from headwater.warehouse.types import Kind
 
@@ -61,6 +61,7 @@ class DuckDBDestination(TransactionalDestination):
     """Rows in a DuckDB file."""
 
     Settings: ClassVar[type[msgspec.Struct]] = DuckDBSettings
+    folds_case: ClassVar[bool] = True
     capabilities = Capabilities(
         types={
             Kind.STRING: "VARCHAR",
@@ -130,35 +131,20 @@ class DuckDBDestination(TransactionalDestination):
             tuple(constraints[0][0]) if constraints else (),
         )
 
-    def patch(self, wanted: Table) -> Table:
-        check_names(wanted, self.capabilities.max_identifier_length)
-        name, key = quoted(wanted.name), quoted(key_name(wanted.name))
-        existing = self.table(wanted.name)
-        patch = diff(existing, wanted, folds_case=True)
-        if existing is not None and not patch:
-            return existing
+    def alter(self, table: str, patch: Patch) -> None:
+        name, key = quoted(table), quoted(key_name(table))
         columns = [f"{quoted(column.name)} {self.column_type(column)}" for column in patch.add]
-        try:
-            with self.transaction():
-                if patch.create:
-                    self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-                if patch.drop_key:
-                    self.execute(f"DROP INDEX {key}")
-                if not patch.create:
-                    for column in columns:
-                        self.execute(f"ALTER TABLE {name} ADD COLUMN {column}")
-                if patch.set_key:
-                    self.execute(f"CREATE UNIQUE INDEX {key} ON {name} ({listed(patch.set_key)})")
-                    comment = msgspec.json.encode(patch.set_key).decode()
-                    self.execute(f"COMMENT ON INDEX {key} IS {literal(comment)}")
-        except LoadRefused as refusal:
-            raise TableRefused(
-                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}",
-                hint="If rows repeat the key, remove the repetitions or configure another key.",
-            ) from refusal
-        result = self.table(wanted.name)
-        assert result is not None, "the table was just made"
-        return result
+        if patch.create:
+            self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        if patch.drop_key:
+            self.execute(f"DROP INDEX {key}")
+        if not patch.create:
+            for column in columns:
+                self.execute(f"ALTER TABLE {name} ADD COLUMN {column}")
+        if patch.set_key:
+            self.execute(f"CREATE UNIQUE INDEX {key} ON {name} ({listed(patch.set_key)})")
+            comment = msgspec.json.encode(patch.set_key).decode()
+            self.execute(f"COMMENT ON INDEX {key} IS {literal(comment)}")
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:

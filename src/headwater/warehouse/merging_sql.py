@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
-from headwater.errors import WarehouseError
 from headwater.warehouse.merging import MergingDestination
+from headwater.warehouse.transactions import transaction
 
 __all__ = ["SqlMergingDestination", "Undo"]
 
@@ -18,19 +18,9 @@ class Undo(Exception):
 class SqlMergingDestination(MergingDestination):
     """With transactions: all of a block, or nothing of it."""
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """What is executed in the block is kept if it ends well."""
-        self.execute("BEGIN TRANSACTION")
-        try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # the connection is gone, and the transaction with it
-            raise
+        return transaction(self.execute)
 
     def attempt(self, statements: Sequence[str]) -> None:
         try:

@@ -15,14 +15,14 @@ import msgspec
 import psycopg
 import pyarrow as pa
 
-from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused, WarehouseError
+from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Capabilities, Load, Loaded
 from headwater.warehouse.copying import csv_chunks
 from headwater.warehouse.refusals import RowsRefused
 from headwater.warehouse.sql import key_name, listed, literal, quoted
 from headwater.warehouse.staged import Staged
-from headwater.warehouse.tables import ROW, Column, Table, check_names, check_sql_type, diff
+from headwater.warehouse.tables import ROW, Column, Patch, Table, check_sql_type
 from headwater.warehouse.transactional import Fit, TransactionalDestination, field, first_line
 from headwater.warehouse.types import Kind
 
@@ -160,33 +160,18 @@ class PostgresDestination(TransactionalDestination):
             next((tuple(columns) for _, primary, columns in keys if primary), ()),
         )
 
-    def patch(self, wanted: Table) -> Table:
-        check_names(wanted, self.capabilities.max_identifier_length)
-        name, key = self.relation(wanted.name), quoted(key_name(wanted.name))
-        existing = self.table(wanted.name)
-        patch = diff(existing, wanted)
-        if existing is not None and not patch:
-            return existing
+    def alter(self, table: str, patch: Patch) -> None:
+        name, key = self.relation(table), quoted(key_name(table))
         columns = [f"{quoted(column.name)} {self.column_type(column)}" for column in patch.add]
         changes = [] if patch.create else [f"ADD COLUMN {column}" for column in columns]
         if patch.drop_key:
             changes.insert(0, f"DROP CONSTRAINT {key}")
         if patch.set_key:
             changes.append(f"ADD CONSTRAINT {key} UNIQUE ({listed(patch.set_key)})")
-        try:
-            with self.transaction():
-                if patch.create:
-                    self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-                if changes:
-                    self.execute(f"ALTER TABLE {name} {', '.join(changes)}")
-        except LoadRefused as refusal:
-            raise TableRefused(
-                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}",
-                hint="If rows repeat the key, remove the repetitions or configure another key.",
-            ) from refusal
-        result = self.table(wanted.name)
-        assert result is not None, "the table was just made"
-        return result
+        if patch.create:
+            self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+        if changes:
+            self.execute(f"ALTER TABLE {name} {', '.join(changes)}")
 
     def load(self, load: Load) -> Loaded:
         self._ready()

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from headwater.errors import LoadRefused, WarehouseError
+from headwater.errors import LoadRefused, TableRefused
 from headwater.faults import crash_point
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow, Total
 from headwater.warehouse.refusals import RowsRefused, Selection, set_aside
 from headwater.warehouse.sql import listed, literal, quoted
 from headwater.warehouse.staged import Staged
-from headwater.warehouse.tables import ROW, UNMAPPED, Column, Table, check_sql_type
+from headwater.warehouse.tables import (
+    ROW,
+    UNMAPPED,
+    Column,
+    Patch,
+    Table,
+    check_names,
+    check_sql_type,
+    diff,
+)
+from headwater.warehouse.transactions import transaction
 from headwater.warehouse.types import Kind
 
 __all__ = ["Fit", "Plan", "TransactionalDestination", "field", "first_line"]
@@ -59,23 +69,38 @@ class Plan(NamedTuple):
 class TransactionalDestination(Destination):
     """Rows and ledger entry in one transaction (G5)."""
 
+    folds_case: ClassVar[bool] = False
+    """Whether names that differ in case only are the same to it."""
+
     @abstractmethod
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of the statement's answer; RowsRefused where a row was at fault."""
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self) -> AbstractContextManager[None]:
         """Commits what is done in it, or none of it if an error leaves it."""
-        self.execute("BEGIN TRANSACTION")
+        return transaction(self.execute)
+
+    @abstractmethod
+    def alter(self, table: str, patch: Patch) -> None:
+        """Make the table, or what it lacks; called in a transaction."""
+
+    def patch(self, wanted: Table) -> Table:
+        check_names(wanted, self.capabilities.max_identifier_length)
+        existing = self.table(wanted.name)
+        patch = diff(existing, wanted, folds_case=self.folds_case)
+        if existing is not None and not patch:
+            return existing
         try:
-            yield
-            self.execute("COMMIT")
-        except BaseException:
-            try:
-                self.execute("ROLLBACK")
-            except WarehouseError:
-                pass  # a failed COMMIT has rolled back already, or the connection is gone
-            raise
+            with self.transaction():
+                self.alter(wanted.name, patch)
+        except LoadRefused as refusal:
+            raise TableRefused(
+                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}",
+                hint="If rows repeat the key, remove the repetitions or configure another key.",
+            ) from refusal
+        result = self.table(wanted.name)
+        assert result is not None, "the table was just made"
+        return result
 
     @abstractmethod
     def stage(self, staged: Staged) -> AbstractContextManager[str]:

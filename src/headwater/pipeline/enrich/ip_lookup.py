@@ -7,13 +7,13 @@ is asked first.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import iptocc
 import maxminddb
 
+from headwater.addresses import read_address
 from headwater.errors import SettingsError
 from headwater.pipeline.cluster import local_path
 from headwater.pipeline.enrich.base import Enricher, Found
@@ -87,19 +87,9 @@ class IpLookup(Enricher):
 
 
 def _address(text: str) -> str | None:
-    """A public address without port, brackets, zone or mapping; None for what is none."""
-    text = text.strip()
-    if text.startswith("["):
-        text = text[1:].partition("]")[0]
-    elif text.count(":") == 1:
-        text = text.partition(":")[0]
-    try:
-        parsed = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
-    parsed = mapped or parsed
-    return str(parsed) if parsed.is_global else None
+    """An address that the whole internet knows; None for others."""
+    parsed = read_address(text)
+    return str(parsed) if parsed is not None and parsed.is_global else None
 
 
 def _flat(record: Any) -> dict[str, Any]:
