@@ -1,6 +1,7 @@
 """`make bench-sidecar`: durable acknowledged events per second, side by side with peers, in one run.
 
 - headwater: `headwater serve`, as a user starts it
+- with the graph: `headwater serve --graph`, which folds the events meanwhile, in the same process
 - uvicorn: the same validator and the same log behind uvicorn (bench/asgi.py)
 - group commit alone: the same bytes into the same log on the same disk, without HTTP and validation
 
@@ -22,7 +23,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,10 +114,11 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def round_of_headwater(seconds: float) -> dict[str, Any]:
+def round_of_headwater(seconds: float, *options: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
-        with process("-m", "headwater", "--config", configuration(Path(folder), port, []), "serve") as server:
+        settings = configuration(Path(folder), port, [])
+        with process("-m", "headwater", "--config", settings, "serve", *options) as server:
             wait_for(port)
             return loaded(server.pid, port, seconds)
 
@@ -261,12 +263,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=6.0)
     arguments = parser.parse_args()
-    rounds: dict[str, list[dict[str, Any]]] = {"headwater": [], "uvicorn": [], "group commit alone": []}
-    runs = {
+    runs: dict[str, Callable[[float], dict[str, Any]]] = {
         "headwater": round_of_headwater,
+        "with the graph": lambda seconds: round_of_headwater(seconds, "--graph"),
         "uvicorn": round_of_uvicorn,
         "group commit alone": round_of_commits,
     }
+    rounds: dict[str, list[dict[str, Any]]] = {name: [] for name in runs}
     for number in range(arguments.rounds):
         for name, run in runs.items():
             print(f"round {number + 1} of {arguments.rounds}: {name} …", flush=True)

@@ -105,7 +105,8 @@ def test_the_rest_is_sent_next_when_the_producers_queue_is_full() -> None:
         await asyncio.sleep(0)  # it has handed both to the producer, which lingers
         with pytest.raises(OutletUnavailable, match="takes no more"):
             await outlet.send(batch_of(outlet, ["c"], ("/name",)))
-        assert await first == [DELIVERED] * 2
+        # an event whose report is just being given still takes up room: one of the two may have found none
+        assert await first in ([DELIVERED], [DELIVERED] * 2)
         await outlet.close()
 
     asyncio.run(work())

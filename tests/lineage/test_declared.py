@@ -59,9 +59,7 @@ def test_rows_of_the_program_belong_to_a_dataset_when_it_says_so(
     assert spark.sparkContext.getLocalProperty(INPUT) is None
     event = events.only("COMPLETE", output="stored")
     [read] = event["inputs"]
-    assert (read["namespace"], read["name"]) == ("kafka://broker:9092", "orders.day=1"), (
-        "as it was given, not trimmed"
-    )
+    assert (read["namespace"], read["name"]) == ("file", "/queues/day=1"), "as it was given"
     assert [field["name"] for field in read["facets"]["schema"]["fields"]] == ["value"]
     assert edges(event, "stored") == {
         "b": [("value", "TRANSFORMATION")],

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headwater.lineage.agent import jvm
+from headwater.lineage.agent.plain_agent import PlainAgent
 from headwater.lineage.agent.plain_plan import masked
 from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.conftest import validate
@@ -85,6 +87,26 @@ def test_the_event_says_what_is_missing_when_the_agent_is_not_compiled(told: tup
     written = events.only("COMPLETE", output=str(folder / "streamed"), job_type="MICRO_BATCH")
     assert "columnLineage" not in written["outputs"][0]["facets"]
     assert "compiled agent" in errors(written)
+
+
+def test_a_micro_batch_is_known_when_it_has_ended_before_it_is_looked_at(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    spark.range(3).write.parquet(str(tmp_path / "in"))
+    agent = PlainAgent(spark.sparkContext)
+    agent.attach()
+    try:
+        stream = spark.readStream.schema("id long").parquet(str(tmp_path / "in")).writeStream
+        stream = stream.format("parquet").option("checkpointLocation", str(tmp_path / "state"))
+        query = stream.trigger(availableNow=True).start(str(tmp_path / "out"))
+        query.awaitTermination()
+        assert agent.settle(60_000)
+        told = json.loads(agent.poll(1000, 100, ""))
+    finally:
+        agent.detach()
+    batches = [each for each in told if each["type"] == "sql_start" and each.get("batch") == 0]
+    assert {each["stream_run"] for each in batches} == {str(query.runId)}
+    assert len(told) == agent.offered()
 
 
 def test_lineage_goes_on_without_columns_when_the_agent_does_not_compile(

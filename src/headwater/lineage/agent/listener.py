@@ -102,26 +102,29 @@ class Listener:
 
     def _run(self) -> None:
         try:
-            self._agent.poll(0, 0, "")  # opens this thread's connection
+            self._agent.offered()  # opens this thread's connection, and takes nothing
             self._agent.noDelay(self._gateway.java_gateway_server)
         except Exception as error:
             logger.debug("TCP_NODELAY was not set: %s", error)
-        self._take([self._first])
-        while not self._is_closing:
-            released, self._released = ",".join(self._released), []
-            try:
-                text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES, released)
-            except Exception as error:
-                # The JVM has ended, by `kill` or with the process; or py4j has lost its connection to it.
-                if not self._is_closing:
-                    logger.debug("No more lineage: the JVM does not answer: %s", error)
-                break
-            if text != "[]":
-                self._take(decode(text))
-                self._rest()
-        with self._lock:
-            self.is_lost = not self._is_closing
-            self._lock.notify_all()
+        try:
+            self._take([self._first])
+            while not self._is_closing:
+                self._poll()
+        except Exception as error:
+            # The JVM has ended, by `kill` or with the process; or py4j has lost its connection to it.
+            if not self._is_closing:
+                logger.debug("No more lineage: the JVM does not answer: %s", error)
+        finally:
+            with self._lock:
+                self.is_lost = not self._is_closing
+                self._lock.notify_all()
+
+    def _poll(self) -> None:
+        released, self._released = ",".join(self._released), []
+        text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES, released)
+        if text != "[]":
+            self._take(decode(text))
+            self._rest()
 
     def _take(self, messages: Iterable[Message | Exception]) -> None:
         for message in messages:

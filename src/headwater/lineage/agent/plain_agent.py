@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -26,8 +26,12 @@ __all__ = ["PlainAgent"]
 MOST_WAITING = 100_000
 MOST_KEPT = 200
 PAUSE_SECONDS = 0.05
+END_SECONDS = 1.0  # for the end of a query that has ended to be heard
 LONGEST_TEXT = 4000
 _HEARD = ("onOtherEvent", "onJobStart", "onJobEnd", "onStageCompleted", "onApplicationEnd")
+_END = "SparkListenerSQLExecutionEnd"
+# Of a job's local properties, those that somebody looks at; each costs a call.
+_PROPERTIES = ("headwater.lineage.input", "headwater.lineage.output", "spark.job.description")
 _NOTHING = {"type": "noted"}
 Told = dict[str, Any]
 
@@ -46,6 +50,7 @@ class PlainAgent:
         kind = jvm.java.lang.Class.forName("org.apache.spark.scheduler.SparkListenerInterface")
         create = jvm.java.beans.EventHandler.create
         self._proxies = [create(kind, self._queue, "offer", "", method) for method in _HEARD]
+        self._heard: deque[Any] = deque()
         self._made = 0
         self._is_woken = False
         self._lock = threading.Lock()
@@ -82,18 +87,22 @@ class PlainAgent:
         for number in filter(None, released.split(",")):
             self._kept.pop(int(number), None)
         until = time.monotonic() + millis / 1000
-        while not (heard := self._take(most)) and time.monotonic() < until and not self._is_woken:
+        while not self._take(most) and time.monotonic() < until and not self._is_woken:
             time.sleep(PAUSE_SECONDS)
-        return msgspec.json.encode([self._message(event) for event in heard]).decode()
+        told: list[Told] = []
+        while self._heard:
+            told.append(self._message(self._heard.popleft()))
+        return msgspec.json.encode(told).decode()
 
-    def _take(self, most: int) -> list[Any]:
+    def _take(self, most: int) -> bool:
         # Taken out and counted in one step, which `offered` must not come between; so Java is not let wait.
         with self._lock:
             batch = self._batch()
             self._queue.drainTo(batch, most)
             heard = list(batch)
             self._made += len(heard)
-        return heard
+        self._heard.extend(heard)
+        return bool(heard)
 
     def wake(self) -> None:
         """End a poll that waits."""
@@ -139,7 +148,7 @@ class PlainAgent:
         _put(told, "root", lambda: int(event.rootExecutionId().get()))
         _put(told, "query_id", lambda: str(event.queryId().get().toString()))
         _put(told, "physical", lambda: _physical(event.sparkPlanInfo()))
-        query = self._executions.getQueryExecution(number)
+        query = self._executions.getQueryExecution(number) or self._ended(number)
         if query is not None:
             self._keep(number, query)
             if str(query.getClass().getName()).endswith("IncrementalExecution"):
@@ -152,6 +161,19 @@ class PlainAgent:
             )
             self._plan(told, number, query)
         return told
+
+    def _ended(self, number: int) -> Any:
+        """The query of an execution that Spark has forgotten: it has ended, and its end brings the query."""
+        until, looked = time.monotonic() + END_SECONDS, 0
+        while True:
+            for event in list(self._heard)[looked:]:
+                if str(event.getClass().getSimpleName()) == _END and int(event.executionId()) == number:
+                    return event.qe()
+            looked = len(self._heard)
+            if not self._take(MOST_WAITING):
+                if time.monotonic() > until:
+                    return None
+                time.sleep(PAUSE_SECONDS)
 
     def _sql_end(self, event: Any) -> Told:
         number = int(event.executionId())
@@ -185,6 +207,11 @@ class PlainAgent:
         if execution is not None:
             told["execution"] = int(execution)
             told["root"] = int(properties.getProperty("spark.sql.execution.root.id") or execution)
+            told["properties"] = {
+                name: str(value)[:LONGEST_TEXT]
+                for name in _PROPERTIES
+                if (value := properties.getProperty(name)) is not None
+            }
         else:
             told["rdd_error"] = "RDDs are not looked at without the compiled agent"
         told["stages"] = [
@@ -253,7 +280,7 @@ def _physical(info: Any) -> str:
 
 _MAKERS: dict[str, Callable[[PlainAgent, Any], Told]] = {
     "SparkListenerSQLExecutionStart": PlainAgent._sql_start,
-    "SparkListenerSQLExecutionEnd": PlainAgent._sql_end,
+    _END: PlainAgent._sql_end,
     "SparkListenerJobStart": PlainAgent._job_start,
     "SparkListenerJobEnd": PlainAgent._job_end,
     "SparkListenerStageCompleted": PlainAgent._stage_done,

@@ -50,16 +50,15 @@ public class Mailbox {
     /* A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. */
     public String poll(int millis, int max) throws InterruptedException {
         StringBuilder all = new StringBuilder("[");
-        String next = (String) queue.poll((long) millis, TimeUnit.MILLISECONDS);
-        for (int count = 0; next != null; count++) {
+        for (int count = 0; count < max && all.length() <= MAX_ANSWER; count++) {
+            String next = (String) (count == 0 ? queue.poll((long) millis, TimeUnit.MILLISECONDS) : queue.poll());
+            if (next == null) {
+                break;
+            }
             queued.addAndGet((long) -next.length());
             if (next.length() > 0) {
                 all.append(all.length() > 1 ? "," : "").append(next);
             }
-            if (count + 1 >= max || all.length() > MAX_ANSWER) {
-                break;
-            }
-            next = (String) queue.poll();
         }
         long lost = dropped.getAndSet(0L);
         if (lost > 0) {
