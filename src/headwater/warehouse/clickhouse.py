@@ -17,14 +17,14 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
+from headwater.errors import DestinationUnavailable, LoadRefused
 from headwater.faults import crash_point
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Capabilities, Destination, Load, Loaded, Merge, RefusedRow, Total
 from headwater.warehouse.clickhouse_ready import KEYLESS, Ready, beside, whole
 from headwater.warehouse.clickhouse_server import ClickHouseServer, Properties
 from headwater.warehouse.clickhouse_sql import TIME, kind_of, listed, literal, quoted
-from headwater.warehouse.refusals import RowsRefused, Selection, set_aside
+from headwater.warehouse.refusals import RowsRefused, Selection, fitting, set_aside
 from headwater.warehouse.staged import Staged
 from headwater.warehouse.tables import UNMAPPED, Column, Table, check_names, check_sql_type, diff
 from headwater.warehouse.types import Kind
@@ -121,7 +121,7 @@ class ClickHouseDestination(Destination):
         name, properties = self._server.relation(wanted.name), self._server.properties(wanted.name)
         patch = diff(self.table(wanted.name), wanted)
         columns = [f"{quoted(column.name)} {self._type(column)}" for column in patch.add]
-        try:
+        with fitting(self.id, wanted.name):
             if patch.create:
                 self._server.command(self._creation(wanted.name, columns, patch.set_key))
             elif patch.add:
@@ -130,10 +130,6 @@ class ClickHouseDestination(Destination):
             # the order of a table that somebody else made stays his: rows are appended to it
             if properties is not None and (patch.drop_key or patch.set_key) and _marker(properties):
                 self._rebuild(wanted.name, properties, patch.set_key)
-        except LoadRefused as refusal:
-            raise TableRefused(
-                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}"
-            ) from refusal
         result = self.table(wanted.name)
         assert result is not None, "the table was just made"
         return result

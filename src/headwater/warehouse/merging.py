@@ -18,12 +18,13 @@ from typing import Any, ClassVar
 import msgspec
 import pyarrow as pa
 
-from headwater.errors import LoadRefused, TableRefused, WarehouseError
+from headwater.errors import WarehouseError
 from headwater.warehouse import ledger, merge_sql
 from headwater.warehouse.base import Destination, Load, Loaded, Total
 from headwater.warehouse.carried import Form
 from headwater.warehouse.dialect import Dialect
 from headwater.warehouse.merge_load import MergeLoad
+from headwater.warehouse.refusals import fitting
 from headwater.warehouse.tables import UNMAPPED, Column, Table, check_names, check_sql_type, diff
 from headwater.warehouse.types import Kind
 
@@ -144,18 +145,13 @@ class MergingDestination(Destination):
         if existing is not None and not patch:
             return existing
         columns = [f"{self.sql.quoted(column.name)} {self.column_type(column)}" for column in patch.add]
-        try:
+        with fitting(self.id, wanted.name, "Mend the table or the mapping; then run again."):
             if patch.create:
                 self.create(wanted.name, columns)
             elif columns:
                 self.add_columns(wanted.name, columns)
             if patch.create or patch.drop_key or patch.set_key:
                 self._note_key(fold(wanted.name), [fold(name) for name in patch.set_key])
-        except LoadRefused as refusal:
-            raise TableRefused(
-                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}",
-                hint="Mend the table or the mapping; then run again.",
-            ) from refusal
         result = self.table(wanted.name)
         assert result is not None, "the table was just made"
         return result

@@ -6,16 +6,28 @@ transaction that is rolled back, and those that fail are halved until the rows a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
-from headwater.errors import LoadRefused
+from headwater.errors import LoadRefused, TableRefused
 from headwater.warehouse.base import RefusedRow
 
-__all__ = ["RowsRefused", "Selection", "set_aside"]
+__all__ = ["RowsRefused", "Selection", "fitting", "set_aside"]
 
 _MOST_IN_COMPANY = 50
+
+
+@contextmanager
+def fitting(destination: str, table: str, hint: str = "") -> Iterator[None]:
+    """A refusal in the block is one of the table, whose structure is being changed there, and of no row."""
+    try:
+        yield
+    except LoadRefused as refusal:
+        raise TableRefused(
+            f"destination {destination}: the table {table!r} cannot be made to fit: {refusal.text}", hint=hint
+        ) from refusal
 
 
 class RowsRefused(LoadRefused):

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from headwater.errors import LoadRefused, TableRefused
+from headwater.errors import LoadRefused
 from headwater.faults import crash_point
 from headwater.warehouse import ledger
 from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow, Total
-from headwater.warehouse.refusals import RowsRefused, Selection, set_aside
+from headwater.warehouse.refusals import RowsRefused, Selection, fitting, set_aside
 from headwater.warehouse.sql import listed, literal, quoted
 from headwater.warehouse.staged import Staged
 from headwater.warehouse.tables import (
@@ -90,14 +90,9 @@ class TransactionalDestination(Destination):
         patch = diff(existing, wanted, folds_case=self.folds_case)
         if existing is not None and not patch:
             return existing
-        try:
-            with self.transaction():
-                self.alter(wanted.name, patch)
-        except LoadRefused as refusal:
-            raise TableRefused(
-                f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}",
-                hint="If rows repeat the key, remove the repetitions or configure another key.",
-            ) from refusal
+        hint = "If rows repeat the key, remove the repetitions or configure another key."
+        with fitting(self.id, wanted.name, hint), self.transaction():
+            self.alter(wanted.name, patch)
         result = self.table(wanted.name)
         assert result is not None, "the table was just made"
         return result
