@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.page.conftest import Look
 from tests.page.served import Shop, wait_for
@@ -182,6 +182,21 @@ def test_what_was_opened_stays_open_when_the_view_moves(look: Look, shop: Shop) 
     page.get_by_text("Drop all…").click()
     page.get_by_role("button", name="Drop 2 for good").click()
     expect(page.locator(".rejects > li")).to_have_count(0)
+
+
+def test_what_was_opened_stays_open_when_the_first_view_comes_after_it(look: Look, shop: Shop) -> None:
+    shop.no_rejects()
+    shop.bad_lineage()
+    held: list[Route] = []
+    # a built-in would not do: playwright looks at the signature
+    look.page.route("**/live?*", lambda route: held.append(route))
+    page = look.go("/rejects", stage="gateway")
+    opened = page.locator(".rejects details").first
+    opened.locator("summary").first.click()
+    page.wait_for_function("document.querySelector('.rejects details').open")
+    held[0].continue_()
+    expect(page.locator("#view")).to_have_attribute("data-updates", re.compile("[1-9]"))
+    expect(opened).to_have_attribute("open", "")
 
 
 def test_the_colours_stay_as_chosen_when_the_page_is_left(look: Look) -> None:

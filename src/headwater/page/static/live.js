@@ -6,7 +6,9 @@ const pulse = document.getElementById("pulse");
 const parser = new DOMParser();
 let source = null;
 
-const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.id || null : null);
+// What an element is to its reader: its id, or the first of its classes, which says what kind of thing it is. Of a
+// list that has just appeared, the list after it must not be taken for the same one: what was opened in it would close.
+const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.id || node.classList[0] || null : null);
 
 function sameKind(a, b) {
   return a.nodeType === b.nodeType && a.nodeName === b.nodeName && keyOf(a) === keyOf(b);
@@ -27,7 +29,7 @@ function morph(old, fresh) {
   for (const child of old.children) if (child.id) keyed.set(child.id, child);
   let place = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
-    const known = keyOf(wanted) && keyed.get(keyOf(wanted));
+    const known = wanted.id && keyed.get(wanted.id);
     if (known && known !== place && known.nodeName === wanted.nodeName) {
       old.insertBefore(known, place);
       place = known;
