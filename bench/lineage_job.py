@@ -4,9 +4,10 @@
 
 Runs in the environment of the Spark release that is measured, so it needs pyspark and lineage alone. Prints a
 list of Measured as its last line. CPU is that of this process and of its JVM, taken when everything has been
-sent. `own` is the CPU of threads that do lineage alone: in Python all but the main one, in the JVM the
-listeners' and those that py4j has for other threads than the main one. It is exact where a difference between
-two applications is lost in the noise, and leaves out what the JVM compiles and collects for it.
+sent. `own` is the CPU of threads that do lineage: in Python all but the main one, in the JVM the agent's, the
+listener queues that one of the two is on, and those that py4j has for other threads than the main one. It is
+near to exact where a difference between two applications is lost in the noise, and leaves out what the JVM
+compiles and collects for it.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ __all__ = ["PARTS", "Job", "Measured"]
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 FLUSH_SECONDS = 300
-# Headwater has a queue of its own, the jar is on Spark's shared one; py4j has a "Thread-…" for each of ours
+# Headwater has a thread of its own, and an ear on the queue of Spark's executor management; the jar is on Spark's
+# shared one. Of Spark's queues, what they cost without lineage is taken off. py4j has a "Thread-…" for each of ours
 OWN = (
-    "spark-listener-group-headwater",
+    "headwater",
+    "spark-listener-group-executorManagement",
     "spark-listener-group-shared",
     "Thread-",
     "openlineage",

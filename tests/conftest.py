@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.parts.cache import Missing
 from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.kafka_broker import KafkaBroker
 from tests.parts.postgres import PostgresServer
+
+# No test is about time: on a machine that is busy enough, everything is too slow for Hypothesis.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
+# The JVMs of scripts that tests run live for seconds: what the optimising compiler does is never used.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")

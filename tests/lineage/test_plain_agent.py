@@ -101,9 +101,9 @@ def test_a_micro_batch_is_known_when_it_has_ended_before_it_is_looked_at(
         query = stream.trigger(availableNow=True).start(str(tmp_path / "out"))
         query.awaitTermination()
         assert agent.settle(60_000)
-        told = json.loads(agent.poll(1000, 100, ""))
+        told = json.loads(agent.poll())
     finally:
-        agent.detach()
+        agent.detach(1000)
     batches = [each for each in told if each["type"] == "sql_start" and each.get("batch") == 0]
     assert {each["stream_run"] for each in batches} == {str(query.runId)}
     assert len(told) == agent.offered()

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"
 # In this order: a unit sees those before it, directly; those after it, or that may be missing, by reflection.
-UNITS = ("Json", "Mailbox", "Reach", "Masks", "Rdds", "Fields", "Walk", "Nodes", "Numbers", "Agent")
+UNITS = ("Json", "Mailbox", "Ear", "Reach", "Masks", "Rdds", "Fields", "Walk", "Nodes", "Numbers", "Agent")
 _KEPT_FORM = 1
 
 
@@ -101,7 +101,7 @@ def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dic
             compiler.cook(text)
         except Exception as error:
             missing[name] = reason(error)
-            if name in ("Json", "Mailbox", "Agent"):
+            if name in ("Json", "Mailbox", "Ear", "Agent"):
                 raise
             continue
         codes = compiler.getBytecodes()

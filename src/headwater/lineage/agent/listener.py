@@ -15,8 +15,7 @@ __all__ = ["Listener"]
 
 logger = logging.getLogger(__name__)
 
-POLL_MILLIS, POLL_MESSAGES = 500, 256
-# After a poll that had something: a query tells five to thirty messages within a second, and each poll
+# After a poll that had something: the end of a query and the begin of the next come together, and each poll
 # costs both sides a round trip. Whoever waits for events ends the rest.
 REST_SECONDS = 0.2
 
@@ -48,6 +47,7 @@ class Listener:
             try:
                 is_settled = bool(self._agent.settle(int(seconds * 1000)))
                 wanted = int(self._agent.offered())
+                self._agent.wake()  # some of it may not be due
             except Exception as error:
                 logger.debug("The agent does not answer: %s", error)
                 return False
@@ -58,7 +58,7 @@ class Listener:
         deadline = time.monotonic() + seconds
         with self._hurry():
             try:
-                self._agent.detach()
+                self._agent.detach(int(seconds * 500))  # half of the time for the JVM to finish
                 is_done = self._wait(int(self._agent.offered()), deadline)
             except Exception as error:
                 logger.debug("The agent does not answer: %s", error)
@@ -121,7 +121,7 @@ class Listener:
 
     def _poll(self) -> None:
         released, self._released = ",".join(self._released), []
-        text = self._agent.poll(POLL_MILLIS, POLL_MESSAGES, released)
+        text = self._agent.poll(released) if released else self._agent.poll()
         if text != "[]":
             self._take(decode(text))
             self._rest()

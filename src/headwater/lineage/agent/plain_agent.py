@@ -25,7 +25,8 @@ __all__ = ["PlainAgent"]
 
 MOST_WAITING = 100_000
 MOST_KEPT = 200
-PAUSE_SECONDS = 0.05
+MOST_TAKEN = 256
+PAUSE_SECONDS, POLL_SECONDS = 0.05, 0.5
 END_SECONDS = 1.0  # for the end of a query that has ended to be heard
 LONGEST_TEXT = 4000
 _HEARD = ("onOtherEvent", "onJobStart", "onJobEnd", "onStageCompleted", "onApplicationEnd")
@@ -64,8 +65,8 @@ class PlainAgent:
         for proxy in self._proxies:
             self._bus.addToQueue(proxy, "headwater")
 
-    def detach(self) -> None:
-        """Hear no more."""
+    def detach(self, millis: int) -> None:
+        """Hear no more; what was heard is dealt with by whoever polls."""
         for proxy in self._proxies:
             self._bus.removeListener(proxy)
 
@@ -82,13 +83,14 @@ class PlainAgent:
         with self._lock:
             return self._made + int(self._queue.size())
 
-    def poll(self, millis: int, most: int, released: str) -> str:
+    def poll(self, released: str = "") -> str:
         """The next messages as a JSON array."""
         for number in filter(None, released.split(",")):
             self._kept.pop(int(number), None)
-        until = time.monotonic() + millis / 1000
-        while not self._take(most) and time.monotonic() < until and not self._is_woken:
+        until = time.monotonic() + POLL_SECONDS
+        while not self._take(MOST_TAKEN) and time.monotonic() < until and not self._is_woken:
             time.sleep(PAUSE_SECONDS)
+        self._is_woken = False
         told: list[Told] = []
         while self._heard:
             told.append(self._message(self._heard.popleft()))

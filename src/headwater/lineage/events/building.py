@@ -23,6 +23,7 @@ Event = dict[str, Any]
 
 MOST_LATE = 3  # builds in a row that came too late, after which nobody is asked for a while
 PAUSE_SECONDS = 60.0
+END_SECONDS = 5.0
 
 
 class Builder(Protocol):
@@ -56,11 +57,17 @@ class _Worker:
         self._given = threading.Semaphore(0)
         self._task: _Task | None = None
         self.is_left = False
-        threading.Thread(target=self._work, name="headwater-lineage-build", daemon=True).start()
+        self._thread = threading.Thread(target=self._work, name="headwater-lineage-build", daemon=True)
+        self._thread.start()
 
     def give(self, task: _Task | None) -> None:
         self._task = task
         self._given.release()
+
+    def end(self) -> None:
+        """It builds nothing now, so it ends at once."""
+        self.give(None)
+        self._thread.join(END_SECONDS)
 
     def _work(self) -> None:
         while True:
@@ -124,7 +131,7 @@ class DeadlineBuilder:
     def close(self) -> None:
         """End the thread, unless it is in somebody's hands."""
         if self._worker is not None:
-            self._worker.give(None)
+            self._worker.end()
             self._worker = None
 
     def _partial(self, run: Run, state: State, time: int, error: ExtractionError) -> Event | None:

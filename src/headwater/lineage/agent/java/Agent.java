@@ -5,13 +5,14 @@ import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.Enumeration;
+import java.util.HashSet;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
-import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
 import org.apache.spark.scheduler.SparkListenerJobEnd;
@@ -24,13 +25,15 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 
 /*
- * Listens on a queue of its own and keeps what it hears as short JSON texts until Python asks for them: pull,
- * never push, so that nothing here ever waits for Python. Events of tasks are not even looked at.
+ * Keeps what it hears as short JSON texts until Python asks for them: pull, never push, so that nothing here
+ * ever waits for Python.
  *
  * Everything beyond the basics of Spark is asked for by reflection, and the other units are looked up by name:
  * what a Spark release has changed costs one piece of information, not all (G10). Nothing is thrown to Spark.
  */
-public class Agent extends SparkListener {
+public class Agent extends Ear {
+    private static final int POLL_MILLIS = 5000;
+    private static final int POLL_MESSAGES = 256;
     private static final int MAX_PLAN = 16 << 20;       // chars of one plan
     private static final int MAX_KEPT = 1000;           // live executions and jobs
     private static final int LONG_TEXT = 4000;
@@ -43,6 +46,7 @@ public class Agent extends SparkListener {
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
+    private final Set programs = new HashSet();         // jobs under way that are of no query
     private final Map told = Collections.synchronizedMap(new Kept());   // executions whose plan was told
 
     private final Method walk = unit("Walk", "plan", 2);
@@ -65,28 +69,20 @@ public class Agent extends SparkListener {
     /* ------------------------------------------------------------------ what Python calls */
 
     public void attach() {
-        context.listenerBus().addToQueue(this, "headwater");
+        listen(context.listenerBus());
     }
 
-    public void detach() {
+    /* Hear nothing more; what was heard can still be polled. */
+    public void detach(long millis) {
+        leave(millis);
         mailbox.close();
-        try {
-            context.listenerBus().removeListener(this);
-        } catch (Throwable ignored) {
-            // the bus has stopped
-        }
         executions.clear();
         jobs.clear();
     }
 
     /* Whether everything that happened so far has been heard. */
     public boolean settle(long millis) {
-        try {
-            context.listenerBus().waitUntilEmpty(millis);
-            return true;
-        } catch (Throwable error) {
-            return false;
-        }
+        return waitUntilHeard(millis);
     }
 
     /* How many messages there have been, those that were polled included. */
@@ -100,17 +96,20 @@ public class Agent extends SparkListener {
     }
 
     /*
-     * A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. Executions
-     * whose numbers are in `released` need not be kept any longer.
+     * A JSON array of the next messages; waits for the first that is due. Without arguments, since py4j takes
+     * as long to look at three of them as for the rest of a call.
      */
-    public String poll(int millis, int max, String released) throws InterruptedException {
-        if (released.length() > 0) {
-            String[] each = released.split(",");
-            for (int at = 0; at < each.length; at++) {
-                release(Long.parseLong(each[at]));
-            }
+    public String poll() throws InterruptedException {
+        return mailbox.poll(POLL_MILLIS, POLL_MESSAGES);
+    }
+
+    /* The same; executions whose numbers are in `released` need not be kept any longer. */
+    public String poll(String released) throws InterruptedException {
+        String[] each = released.split(",");
+        for (int at = 0; at < each.length; at++) {
+            release(Long.parseLong(each[at]));
         }
-        return mailbox.poll(millis, max);
+        return poll();
     }
 
     /* Ends a poll that waits. */
@@ -210,7 +209,35 @@ public class Agent extends SparkListener {
 
     /* ------------------------------------------------------------------ what Spark calls */
 
-    public void onApplicationEnd(SparkListenerApplicationEnd event) {
+    protected void miss() {
+        mailbox.miss();
+    }
+
+    protected void hear(SparkListenerEvent event) {
+        long begun = System.nanoTime();
+        try {
+            if (event instanceof SparkListenerSQLExecutionStart) {
+                started((SparkListenerSQLExecutionStart) event);
+            } else if (event instanceof SparkListenerSQLExecutionEnd) {
+                ended((SparkListenerSQLExecutionEnd) event);
+            } else if (event instanceof SparkListenerJobStart) {
+                jobStarted((SparkListenerJobStart) event);
+            } else if (event instanceof SparkListenerJobEnd) {
+                jobEnded((SparkListenerJobEnd) event);
+            } else if (event instanceof SparkListenerStageCompleted) {
+                stageDone((SparkListenerStageCompleted) event);
+            } else if (event instanceof SparkListenerApplicationEnd) {
+                applicationEnded((SparkListenerApplicationEnd) event);
+            } else {
+                streamed(event);
+            }
+        } catch (Throwable error) {
+            mailbox.miss();
+        }
+        busy.addAndGet(System.nanoTime() - begun);
+    }
+
+    private void applicationEnded(SparkListenerApplicationEnd event) {
         Json out = begin("app_end", event.time());
         try {
             Object code = Reach.option(Reach.call(event, "exitCode"));
@@ -221,22 +248,6 @@ public class Agent extends SparkListener {
             // older than 3.5
         }
         end(out);
-    }
-
-    public void onOtherEvent(SparkListenerEvent event) {
-        long begun = System.nanoTime();
-        try {
-            if (event instanceof SparkListenerSQLExecutionStart) {
-                started((SparkListenerSQLExecutionStart) event);
-            } else if (event instanceof SparkListenerSQLExecutionEnd) {
-                ended((SparkListenerSQLExecutionEnd) event);
-            } else if (event.getClass().getName().indexOf("StreamingQueryListener$") >= 0) {
-                streamed(event);
-            }
-        } catch (Throwable error) {
-            mailbox.miss();
-        }
-        busy.addAndGet(System.nanoTime() - begun);
     }
 
     private void started(SparkListenerSQLExecutionStart event) {
@@ -451,41 +462,42 @@ public class Agent extends SparkListener {
         }
     }
 
-    public void onJobStart(SparkListenerJobStart event) {
-        try {
-            Json out = begin("job_start", event.time());
-            out.field("id", (long) event.jobId());
-            Properties properties = event.properties();
-            String execution = properties == null ? null : properties.getProperty("spark.sql.execution.id");
-            String root = properties == null ? null : properties.getProperty("spark.sql.execution.root.id");
-            if (execution != null) {
-                out.field("execution", Long.parseLong(execution));
-                out.field("root", Long.parseLong(root == null ? execution : root));
-            }
-            out.key("stages").raw('[');
-            scala.collection.Iterator all = event.stageInfos().iterator();
-            while (all.hasNext()) {
-                StageInfo stage = (StageInfo) all.next();
-                out.comma().raw('{').field("id", (long) stage.stageId());
-                out.key("name").string(stage.name(), 300);
-                out.field("tasks", (long) stage.numTasks()).raw('}');
-            }
-            out.raw(']');
-            out.key("properties").raw('{');
-            if (properties != null) {
-                Enumeration names = properties.propertyNames();
-                while (names.hasMoreElements()) {
-                    String name = String.valueOf(names.nextElement());
-                    if (isWanted(name)) {
-                        out.key(name).string(properties.getProperty(name), LONG_TEXT);
-                    }
+    private void jobStarted(SparkListenerJobStart event) {
+        Json out = begin("job_start", event.time());
+        out.field("id", (long) event.jobId());
+        Properties properties = event.properties();
+        String execution = properties == null ? null : properties.getProperty("spark.sql.execution.id");
+        String root = properties == null ? null : properties.getProperty("spark.sql.execution.root.id");
+        if (execution != null) {
+            out.field("execution", Long.parseLong(execution));
+            out.field("root", Long.parseLong(root == null ? execution : root));
+        }
+        out.key("stages").raw('[');
+        scala.collection.Iterator all = event.stageInfos().iterator();
+        while (all.hasNext()) {
+            StageInfo stage = (StageInfo) all.next();
+            out.comma().raw('{').field("id", (long) stage.stageId());
+            out.key("name").string(stage.name(), 300);
+            out.field("tasks", (long) stage.numTasks()).raw('}');
+        }
+        out.raw(']');
+        out.key("properties").raw('{');
+        if (properties != null) {
+            Enumeration names = properties.propertyNames();
+            while (names.hasMoreElements()) {
+                String name = String.valueOf(names.nextElement());
+                if (isWanted(name)) {
+                    out.key(name).string(properties.getProperty(name), LONG_TEXT);
                 }
             }
-            out.raw('}');
-            rdds(out, event.jobId(), execution != null);
+        }
+        out.raw('}');
+        rdds(out, event.jobId(), execution != null);
+        if (execution == null) {
+            programs.add(Integer.valueOf(event.jobId()));
             end(out);
-        } catch (Throwable error) {
-            mailbox.miss();
+        } else {
+            endLater(out);
         }
     }
 
@@ -530,49 +542,45 @@ public class Agent extends SparkListener {
         }
     }
 
-    public void onJobEnd(SparkListenerJobEnd event) {
-        try {
-            Json out = begin("job_end", event.time());
-            out.field("id", (long) event.jobId());
-            Object result = event.jobResult();
-            if (result.getClass().getName().endsWith("JobFailed")) {
-                failed(out, (Throwable) Reach.call(result, "exception"));
-            }
+    private void jobEnded(SparkListenerJobEnd event) throws Exception {
+        Json out = begin("job_end", event.time());
+        out.field("id", (long) event.jobId());
+        Object result = event.jobResult();
+        if (result.getClass().getName().endsWith("JobFailed")) {
+            failed(out, (Throwable) Reach.call(result, "exception"));
+        }
+        if (programs.remove(Integer.valueOf(event.jobId()))) {
             end(out);
-        } catch (Throwable error) {
-            mailbox.miss();
+        } else {
+            endLater(out);
         }
     }
 
-    public void onStageCompleted(SparkListenerStageCompleted event) {
-        try {
-            StageInfo stage = event.stageInfo();
-            Json out = begin("stage_done", 0L);
-            out.field("id", (long) stage.stageId());
-            out.field("attempt", (long) stage.attemptNumber());
-            out.key("name").string(stage.name(), 300);
-            out.field("tasks", (long) stage.numTasks());
-            Object reason = Reach.option(stage.failureReason());
-            if (reason != null) {
-                out.key("error").string((String) reason, LONG_TEXT);
-            }
-            Object metrics = stage.taskMetrics();
-            if (metrics != null) {
-                Object input = Reach.call(metrics, "inputMetrics");
-                Object output = Reach.call(metrics, "outputMetrics");
-                out.key("metrics").raw('{');
-                out.field("records_read", ((Long) Reach.call(input, "recordsRead")).longValue());
-                out.field("bytes_read", ((Long) Reach.call(input, "bytesRead")).longValue());
-                out.field("records_written", ((Long) Reach.call(output, "recordsWritten")).longValue());
-                out.field("bytes_written", ((Long) Reach.call(output, "bytesWritten")).longValue());
-                out.field("run_millis", ((Long) Reach.call(metrics, "executorRunTime")).longValue());
-                out.field("cpu_nanos", ((Long) Reach.call(metrics, "executorCpuTime")).longValue());
-                out.raw('}');
-            }
-            end(out);
-        } catch (Throwable error) {
-            mailbox.miss();
+    private void stageDone(SparkListenerStageCompleted event) throws Exception {
+        StageInfo stage = event.stageInfo();
+        Json out = begin("stage_done", 0L);
+        out.field("id", (long) stage.stageId());
+        out.field("attempt", (long) stage.attemptNumber());
+        out.key("name").string(stage.name(), 300);
+        out.field("tasks", (long) stage.numTasks());
+        Object reason = Reach.option(stage.failureReason());
+        if (reason != null) {
+            out.key("error").string((String) reason, LONG_TEXT);
         }
+        Object metrics = stage.taskMetrics();
+        if (metrics != null) {
+            Object input = Reach.call(metrics, "inputMetrics");
+            Object output = Reach.call(metrics, "outputMetrics");
+            out.key("metrics").raw('{');
+            out.field("records_read", ((Long) Reach.call(input, "recordsRead")).longValue());
+            out.field("bytes_read", ((Long) Reach.call(input, "bytesRead")).longValue());
+            out.field("records_written", ((Long) Reach.call(output, "recordsWritten")).longValue());
+            out.field("bytes_written", ((Long) Reach.call(output, "bytesWritten")).longValue());
+            out.field("run_millis", ((Long) Reach.call(metrics, "executorRunTime")).longValue());
+            out.field("cpu_nanos", ((Long) Reach.call(metrics, "executorCpuTime")).longValue());
+            out.raw('}');
+        }
+        endLater(out);
     }
 
     private void streamed(Object event) throws Exception {
@@ -616,7 +624,12 @@ public class Agent extends SparkListener {
     }
 
     private void end(Json out) {
-        mailbox.offer(out.raw('}').toString());
+        mailbox.offer(out.raw('}').toString(), true);
+    }
+
+    /* What no run begins or ends with can wait until something else is due. */
+    private void endLater(Json out) {
+        mailbox.offer(out.raw('}').toString(), false);
     }
 
     private static void failed(Json out, Throwable error) {

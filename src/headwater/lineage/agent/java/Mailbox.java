@@ -1,6 +1,7 @@
 package headwater.lineage;
 
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
@@ -17,6 +18,8 @@ public class Mailbox {
     private final AtomicLong queued = new AtomicLong();
     private final AtomicLong dropped = new AtomicLong();
     private final AtomicLong offered = new AtomicLong();
+    private final Semaphore due = new Semaphore(0);     // given for what somebody should hear of soon
+    private volatile boolean more = false;
     private volatile boolean closed = false;
 
     /* Whether so many chars more are too many for a message to be whole. */
@@ -24,7 +27,8 @@ public class Mailbox {
         return queued.get() + chars > ROOM;
     }
 
-    public void offer(String text) {
+    /* A message; one that is not due waits until another is, or the poll's time is up. */
+    public void offer(String text, boolean isDue) {
         if (closed) {
             return;
         }
@@ -35,6 +39,9 @@ public class Mailbox {
         queued.addAndGet((long) text.length());
         offered.incrementAndGet();
         queue.offer(text);
+        if (isDue) {
+            due.release();
+        }
     }
 
     /* A message could not be made. */
@@ -47,19 +54,23 @@ public class Mailbox {
         return offered.get();
     }
 
-    /* A JSON array of the next messages, at most `max`; waits for the first one, at most `millis`. */
+    /* A JSON array of the next messages, at most `max`; waits for one that is due, at most `millis`. */
     public String poll(int millis, int max) throws InterruptedException {
+        if (!more) {
+            due.tryAcquire((long) millis, TimeUnit.MILLISECONDS);
+        }
+        due.drainPermits();                             // before the messages: what comes now is due again
         StringBuilder all = new StringBuilder("[");
-        for (int count = 0; count < max && all.length() <= MAX_ANSWER; count++) {
-            String next = (String) (count == 0 ? queue.poll((long) millis, TimeUnit.MILLISECONDS) : queue.poll());
+        int count = 0;
+        for (; count < max && all.length() <= MAX_ANSWER; count++) {
+            String next = (String) queue.poll();
             if (next == null) {
                 break;
             }
             queued.addAndGet((long) -next.length());
-            if (next.length() > 0) {
-                all.append(all.length() > 1 ? "," : "").append(next);
-            }
+            all.append(all.length() > 1 ? "," : "").append(next);
         }
+        more = count == max || all.length() > MAX_ANSWER;
         long lost = dropped.getAndSet(0L);
         if (lost > 0) {
             all.append(all.length() > 1 ? "," : "");
@@ -70,7 +81,7 @@ public class Mailbox {
 
     /* Ends a poll that waits. */
     public void wake() {
-        queue.offer("");
+        due.release();
     }
 
     /* Takes nothing more; what waits can still be polled. */
