@@ -29,8 +29,9 @@ __all__ = ["PARTS", "Job", "Measured"]
 
 LISTENER = "io.openlineage.spark.agent.OpenLineageSparkListener"
 FLUSH_SECONDS = 300
-# Headwater has a thread of its own, and an ear on the queue of Spark's executor management; the jar is on Spark's
-# shared one. Of Spark's queues, what they cost without lineage is taken off. py4j has a "Thread-…" for each of ours
+# Headwater has a thread of its own, and an ear on the queue of Spark's executor management; the jar is on
+# Spark's shared one; what these queues cost without lineage is taken off. py4j has a "Thread-…" for each of
+# Python's threads
 OWN = (
     "headwater",
     "spark-listener-group-executorManagement",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,36 +21,46 @@ class Module(NamedTuple):
 
     @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text)
+        return _parsed(self.text)
 
-    def imports(self) -> Iterator[str]:
+    def imports(self) -> tuple[str, ...]:
         """Dotted names of everything imported, also inside functions, but not what only types need."""
-        typing_only = {
-            id(inner)
-            for node in ast.walk(self.tree_once())
-            if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-            for inner in ast.walk(node)
-        }
-        for node in ast.walk(self.tree_once()):
-            if id(node) in typing_only:
-                continue
-            if isinstance(node, ast.Import):
-                yield from (alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{self.name} has a relative import"
-                yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-    def tree_once(self) -> ast.Module:
-        return _TREES.setdefault(self.name, self.tree)
+        return _imports(self)
 
 
-_TREES: dict[str, ast.Module] = {}
+@cache
+def modules() -> tuple[Module, ...]:
+    """All of them; every test has the same ones, read once."""
+    return tuple(_modules())
 
 
-def modules() -> list[Module]:
-    found = []
+def _modules() -> Iterator[Module]:
     for path in sorted(SOURCE.rglob("*.py")):
         parts = path.relative_to(SOURCE).with_suffix("").parts
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        found.append(Module(name, path, path.read_text(encoding="utf-8")))
-    return found
+        yield Module(name, path, path.read_text(encoding="utf-8"))
+
+
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
+@cache
+def _imports(module: Module) -> tuple[str, ...]:
+    typing_only = {
+        id(inner)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+        for inner in ast.walk(node)
+    }
+    found: list[str] = []
+    for node in ast.walk(module.tree):
+        if id(node) in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module.name} has a relative import"
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    return tuple(found)

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 from headwater.gateway.openapi import describe
 from tests.gateway.running import TOKENS, Running
 
-EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300")) // 15
+EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300")) // 25
 
 
 KEPT = {

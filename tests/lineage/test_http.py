@@ -155,6 +155,20 @@ def test_cookies_are_kept_when_the_receiver_sets_some(receiver: Receiver) -> Non
     assert [headers.get("cookie") for _, headers, _ in receiver.seen] == [None, None, "node=7"]
 
 
+def test_the_transport_sends_it_when_it_is_of_another_release(receiver: Receiver) -> None:
+    class Other:
+        url = receiver.url
+
+        def emit(self, event: dict[str, Any]) -> None:
+            made.append(event)
+
+    made: list[dict[str, Any]] = []
+    sent = event()
+    HttpSender(Other()).emit(sent)  # type: ignore[arg-type]
+    assert made == [sent]
+    assert receiver.seen == []
+
+
 def test_the_proxy_is_used_when_the_environment_names_one(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

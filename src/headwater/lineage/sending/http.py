@@ -21,6 +21,8 @@ from requests import PreparedRequest, Request
 __all__ = ["HttpSender"]
 
 Event = dict[str, Any]
+# What is asked of the transport, some of it not public: releases of openlineage-python may be without it.
+_ASKED = ("url", "endpoint", "timeout", "verify", "session", "_prepare_request")
 
 
 class HttpSender:
@@ -30,7 +32,7 @@ class HttpSender:
         self._transport = transport
         self._prepared: PreparedRequest | None = None
         self._options: dict[str, Any] = {}
-        self._is_usual = True
+        self._is_usual = all(getattr(transport, name, None) is not None for name in _ASKED)
 
     def emit(self, event: Event) -> None:
         """Send it; raises what the transport raises."""
@@ -61,12 +63,13 @@ class HttpSender:
 
     def _prepare(self) -> PreparedRequest:
         transport, session = self._transport, self._transport.session
+        cert = getattr(transport, "cert", None)
         url = urljoin(transport.url, transport.endpoint)
         prepared = session.prepare_request(Request("POST", url, data=b"{}"))
         self._options = {
             "timeout": transport.timeout,
             **session.merge_environment_settings(
-                prepared.url or url, {}, stream=False, verify=transport.verify, cert=transport.cert
+                prepared.url or url, {}, stream=False, verify=transport.verify, cert=cert
             ),
         }
         return prepared
