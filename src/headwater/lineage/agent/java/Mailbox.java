@@ -37,8 +37,8 @@ public class Mailbox {
             return;
         }
         queued.addAndGet((long) text.length());
-        offered.incrementAndGet();
         queue.offer(text);
+        offered.incrementAndGet();                      // after it: whoever waits for so many finds them here
         if (isDue) {
             due.release();
         }
