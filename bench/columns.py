@@ -133,14 +133,16 @@ def jar_points() -> None:
     except Missing as missing:
         print(f"\nno figures of openlineage-spark: {missing}")
         return
-    print("\nwritten by Spark   mode       cpu s   own cpu s      bytes")
+    print("\nwritten by Spark   mode       cpu s  +own cpu s      bytes")
     for place, part in enumerate(parts, start=1):  # the first is the start of the session
         if not part.startswith("steps"):
             continue
+        base = found["nothing"][0][place].own
         for mode, (measured, received) in found.items():
             each = measured[place]
+            added = each.own - base
             print(
-                f"{parts[part]:5} x {part.partition('@')[2]:<9} {mode:10} {each.cpu:6.2f} {each.own:11.3f}"
+                f"{parts[part]:5} x {part.partition('@')[2]:<9} {mode:10} {each.cpu:6.2f} {added:11.3f}"
                 f" {received.get(part, Received()).bytes:10}"
             )
 
