@@ -19,12 +19,18 @@ FIRST = AppStart(id="app", name="app", time=1, user="me")
 PATIENCE_SECONDS = 60.0
 
 
+def attached(context: Any) -> Any:
+    """An agent that listens."""
+    agent = jvm.load(context).new(context._gateway, "Agent", context._jsc.sc())
+    agent.attach()
+    return agent
+
+
 def test_every_message_is_handled_when_spark_was_faster_than_the_thread(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     context: Any = spark.sparkContext
-    agent = jvm.load(context).new(context._gateway, "Agent", context._jsc.sc())
-    agent.attach()
+    agent = attached(context)
     try:
         spark.range(3).write.parquet(str(tmp_path / "out"))
         assert agent.settle(60_000)
@@ -48,8 +54,7 @@ def agents_threads(context: Any) -> int:
 def test_nothing_is_left_in_the_jvm_when_the_agent_is_detached(spark: SparkSession, tmp_path: Path) -> None:
     context: Any = spark.sparkContext
     before = agents_threads(context)
-    agent = jvm.load(context).new(context._gateway, "Agent", context._jsc.sc())
-    agent.attach()
+    agent = attached(context)
     assert agents_threads(context) == before + 1
     spark.range(3).write.parquet(str(tmp_path / "heard"))
     assert agent.settle(60_000)
@@ -68,8 +73,7 @@ def test_what_was_heard_before_is_told_when_the_agent_is_detached_at_once(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     context: Any = spark.sparkContext
-    agent = jvm.load(context).new(context._gateway, "Agent", context._jsc.sc())
-    agent.attach()
+    agent = attached(context)
     spark.range(3).write.parquet(str(tmp_path / "out"))
     context._jsc.sc().listenerBus().waitUntilEmpty(60_000)
     agent.detach(60_000)

@@ -27,7 +27,7 @@ public abstract class Ear extends SparkListener {
     private static final int MOST = 10000;              // as many as Spark's own queues hold
 
     private final LinkedBlockingQueue heard = new LinkedBlockingQueue(MOST);
-    private LiveListenerBus bus = null;
+    private LiveListenerBus bus = null;                 // while it listens
 
     /* Deal with one event, on the ear's thread. */
     protected abstract void hear(SparkListenerEvent event);
@@ -60,11 +60,15 @@ public abstract class Ear extends SparkListener {
 
     /* Hears nothing more; what was heard is dealt with, for so many milliseconds at most; then the thread ends. */
     protected void leave(long millis) {
+        if (bus == null) {
+            return;                                     // nobody is there who would deal with anything
+        }
         try {
             bus.removeListener(this);
         } catch (Throwable ignored) {
             // the bus has stopped
         }
+        bus = null;
         try {
             waitUntilDone(millis);
             heard.offer(this, millis, TimeUnit.MILLISECONDS);
