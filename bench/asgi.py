@@ -15,8 +15,8 @@ import orjson
 import uvicorn
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.openlineage import Validator
-from headwater.log.store import Log
+from headwater.gateway.openlineage.validator import Validator
+from headwater.log.queue.log import Log
 
 __all__ = ["Application"]
 

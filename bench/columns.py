@@ -26,8 +26,8 @@ from tests.parts.spark_versions import python_of
 from bench.lineage import MODES, SPARK_VERSION, Received, Receiver, application, find_jar
 from bench.lineage_job import Job, Measured
 from headwater.lineage.columns import column_lineage, column_lineage_facet
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Node, Plan, read_plan
+from headwater.lineage.jvm.plan import Node, Plan, read_plan
+from headwater.lineage.naming.names import DatasetId
 
 __all__ = ["main"]
 

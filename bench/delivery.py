@@ -40,10 +40,10 @@ from tests.parts.cache import Missing
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
 from headwater.delivery import Client
-from headwater.delivery.drain import Drain
+from headwater.delivery.outlet_worker import Drain
 from headwater.errors import BatchRejected
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 from headwater.testing import Answer, DataSetServer

@@ -28,9 +28,9 @@ import psutil
 
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
-from headwater.graph.fold import import_events
-from headwater.graph.query import Query
-from headwater.graph.store import FILE, Graph
+from headwater.graph.ingest.follower import import_events
+from headwater.graph.query.query import Query
+from headwater.graph.store.database import FILE, Graph
 from headwater.settings import GraphSettings
 
 __all__ = ["Figures", "run"]

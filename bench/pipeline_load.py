@@ -19,9 +19,9 @@ import msgspec
 import psutil
 
 from bench.usage import cpu_seconds, tree
-from headwater.log.event_files import rotated_name
-from headwater.pipeline.batch import run_cycle
-from headwater.pipeline.spark import start
+from headwater.log.files.layout import rotated_name
+from headwater.pipeline.batch.cycle import run_cycle
+from headwater.pipeline.spark.session import start
 from headwater.settings import Settings
 
 if TYPE_CHECKING:

@@ -25,10 +25,10 @@ import orjson
 
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
-from headwater.delivery.drain import Drain
-from headwater.log import inspect
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.delivery.outlet_worker import Drain
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings, RetrySettings
 from headwater.testing.http_server import Answer, Request, ScriptedServer

@@ -31,7 +31,7 @@ import httpx2
 import orjson
 
 from bench.samples import events
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.settings import LogSettings
 
 CONNECTIONS = 128

@@ -28,9 +28,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.faults import CRASH_POINTS
-from headwater.log import inspect
-from headwater.log.rejects import Rejects
+from headwater.crash_points import CRASH_POINTS
+from headwater.log.queue import offline as inspect
+from headwater.log.rejects.store import Rejects
 from headwater.testing import OpenLineageServer
 
 STAGES = ("writer.", "rotation.", "collection.", "cursor.", "reader.", "rejects.")

@@ -30,9 +30,9 @@ from typing import Any, NamedTuple
 
 from tests.parts.postgres import PostgresServer
 
-from headwater.faults import CRASH_POINTS
-from headwater.log.failed import read_failed
-from headwater.log.incoming import EventFolder, unprocessed
+from headwater.crash_points import CRASH_POINTS
+from headwater.log.files.incoming import EventFolder, unprocessed
+from headwater.log.rejects.destination_file import read_failed
 
 SENDERS = 4
 PAUSE_SECONDS = 0.05  # between two requests of a sender, so that the machine has time for the rest

@@ -38,11 +38,11 @@ from scripts.crash_pipeline import (
 from tests.parts.postgres import PostgresServer
 from tests.parts.processes import kill
 
-from headwater.faults import CRASH_POINTS
-from headwater.log.event_files import EventFolder
-from headwater.log.failed import read_failed
-from headwater.log.inspect import tail_of
-from headwater.log.stream_cursor import StreamCursor
+from headwater.crash_points import CRASH_POINTS
+from headwater.log.files.layout import EventFolder
+from headwater.log.queue.offline import tail_of
+from headwater.log.rejects.destination_file import read_failed
+from headwater.log.streams.stream_cursor import StreamCursor
 
 BULK = 50  # events of a request
 DESTINATIONS = ("duck", "pg")

@@ -16,10 +16,10 @@ from typing import Any
 import click
 import msgspec
 
-from headwater.cli.fields import Field, describe
 from headwater.cli.main import cli
 from headwater.metrics import CATALOGUE, SECONDS
 from headwater.settings import Settings
+from headwater.settings.describe import Field, describe
 from headwater.spool import SpoolSettings
 
 ROOT = Path(__file__).parent.parent

@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 # The soak and the demo are long waits for processes of their own; where they are, the three end together.
 SPARK = {
     "lineage": ["tests/lineage", "tests/test_soak.py"],
-    "pipeline": ["tests/pipeline", "tests/warehouse", "tests/cli/test_demo.py"],
+    "pipeline": ["tests/pipeline", "tests/destinations", "tests/cli/test_demo.py"],
 }
 COVERAGE = ["--cov", "--cov-report="]
 KEPT_LINES = 200

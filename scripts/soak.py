@@ -43,10 +43,10 @@ from scripts.soak_watch import Watch
 from tests.parts.postgres import PostgresServer
 from tests.parts.processes import descendants, is_worker
 
-from headwater.log.event_files import EventFolder
-from headwater.log.failed import read_failed
-from headwater.log.inspect import stat, tail_of
-from headwater.log.stream_cursor import StreamCursor
+from headwater.log.files.layout import EventFolder
+from headwater.log.queue.offline import stat, tail_of
+from headwater.log.rejects.destination_file import read_failed
+from headwater.log.streams.stream_cursor import StreamCursor
 
 SENDERS = 2
 WARM_SECONDS = 300.0  # for both Sparks to be there, before anything dies

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from headwater import __version__
-from headwater.cli.fields import describe
 from headwater.cli.main import cli
 from headwater.metrics import CATALOGUE
 from headwater.settings import Settings
+from headwater.settings.describe import describe
 
 from .sources import ROOT
 

@@ -11,11 +11,11 @@ from typing import Protocol, runtime_checkable
 import pytest
 
 from headwater.delivery.outlets.base import Outlet, load_outlet, outlet_class
+from headwater.destinations.base import destination_class
 from headwater.errors import ExtensionError
 from headwater.extensions import load, load_all
-from headwater.pipeline.enrich.base import load_enricher
+from headwater.pipeline.steps.enrich.base import load_enricher
 from headwater.settings import OutletSettings, PipelineSettings
-from headwater.warehouse.base import destination_class
 
 MODULE = """
 from headwater.delivery.outlets.base import DELIVERED, Outlet

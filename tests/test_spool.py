@@ -17,8 +17,8 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from headwater.errors import HeadwaterError, SettingsError
-from headwater.log import inspect
-from headwater.log.rejects import Rejects
+from headwater.log.queue import offline as inspect
+from headwater.log.rejects.store import Rejects
 from headwater.spool import SpoolTransport
 from headwater.testing import OpenLineageServer
 

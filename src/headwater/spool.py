@@ -33,12 +33,12 @@ import msgspec
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Config, Transport
 
-from headwater.delivery.drain import Drain
+from headwater.delivery.outlet_worker import Drain
 from headwater.delivery.outlets.base import load_outlet
+from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogLocked, SettingsError
-from headwater.log.lock import FolderLock
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert
 

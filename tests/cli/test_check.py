@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.testing import OpenLineageServer
 
 from .conftest import Headwater

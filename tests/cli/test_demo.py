@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.demo_parts import Producer
+from headwater.cli.demo.processes import Producer
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.incoming import EventError, Incoming, Status, archive, unprocessed, write_failed
-from headwater.log.last_cycle import LastCycle
-from headwater.log.rejects import NewReject, Rejects
+from headwater.log.files.file_status import LastCycle
+from headwater.log.files.incoming import EventError, Incoming, Status, archive, unprocessed, write_failed
+from headwater.log.rejects.store import NewReject, Rejects
 
 from .conftest import Headwater
 

@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from tests.cli.servers import Server
 from tests.gateway.running import wait_until
 from tests.graph.parts import dataset, encoded, flow, run_event

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from headwater.cli.lines import JsonLines, TextLines
+from headwater.cli.logging_setup import JsonLines, TextLines
 
 PRINT = """
 import logging, sys
-from headwater.cli.lines import print_lines
+from headwater.cli.logging_setup import print_lines
 from headwater.settings import Settings
 print_lines(Settings(log_level="warning", log_format=sys.argv[1]))
 logging.getLogger("a").info("quiet")

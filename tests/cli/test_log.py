@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 
 from .conftest import Headwater
 

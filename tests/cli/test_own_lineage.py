@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cli.own_lineage import gateway_url
+from headwater.cli.pipeline.own_lineage import gateway_url
 from headwater.settings import GatewaySettings, TlsSettings
 
 

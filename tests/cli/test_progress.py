@@ -7,10 +7,10 @@ import sys
 
 import pytest
 
-from headwater.cli.progress import progress
+from headwater.cli.output import progress
 
 SHOW = """
-from headwater.cli.progress import progress
+from headwater.cli.output import progress
 with progress("verify") as tell:
     for i in range(3):
         tell(i, 2)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.rejects import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, Rejects
 
 from .conftest import Headwater
 

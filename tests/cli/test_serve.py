@@ -16,7 +16,7 @@ import httpx2
 import psutil
 import pytest
 
-from headwater.log import inspect
+from headwater.log.queue import offline as inspect
 from headwater.testing import OpenLineageServer
 
 from .servers import EVENT, Server

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from headwater.log.incoming import settle, unprocessed
-from headwater.log.inspect import export
+from headwater.log.files.incoming import settle, unprocessed
+from headwater.log.queue.offline import export
 
 from .conftest import Headwater
 from .servers import Server

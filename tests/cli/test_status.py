@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.rejects import NewReject, Rejects
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import NewReject, Rejects
 
 from .conftest import Headwater
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cli.tables import format_bytes, format_seconds, format_table, format_time
+from headwater.cli.output import format_bytes, format_seconds, format_table, format_time
 
 
 def test_numbers_stand_to_the_right_when_a_table_is_made() -> None:

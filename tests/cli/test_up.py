@@ -18,8 +18,7 @@ import httpx2
 import pytest
 
 from headwater import settings
-from headwater.cli.supervisor import FAILED, MISCONFIGURED, Part, Supervisor
-from headwater.cli.up import parts
+from headwater.cli.up import FAILED, MISCONFIGURED, Part, Supervisor, parts
 
 from .servers import EVENT
 

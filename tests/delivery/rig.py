@@ -9,9 +9,9 @@ from typing import Any
 
 import orjson
 
-from headwater.delivery.drain import Drain
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.delivery.outlet_worker import Drain
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings, OutletSettings, RetrySettings
 

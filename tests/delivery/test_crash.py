@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headwater.faults import CRASH_POINTS
+from headwater.crash_points import CRASH_POINTS
 from headwater.testing import OpenLineageServer
 from tests.delivery.drain_process import BATCH
 from tests.delivery.rig import Rig, numbers

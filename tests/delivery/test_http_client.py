@@ -17,8 +17,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from headwater.delivery.outlets.http_client import HttpAnswer, HttpClient, TlsOptions
-from headwater.delivery.outlets.http_connection import MAX_ANSWER_BYTES
+from headwater.delivery.outlets.http_client import MAX_ANSWER_BYTES, HttpAnswer, HttpClient, TlsOptions
 from headwater.errors import OutletUnavailable, SettingsError
 from headwater.testing import Answer, Request, ScriptedServer
 

@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from headwater.delivery.drain import Drain
+from headwater.delivery.outlet_worker import Drain
 from headwater.delivery.outlets.base import DELIVERED, Batch, Refused, Retry
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.settings import RetrySettings

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.delivery import Client
-from headwater.delivery.drain import Drain
+from headwater.delivery.outlet_worker import Drain
 from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Refused, Results, Retry
 from headwater.errors import BatchRejected, EventRefused, OutletUnavailable
 from headwater.events import Event

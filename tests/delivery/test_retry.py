@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.delivery.retry import Backoff, pause_seconds, retry_after_seconds
+from headwater.delivery.backoff import Backoff, pause_seconds, retry_after_seconds
 from headwater.settings import RetrySettings
 
 NOW = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT

@@ -19,13 +19,13 @@ import httpx2
 import uvloop
 
 from headwater.clock import Clock, SystemClock
+from headwater.durable_files import Disk
 from headwater.events import Event
-from headwater.gateway.events import EventRoutes
+from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
-from headwater.log.disk import Disk
-from headwater.log.incoming import Incoming, unprocessed
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.log.files.incoming import Incoming, unprocessed
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.gateway.access import Access
+from headwater.http.auth import Access
 
 
 def test_everybody_is_allowed_when_there_are_no_keys() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.gateway.context import Addresses, Context, merged
-from headwater.gateway.responses import Problem
 from headwater.gateway.tokens import Sender, Token
+from headwater.http.response import Problem
 from headwater.settings import TokenSettings
 
 TOKEN = Token(TokenSettings(id="web", client_secret="client", server_secret="server"), ManualClock())

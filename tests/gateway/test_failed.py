@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import ExtensionError
-from headwater.gateway.failed import load_handler
-from headwater.gateway.failed_queue import MAX_EVENTS
-from headwater.log.rejects import Rejects
+from headwater.gateway.failed_events import MAX_EVENTS, load_handler
+from headwater.log.rejects.store import Rejects
 from tests.gateway.running import Running, run_bytes, wait_until
 
 
@@ -130,7 +129,7 @@ def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest
         pytest.param("unmakeable", "no licence", id="raises"),
         pytest.param(
             "incomplete",
-            "does not hold the contract of headwater.gateway.failed.FailedEventHandler",
+            "does not hold the contract of headwater.gateway.failed_events.FailedEventHandler",
             id="incomplete",
         ),
         pytest.param("absent", "Absent", id="absent"),

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.requests import Request
-from headwater.gateway.responses import Response
 from headwater.gateway.server import Gateway
+from headwater.http.request import Request
+from headwater.http.response import Response
 from tests.gateway.running import Running, get, post, read_all, run_bytes, statuses, wait_until
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import jsonschema
 
-from headwater.gateway.openapi import ANY_ROUTE, describe
+from headwater.gateway.openapi.document import ANY_ROUTE, describe
 from tests.gateway.running import TOKENS, Running, run_event
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"

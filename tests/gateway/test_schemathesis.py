@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from headwater.gateway.openapi import describe
+from headwater.gateway.openapi.document import describe
 from tests.gateway.running import TOKENS, Running
 
 EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300")) // 25

@@ -6,8 +6,8 @@ from typing import Any, cast
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.requests import Request
 from headwater.gateway.tokens import Bucket, Token, Tokens
+from headwater.http.request import Request
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS
 

@@ -7,8 +7,8 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.gateway.openlineage import Validator
-from headwater.gateway.violations import CHUNK, ECHO, LIMIT, PATH, Inspector, Violation, limited
+from headwater.gateway.openlineage.validator import Validator
+from headwater.gateway.openlineage.violations import CHUNK, ECHO, LIMIT, PATH, Inspector, Violation, limited
 from tests.gateway.openlineage_corpus import BASE, events
 
 CHOICE: dict[str, Any] = {

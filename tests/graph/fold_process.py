@@ -6,9 +6,9 @@ import sys
 import time
 from pathlib import Path
 
-from headwater.graph.fold import Folding
-from headwater.graph.store import Graph
-from headwater.log.store import Log
+from headwater.graph.ingest.follower import Folding
+from headwater.graph.store.database import Graph
+from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 
 

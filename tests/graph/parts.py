@@ -11,8 +11,8 @@ from zlib import crc32
 
 import apsw
 
-from headwater.graph.query import Query
-from headwater.graph.store import FILE, Graph
+from headwater.graph.query.query import Query
+from headwater.graph.store.database import FILE, Graph
 from headwater.settings import GraphSettings
 
 PRODUCER = "https://example.com/producer"

@@ -14,10 +14,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headwater.graph.fold import READER, Folding, import_events, lines_of
-from headwater.graph.query import Query
-from headwater.graph.store import FILE, Graph
-from headwater.log.store import Log
+from headwater.graph.ingest.follower import READER, Folding, import_events, lines_of
+from headwater.graph.query.query import Query
+from headwater.graph.store.database import FILE, Graph
+from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from tests.graph.parts import content, encoded, flow, folded
 from tests.graph.shop import shop

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headwater.graph.store import Graph
+from headwater.graph.store.database import Graph
 from tests.graph.parts import (
     column_lineage,
     content,

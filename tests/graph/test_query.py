@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from headwater.graph.names import NotKnown
-from headwater.graph.query import Query, TooLong
-from headwater.graph.views import Neighbourhood, Trace
+from headwater.graph.query.answers import Neighbourhood, Trace
+from headwater.graph.query.names import NotKnown
+from headwater.graph.query.query import Query, TooLong
 from tests.graph.parts import (
     column_lineage,
     dataset,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import ManualClock
-from headwater.graph.query import Query
-from headwater.graph.store import Graph
-from headwater.graph.times import micros
+from headwater.graph.ingest.untrusted_json import micros
+from headwater.graph.query.query import Query
+from headwater.graph.store.database import Graph
 from headwater.settings import GraphSettings
 from tests.graph.parts import (
     column_lineage,

@@ -10,13 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from headwater.gateway.admin import Admin
-from headwater.gateway.openapi import ANY_ROUTE
+from headwater.gateway.openapi.document import ANY_ROUTE
 from headwater.gateway.server import Gateway
-from headwater.graph.marquez_openapi import marquez_paths
-from headwater.graph.openapi import graph_paths
-from headwater.graph.requests import Readers
-from headwater.graph.routes import add_routes
+from headwater.graph.http.endpoints import add_routes
+from headwater.graph.http.openapi import graph_paths
+from headwater.graph.http.query_pool import Readers
+from headwater.graph.marquez.openapi import marquez_paths
+from headwater.http.auth import Admin
 from headwater.settings import GatewaySettings
 from tests.gateway.running import Running, statuses
 from tests.gateway.running import get as raw_get

@@ -10,10 +10,10 @@ import apsw
 import pytest
 
 from headwater.errors import HeadwaterError, LogLocked, LogTooNew
-from headwater.graph.query import Query
-from headwater.graph.store import FILE, Graph
-from headwater.graph.tables import MIGRATIONS
-from headwater.log.sqlite import migrate
+from headwater.graph.query.query import Query
+from headwater.graph.store.database import FILE, Graph
+from headwater.graph.store.schema import MIGRATIONS
+from headwater.log.queue.sqlite import migrate
 from headwater.settings import GraphSettings
 from tests.graph.parts import (
     content,

@@ -17,7 +17,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from headwater.lineage.process.attach import flush, install
+from headwater.lineage.process.install import flush, install
 from headwater.testing.lineage import CollectingTransport, Events
 from tests.lineage.golden import told
 

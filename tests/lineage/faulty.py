@@ -8,7 +8,7 @@ from typing import Any
 
 from openlineage.client.transport import Config, Transport
 
-from headwater.lineage.extend import (
+from headwater.lineage.extend.builders import (
     AbstractRunFacetBuilder,
     Consumer,
     CustomFacetBuilder,

@@ -9,7 +9,7 @@ from openlineage.client.facet_v2 import schema_dataset
 from openlineage.client.serde import Serde
 from openlineage.client.uuid import generate_new_uuid
 
-from headwater.lineage.producer import PRODUCER
+from headwater.lineage.facets.make import PRODUCER
 from headwater.lineage.runs import Kind, Run
 
 __all__ = ["event", "run", "schema_facet"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.agent import jvm
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Node, Plan, read_plan
+from headwater.lineage.jvm import compile as jvm
+from headwater.lineage.jvm.plan import Node, Plan, read_plan
+from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import headwater.lineage
-from headwater.lineage.process.attach import LineageUnavailable
+from headwater.lineage.process.install import LineageUnavailable
 from headwater.testing.lineage import CollectingTransport, Events, collect_lineage
 from tests.lineage.conftest import validate
 
@@ -216,7 +216,7 @@ def test_there_is_a_warning_and_no_error_when_janino_is_missing(spark: SparkSess
             return spark.sparkContext.getConf()
 
     with pytest.warns(LineageUnavailable, match="No lineage"):
-        headwater.lineage.process.attach.attach_quietly(Gateway())  # type: ignore[arg-type]
+        headwater.lineage.process.install.attach_quietly(Gateway())  # type: ignore[arg-type]
 
 
 def test_a_connect_client_is_told_why_when_it_asks_for_lineage() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.lineage.events.budget import add_errors, fit, size
+from headwater.lineage.events.size_limit import add_errors, fit, size
 from headwater.lineage.runs import ExtractionError
 from tests.lineage.conftest import validate
 from tests.lineage.made import event, schema_facet

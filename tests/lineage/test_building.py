@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.lineage.events.building import MOST_LATE, PAUSE_SECONDS, DeadlineBuilder
+from headwater.lineage.events.deadline import MOST_LATE, PAUSE_SECONDS, DeadlineBuilder
 from headwater.lineage.runs import Run, State
 from tests.lineage.made import event, run
 

@@ -28,7 +28,7 @@ MISSING = [
 CLIENT = """
 import sys, warnings
 import headwater.lineage
-from headwater.lineage.process.attach import LineageUnavailable
+from headwater.lineage.process.install import LineageUnavailable
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
 with warnings.catch_warnings(record=True) as caught:

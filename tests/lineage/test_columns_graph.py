@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage.validator import Validator
 from headwater.lineage.columns import (
     ColumnLineage,
     ColumnMemory,
@@ -24,8 +24,8 @@ from headwater.lineage.columns import (
     explicit_lineage_facet,
 )
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, union, union_step
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Node, Plan
+from headwater.lineage.jvm.plan import Node, Plan
+from headwater.lineage.naming.names import DatasetId
 from tests.lineage.column_cases import told
 
 CATALYST = "org.apache.spark.sql.catalyst.plans.logical"

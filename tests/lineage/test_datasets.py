@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from headwater.lineage.agent.messages import ExecutedNode, StageDone
-from headwater.lineage.context import OpenLineageContext
-from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.datasets import connections
+from headwater.lineage.datasets import connectors as connections
 from headwater.lineage.datasets.inputs import Memory
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.datasets.sources import Sources
+from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.facets.dataset import lifecycle, schema_of_struct, symlinks
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
-from headwater.lineage.naming.rules import DatasetId, TableName
-from headwater.lineage.naming.surroundings import Surroundings
+from headwater.lineage.jvm.messages import ExecutedNode, StageDone
+from headwater.lineage.naming.catalogs import Surroundings
+from headwater.lineage.naming.names import DatasetId, TableName
 from headwater.lineage.settings import LineageSettings
 
 WAREHOUSE = {"spark.sql.warehouse.dir": "file:/warehouse"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.declared import INPUT, OUTPUT, reads_from, writes_to
+from headwater.lineage.extend.declared import INPUT, OUTPUT, reads_from, writes_to
 from headwater.testing.lineage import Events
 
 if TYPE_CHECKING:

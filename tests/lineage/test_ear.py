@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.agent import jvm
+from headwater.lineage.jvm import compile as jvm
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

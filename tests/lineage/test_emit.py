@@ -14,7 +14,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Transport
 
-from headwater.lineage.sending.emit import Emitter, dict_sender, typed
+from headwater.lineage.sending.sender import Emitter, dict_sender, typed
 from headwater.lineage.sending.transports import client
 from headwater.lineage.settings import LineageSettings, read
 from headwater.testing import OpenLineageServer

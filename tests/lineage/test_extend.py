@@ -7,11 +7,9 @@ import threading
 import time
 from typing import Any, TypeVar
 
-from headwater.lineage.agent.messages import AppStart, JobStart, StageDoc, StageDone
-from headwater.lineage.context import Extensions, OpenLineageContext
 from headwater.lineage.events.build import EventBuilder
 from headwater.lineage.events.builtin import BuiltinFactory
-from headwater.lineage.extend import (
+from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
     AbstractInputDatasetFacetBuilder,
     AbstractJobFacetBuilder,
@@ -24,10 +22,12 @@ from headwater.lineage.extend import (
     OpenLineageEventListenerFactory,
     OutputDatasetBuilder,
 )
-from headwater.lineage.naming.surroundings import Surroundings
+from headwater.lineage.extend.context import Extensions, OpenLineageContext
+from headwater.lineage.extend.spark_objects import RDD, ActiveJob, HadoopRDD, Stage, StageInfo, UnionRDD
+from headwater.lineage.jvm.messages import AppStart, JobStart, StageDoc, StageDone
+from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.runs import Runs
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.views import RDD, ActiveJob, HadoopRDD, Stage, StageInfo, UnionRDD
 from tests.sources import ROOT
 
 R = TypeVar("R", bound=RDD)
@@ -300,7 +300,7 @@ def test_the_pages_example_does_what_it_says_when_it_is_run() -> None:
 
 def test_kinds_of_rdds_are_told_apart_when_a_chain_is_flattened() -> None:
     run, _ = finished_job()
-    from headwater.lineage.events.objects import objects_of
+    from headwater.lineage.events.spark_objects import objects_of
 
     found = objects_of(run, None, [])
     assert [type(each) for each in found if isinstance(each, RDD)] == [UnionRDD, HadoopRDD, HadoopRDD]

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.agent import jvm
-from headwater.lineage.agent.listener import Listener
-from headwater.lineage.agent.messages import AppStart, Message, SqlEnd, SqlStart
+from headwater.lineage.jvm import compile as jvm
+from headwater.lineage.jvm.agent import Listener
+from headwater.lineage.jvm.messages import AppStart, Message, SqlEnd, SqlStart
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from headwater.lineage.naming.jdbc import jdbc_id
-from headwater.lineage.naming.rules import (
+from headwater.lineage.naming.names import (
     DatasetId,
     TableName,
     job_name,

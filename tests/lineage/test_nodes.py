@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.nodes import PlanNode
-from headwater.lineage.registry import FacetRegistry, handler_of, register_node, unregister_node
+from headwater.lineage.extend.facet_registry import FacetRegistry, handler_of, register_node, unregister_node
+from headwater.lineage.extend.lineage_nodes import PlanNode
 from headwater.testing.lineage import Events
 from tests.lineage.java_nodes import HOMES, Extension, merged_rows
 from tests.lineage.published_nodes import Published

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.agent import jvm
-from headwater.lineage.agent.plain_agent import PlainAgent
-from headwater.lineage.agent.plain_plan import masked
+from headwater.lineage.jvm import compile as jvm
+from headwater.lineage.jvm.plain_agent import PlainAgent
+from headwater.lineage.jvm.plain_plan import masked
 from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.conftest import validate
 

@@ -170,6 +170,6 @@ def test_nothing_of_headwater_is_loaded_when_the_environment_variable_is_not_set
     )
     assert run([sys.executable, "-c", code], tmp_path).stdout == "[]\n"
     loaded = run([sys.executable, "-c", code], tmp_path, HEADWATER_LINEAGE="1").stdout
-    assert "headwater.lineage.process.auto" in loaded
+    assert "headwater.lineage.process.spark_hook" in loaded
     assert "pyspark" not in loaded
     assert "attach" not in loaded

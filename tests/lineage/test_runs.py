@@ -7,7 +7,7 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from headwater.lineage.agent.messages import (
+from headwater.lineage.jvm.messages import (
     AppEnd,
     AppStart,
     Dropped,

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.lineage.agent.messages import SqlStart
-from headwater.lineage.events.building import DeadlineBuilder
-from headwater.lineage.registry import FacetRegistry
+from headwater.lineage.events.deadline import DeadlineBuilder
+from headwater.lineage.events.event_filter import Teller
+from headwater.lineage.extend.facet_registry import FacetRegistry
+from headwater.lineage.jvm.messages import SqlStart
 from headwater.lineage.runs import Execution, Kind, Run, State, Step
-from headwater.lineage.sending.telling import Teller
 from headwater.lineage.settings import LineageSettings
 from tests.lineage.made import event, run
 

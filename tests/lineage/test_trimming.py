@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 
-from headwater.lineage.naming.resolvers import NamespaceResolvers
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.naming.trimming import Trimming
+from headwater.lineage.naming.names import DatasetId
+from headwater.lineage.naming.normalize import NamespaceResolvers, Trimming
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from headwater.log.rejects import NewReject, Rejects
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import NewReject, Rejects
 from tests.log.parts import body, small
 
 BATCH = 7

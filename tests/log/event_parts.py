@@ -10,8 +10,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from headwater.log.disk import Disk
-from headwater.log.event_files import EventFolder
+from headwater.durable_files import Disk
+from headwater.log.files.layout import EventFolder
 
 
 class FullDisk(Disk):

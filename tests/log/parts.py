@@ -11,9 +11,9 @@ from typing import Any
 import apsw
 
 from headwater.events import Event
-from headwater.log import inspect
-from headwater.log.readers import Reader
-from headwater.log.store import Log
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.log import Log
+from headwater.log.queue.reader import Reader
 from headwater.settings import LogSettings
 
 __all__ = ["DAMAGES", "MIB", "FaultyDisk", "adds_up", "body", "copy_of", "fill", "read_all", "small"]

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import LogUnavailable
-from headwater.log.incoming import Incoming, Status, archive, clean_archive, settle, unprocessed
+from headwater.log.files.incoming import Incoming, Status, archive, clean_archive, settle, unprocessed
 from tests.log.event_parts import killed
 
 NOW = datetime(2026, 11, 16, 10, tzinfo=UTC).timestamp()
@@ -48,7 +48,7 @@ def test_it_is_told_when_a_file_has_disappeared(tmp_path: Path) -> None:
 ARCHIVE = """
 import sys
 from pathlib import Path
-from headwater.log.incoming import archive, unprocessed
+from headwater.log.files.incoming import archive, unprocessed
 archive(unprocessed(Path(sys.argv[1]))[0])
 """
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.faults import CRASH_POINTS
-from headwater.log import inspect
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.crash_points import CRASH_POINTS
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from tests.log.crash_process import BATCH
 from tests.log.parts import adds_up, body, read_all, small
 from tests.parts.forks import Forks

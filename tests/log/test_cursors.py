@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.cursors import Cursor
-from headwater.log.index import BLOCK, CursorRow, Index
-from headwater.log.store import Log
+from headwater.log.queue.cursors import BLOCK, Cursor, CursorRow, Index
+from headwater.log.queue.log import Log
 from tests.log.parts import FaultyDisk, adds_up, read_all, small
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.failed import count_failed
-from headwater.log.incoming import (
+from headwater.log.files.incoming import (
     EventError,
     archive,
     read_failed,
@@ -16,6 +15,7 @@ from headwater.log.incoming import (
     unprocessed,
     write_failed,
 )
+from headwater.log.rejects.destination_file import count_failed
 from tests.log.event_parts import FullDisk, killed, lines
 
 NOW = 1_800_000_000.0
@@ -104,7 +104,7 @@ def test_rejects_become_a_file_for_their_destination_when_they_are_replayed(tmp_
 REPLAY = """
 import sys
 from pathlib import Path
-from headwater.log.incoming import request_replay
+from headwater.log.files.incoming import request_replay
 request_replay(Path(sys.argv[1]), "dwh", 1_800_000_000.0)
 """
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import LogFull
-from headwater.log.rejects import NewReject, Rejects
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import NewReject, Rejects
 from tests.log.parts import adds_up, body, fill, read_all, small
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogLocked, LogUnavailable
-from headwater.log.incoming import Incoming, IncomingFile, settle, unprocessed
+from headwater.log.files.incoming import Incoming, IncomingFile, settle, unprocessed
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 from tests.log.event_parts import FullDisk, killed, lines
@@ -157,7 +157,7 @@ def test_an_event_is_refused_when_it_is_more_than_a_line(tmp_path: Path) -> None
 def test_the_folder_is_refused_when_another_process_writes_there(tmp_path: Path) -> None:
     incoming = Incoming(tmp_path)
     incoming.append_wait("web", [b"1"])
-    code = "import sys; from pathlib import Path; from headwater.log.incoming import Incoming; "
+    code = "import sys; from pathlib import Path; from headwater.log.files.incoming import Incoming; "
     code += "Incoming(Path(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
@@ -253,7 +253,7 @@ def test_a_dead_writers_file_is_completed_when_the_folder_is_opened(
 WRITE = """
 import sys
 from pathlib import Path
-from headwater.log.incoming import Incoming
+from headwater.log.files.incoming import Incoming
 incoming = Incoming(Path(sys.argv[1]))
 for number in range(3):
     incoming.append_wait("web", [b"%d" % number])

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log import inspect
-from headwater.log.lock import FolderLock, is_locked
-from headwater.log.partitions import partition_paths
-from headwater.log.store import Log
+from headwater.durable_files import FolderLock, is_locked
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.log import Log
+from headwater.log.queue.partitions import partition_paths
 from tests.log.parts import DAMAGES, Damage, adds_up, copy_of, fill, small
 
 

@@ -8,12 +8,12 @@ import apsw
 import pytest
 
 from headwater.errors import LogTooNew
-from headwater.log import inspect
-from headwater.log.index import MIGRATIONS, Index
-from headwater.log.partitions import partition_paths
-from headwater.log.rejects import Rejects
-from headwater.log.sqlite import migrate
-from headwater.log.store import Log
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.cursors import MIGRATIONS, Index
+from headwater.log.queue.log import Log
+from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.sqlite import migrate
+from headwater.log.rejects.store import Rejects
 from tests.log.parts import adds_up, fill, read_all, small
 
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from headwater.clock import ManualClock
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.settings import LogSettings
 from tests.log.parts import body, copy_of, read_all
 

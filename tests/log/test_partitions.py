@@ -9,9 +9,9 @@ import apsw
 import pytest
 import zstandard
 
-from headwater.log.aside import move_aside, set_aside
-from headwater.log.packing import Commit, Packer, unpack
-from headwater.log.partitions import (
+from headwater.log.queue.commit_format import Commit, Packer, unpack
+from headwater.log.queue.damaged import move_aside, set_aside
+from headwater.log.queue.partitions import (
     PartitionReader,
     PartitionWriter,
     disk_bytes,

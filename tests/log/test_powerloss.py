@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.testing.powerloss import Fate, Operation, Platter, RecordingDisk
 from tests.log.parts import adds_up, read_all, small
 

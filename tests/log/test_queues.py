@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError, LogFull
-from headwater.log import inspect
-from headwater.log.event_files import EventFolder
-from headwater.log.incoming import Incoming
-from headwater.log.partitions import partition_paths
-from headwater.log.queues import Multiplex, Queues, identity_of
-from headwater.log.stream_cursor import StreamCursor
+from headwater.log.files.incoming import Incoming
+from headwater.log.files.layout import EventFolder
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.partitions import partition_paths
+from headwater.log.streams.queues import Multiplex, Queues, identity_of
+from headwater.log.streams.stream_cursor import StreamCursor
 from headwater.settings import DestinationSettings
 from tests.log.event_parts import FullDisk, lines
 from tests.log.parts import fill, small

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import LogUnavailable
-from headwater.log import inspect
-from headwater.log.partitions import PartitionWriter, partition_paths
-from headwater.log.store import Log
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.log import Log
+from headwater.log.queue.partitions import PartitionWriter, partition_paths
 from headwater.metrics import Metrics
 from tests.log.parts import DAMAGES, Damage, FaultyDisk, adds_up, body, copy_of, fill, read_all, small
 

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import LogFull, LogUnavailable, RejectNotFound
-from headwater.log.rejects import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, Rejects
 from headwater.metrics import Metrics
 from tests.log.parts import DAMAGES, Damage, FaultyDisk, body
 
@@ -186,7 +186,7 @@ def test_two_processes_may_write_when_both_do_at_once(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
     rejects = Rejects(path, max_bytes=BIG)
     code = (
-        "import sys; from pathlib import Path; from headwater.log.rejects import NewReject, Rejects\n"
+        "import sys; from pathlib import Path; from headwater.log.rejects.store import NewReject, Rejects\n"
         "rejects = Rejects(Path(sys.argv[1]), max_bytes=1 << 30)\n"
         "for n in range(200): rejects.add('other', [NewReject('bad', b'x', position=n)])\n"
     )

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.log import inspect
-from headwater.log.aside import set_aside
-from headwater.log.partitions import Extent, partition_paths
-from headwater.log.retention import removals
-from headwater.log.store import Log
+from headwater.log.queue import offline as inspect
+from headwater.log.queue.damaged import set_aside
+from headwater.log.queue.log import Log, removals
+from headwater.log.queue.partitions import Extent, partition_paths
 from headwater.metrics import Metrics
 from tests.log.parts import MIB, FaultyDisk, adds_up, body, copy_of, fill, read_all, small
 

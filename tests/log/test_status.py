@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.log.disk import replace
-from headwater.log.incoming import Incoming, IncomingFile, Status, unprocessed
+from headwater.durable_files import replace
+from headwater.log.files.incoming import Incoming, IncomingFile, Status, unprocessed
 from tests.log.event_parts import FullDisk
 
 

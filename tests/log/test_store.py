@@ -13,7 +13,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogLocked, LogUnavailable
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from tests.log.parts import FaultyDisk, adds_up, body, fill, read_all, small
 
@@ -153,7 +153,7 @@ def test_each_is_answered_when_the_log_is_closed_with_entries_pending(folder: Pa
 def test_a_second_process_is_refused_when_the_folder_is_in_use(folder: Path) -> None:
     log = Log.open(folder)
     code = (
-        "import sys; from pathlib import Path; from headwater.log.store import Log\n"
+        "import sys; from pathlib import Path; from headwater.log.queue.log import Log\n"
         "Log.open(Path(sys.argv[1]))"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)], capture_output=True, text=True)
@@ -169,7 +169,7 @@ def test_a_second_process_is_refused_when_the_folder_is_in_use(folder: Path) -> 
 
 def test_the_folder_is_free_again_when_its_process_is_killed(folder: Path) -> None:
     code = (
-        "import sys, os; from pathlib import Path; from headwater.log.store import Log\n"
+        "import sys, os; from pathlib import Path; from headwater.log.queue.log import Log\n"
         "log = Log.open(Path(sys.argv[1])); log.append_wait([b'kept']); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(folder)])
@@ -357,7 +357,7 @@ def test_memory_stays_bounded_when_a_large_backlog_is_read(tmp_path: Path) -> No
     code = """
 import resource, sys
 from pathlib import Path
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
 from headwater.settings import LogSettings
 log = Log.open(Path(sys.argv[1]), LogSettings(partition_bytes=8 << 20, max_commit_bytes=1 << 20))
 for n in range(40):

@@ -7,9 +7,9 @@ import uuid
 import pytest
 
 from headwater.errors import LogUnavailable
-from headwater.log.topic_reader import TopicReader
-from headwater.log.topics import Topics
-from headwater.log.writer import Receipt
+from headwater.log.kafka.reader import TopicReader
+from headwater.log.kafka.topics import Topics
+from headwater.log.queue.group_commit import Receipt
 from headwater.settings import KafkaSettings
 from tests.parts.kafka_broker import KafkaBroker
 

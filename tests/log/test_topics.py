@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable, SettingsError
-from headwater.log.topic_reader import TopicReader
-from headwater.log.topics import Topics
-from headwater.log.writer import Receipt
+from headwater.log.kafka.reader import TopicReader
+from headwater.log.kafka.topics import Topics
+from headwater.log.queue.group_commit import Receipt
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 from tests.parts.kafka_broker import KafkaBroker

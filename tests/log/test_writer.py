@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogUnavailable
-from headwater.log.writer import Entry, Writer
+from headwater.log.queue.group_commit import Entry, Writer
 
 
 class Store:

@@ -15,8 +15,8 @@ from urllib.parse import urlencode, urlsplit
 import httpx2
 from playwright.sync_api import Browser, Playwright, expect
 
-from headwater.log.event_files import EventFolder
-from headwater.log.failed import EventError, write_failed
+from headwater.log.files.layout import EventFolder
+from headwater.log.rejects.destination_file import EventError, write_failed
 from tests.cli.servers import Server
 from tests.page.story import story
 

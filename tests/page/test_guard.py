@@ -10,10 +10,10 @@ import httpx2
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.requests import Request
-from headwater.page.guard import Guard, own_path
-from headwater.page.links import PATHS
-from headwater.page.rendering import assets
+from headwater.http.request import Request
+from headwater.page.access import Guard, own_path
+from headwater.page.templating import assets
+from headwater.page.urls import PATHS
 from headwater.settings import GatewaySettings
 from tests.page.served import Shop, running_shop
 

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.page.drawing import WIDTH, draw
-from headwater.page.layout import Link, arrange
-from headwater.page.ordering import forward, rows
+from headwater.page.lineage_graph.drawing import WIDTH, draw
+from headwater.page.lineage_graph.layout import Link, arrange, forward, rows
 from tests.graph.parts import column_lineage, dataset, flow, folded, schema, source
 from tests.graph.shop import shop
 

@@ -18,8 +18,8 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
-from headwater.log.incoming import Status, archive, unprocessed
-from headwater.log.last_cycle import LastCycle
+from headwater.log.files.file_status import LastCycle
+from headwater.log.files.incoming import Status, archive, unprocessed
 from tests.page.conftest import Look
 from tests.page.served import Shop, running_shop, wait_for
 from tests.page.story import ORDERS, REVENUE, load_now, story

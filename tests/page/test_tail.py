@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import ManualClock
-from headwater.log.incoming import Incoming
-from headwater.log.store import Log
+from headwater.log.files.incoming import Incoming
+from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from headwater.page.charts import bars, spark
-from headwater.page.pulse import RECENT, SHOWN, Pulse
-from headwater.page.tail import BACK, MOST, Tail
+from headwater.page.lineage_graph.charts import bars, spark
+from headwater.page.views.event_tail import BACK, MOST, Tail
+from headwater.page.views.rates import RECENT, SHOWN, Pulse
 
 
 def body(**fields: Any) -> bytes:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from headwater.pipeline.java import find_java
+from headwater.pipeline.spark.java_runtime import find_java
 
 __all__ = ["SparkCluster"]
 

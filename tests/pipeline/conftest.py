@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.pipeline.spark import start
+from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 from tests.pipeline.rig import Rig
 

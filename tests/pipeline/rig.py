@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import duckdb
 import msgspec
 
-from headwater.log.incoming import EventError, Status, read_failed, unprocessed
-from headwater.pipeline.batch import Report, run_cycle
-from headwater.pipeline.header import HeaderColumn, Scanned, columns_of
-from headwater.pipeline.mapping import apply
-from headwater.pipeline.project import Fit, fit, project
-from headwater.pipeline.source import events_of, read_lines, scan_lines
+from headwater.destinations.base import Capabilities
+from headwater.destinations.duckdb import DuckDBDestination
+from headwater.destinations.table import Table
+from headwater.log.files.incoming import EventError, Status, read_failed, unprocessed
+from headwater.pipeline.batch.cycle import Report, run_cycle
+from headwater.pipeline.steps.batch_schema import HeaderColumn, Scanned, columns_of
+from headwater.pipeline.steps.mapping import apply
+from headwater.pipeline.steps.project import Fit, fit, project
+from headwater.pipeline.steps.read_lines import events_of, read_lines, scan_lines
 from headwater.settings import MappingSettings, Settings
-from headwater.warehouse.base import Capabilities
-from headwater.warehouse.duckdb import DuckDBDestination
-from headwater.warehouse.tables import Table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

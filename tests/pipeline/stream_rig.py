@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headwater.log.event_files import EventFolder
-from headwater.log.queues import Queues
-from headwater.log.stream_cursor import StreamCursor
-from headwater.pipeline.streams import Streams
+from headwater.log.files.layout import EventFolder
+from headwater.log.streams.queues import Queues
+from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.pipeline.stream.streams import Streams
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.backfill import INCOMING, backfill, choose, default_until
+from headwater.pipeline.batch.backfill import INCOMING, backfill, choose, default_until
 from headwater.settings import Settings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 

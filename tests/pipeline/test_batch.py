@@ -12,13 +12,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from headwater.log.event_files import unprocessed
-from headwater.log.incoming import request_replay
-from headwater.log.status import Status
+from headwater.destinations.base import load_destination
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import Column, table_of
+from headwater.log.files.file_status import Status
+from headwater.log.files.incoming import request_replay
+from headwater.log.files.layout import unprocessed
 from headwater.pipeline.load import load_id
-from headwater.warehouse.base import load_destination
-from headwater.warehouse.tables import Column, table_of
-from headwater.warehouse.types import Kind
 from tests.pipeline.rig import Rig
 
 MOMENT = "2026-11-16T10:00:00.123456Z"
@@ -280,7 +280,7 @@ def test_the_cycle_goes_on_when_a_file_disappears(rig: Rig) -> None:
     def vanish(done: int, total: int) -> None:
         gone.unlink(missing_ok=True)
 
-    from headwater.pipeline.batch import run_cycle
+    from headwater.pipeline.batch.cycle import run_cycle
 
     report = run_cycle(settings, rig.spark, vanish)
     assert "not there any more" in report.files[0].error

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headwater.cli.main import cli
-from headwater.cli.pipeline import Duration
-from headwater.log.incoming import Incoming, unprocessed
+from headwater.cli.pipeline.run import Duration
+from headwater.log.files.incoming import Incoming, unprocessed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from headwater.warehouse.base import destination_class, load_destination
-from headwater.warehouse.clickhouse_sql import bare
-from headwater.warehouse.types import Kind, promote
+from headwater.destinations.base import destination_class, load_destination
+from headwater.destinations.clickhouse.types import bare
+from headwater.destinations.column_types import Kind, promote
 from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig

@@ -15,8 +15,8 @@ import duckdb
 import msgspec
 import pytest
 
-from headwater.log.incoming import request_replay
-from headwater.pipeline.batch import Report
+from headwater.log.files.incoming import request_replay
+from headwater.pipeline.batch.cycle import Report
 from headwater.settings import Settings
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig

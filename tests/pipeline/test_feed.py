@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.lineage.naming.rules import kafka_id, path_id
-from headwater.pipeline.feed import QueueFeed, TopicFeed
+from headwater.lineage.naming.names import kafka_id, path_id
+from headwater.pipeline.stream.sources import QueueFeed, TopicFeed
 from headwater.settings import Settings, parse
 
 

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from headwater.pipeline.header import Leaf, Node, Scanned, Seen, columns_of
-from headwater.pipeline.mapping import apply
-from headwater.pipeline.source import bad_lines, scan_lines
+from headwater.destinations.column_types import Kind
+from headwater.pipeline.steps.batch_schema import Leaf, Node, Scanned, Seen, columns_of
+from headwater.pipeline.steps.mapping import apply
+from headwater.pipeline.steps.read_lines import bad_lines, scan_lines
 from headwater.settings import MappingSettings
-from headwater.warehouse.types import Kind
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
 

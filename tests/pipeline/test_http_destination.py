@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from headwater.destinations.base import Destination, load_destination
+from headwater.destinations.column_types import Kind
+from headwater.destinations.http import HttpDestination
+from headwater.destinations.table import UNMAPPED, Column, Table, table_of
 from headwater.errors import DestinationUnavailable, LoadRefused, SettingsError
-from headwater.pipeline.http_destination import HttpDestination
 from headwater.settings import DestinationSettings
 from headwater.testing.destinations import staged_load
 from headwater.testing.http_server import Answer, Request, ScriptedServer
-from headwater.warehouse.base import Destination, load_destination
-from headwater.warehouse.tables import UNMAPPED, Column, Table, table_of
-from headwater.warehouse.types import Kind
 from tests.pipeline.rig import Rig
 
 TABLE = table_of(

@@ -14,9 +14,9 @@ import httpx2
 import psycopg
 import pytest
 
-from headwater.log.event_stat import stat_events
-from headwater.log.stream_cursor import stream_folder
-from headwater.pipeline.streams import Streams
+from headwater.log.files.event_counts import stat_events
+from headwater.log.streams.stream_cursor import stream_folder
+from headwater.pipeline.stream.streams import Streams
 from headwater.settings import Settings, parse
 from tests.cli.servers import Server
 from tests.parts.kafka_broker import KafkaBroker

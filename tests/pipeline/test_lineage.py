@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import pytest
 
-from headwater.cli.demo_events import first_day, second_day
-from headwater.cli.demo_pipeline import TEMPLATE
-from headwater.log.event_files import EventFolder
-from headwater.pipeline.tell import dataset_of
+from headwater.cli.demo.pipeline import TEMPLATE
+from headwater.cli.demo.shop import first_day, second_day
+from headwater.log.files.layout import EventFolder
+from headwater.pipeline.lineage_hints import dataset_of
 from headwater.settings import DestinationSettings
 from headwater.testing.lineage import collect_lineage
 from tests.pipeline.rig import Rig

@@ -8,16 +8,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from headwater.pipeline import lookup
-from headwater.pipeline.enrich.base import Enricher, Found
-from headwater.pipeline.header import columns_of
-from headwater.pipeline.lookup import Rule, look_up
-from headwater.pipeline.mapping import apply
-from headwater.pipeline.project import fit, project
-from headwater.pipeline.source import scan_lines
+from headwater.destinations.column_types import Kind
+from headwater.destinations.duckdb import DuckDBDestination
+from headwater.pipeline.steps.batch_schema import columns_of
+from headwater.pipeline.steps.enrich import lookup_join as lookup
+from headwater.pipeline.steps.enrich.base import Enricher, Found
+from headwater.pipeline.steps.enrich.lookup_join import Rule, look_up
+from headwater.pipeline.steps.mapping import apply
+from headwater.pipeline.steps.project import fit, project
+from headwater.pipeline.steps.read_lines import scan_lines
 from headwater.settings import MappingSettings, PipelineSettings
-from headwater.warehouse.duckdb import DuckDBDestination
-from headwater.warehouse.types import Kind
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.header import Constant, Json, Leaf, Node, Seen
-from headwater.pipeline.mapping import apply, problems
+from headwater.pipeline.steps.batch_schema import Constant, Json, Leaf, Node, Seen
+from headwater.pipeline.steps.mapping import apply, problems
 from headwater.settings import FieldSettings, MappingSettings
 
 

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.destinations.base import Load, Loaded
+from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
+from headwater.destinations.locks import FileLocks
 from headwater.errors import LoadRefused
-from headwater.log.stream_cursor import Planned
-from headwater.pipeline.micro_batch import MicroBatch, Result, StreamLoader
-from headwater.pipeline.stage import Staging
-from headwater.pipeline.stretch import Stretch
+from headwater.log.streams.stream_cursor import Planned
+from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.stream.micro_batch import MicroBatch, Result, StreamLoader
+from headwater.pipeline.stream.position_range import Stretch
 from headwater.settings import Settings
-from headwater.warehouse.base import Load, Loaded
-from headwater.warehouse.duckdb import DuckDBDestination, DuckDBSettings
-from headwater.warehouse.locks import FileLocks
 from tests.pipeline.rig import Rig
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.pipeline.names import column_name, parse_pointer, pointer, sanitise
+from headwater.pipeline.steps.names import column_name, parse_pointer, pointer, sanitise
 
 
 @pytest.mark.parametrize(

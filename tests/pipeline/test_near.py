@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.log.packing import Commit
-from headwater.pipeline.near import take
+from headwater.log.queue.commit_format import Commit
+from headwater.pipeline.stream.sources import take
 
 COMMITS = [Commit(1, 0.0, [b"aa", b"bb", b"cc"]), Commit(6, 0.0, [b"dd", b"e" * 100, b"ff"])]
 

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from headwater.destinations.column_types import Kind, promote
+from headwater.destinations.duckdb import DuckDBDestination
+from headwater.destinations.table import Column, table_of
 from headwater.settings import FieldSettings, MappingSettings
-from headwater.warehouse.duckdb import DuckDBDestination
-from headwater.warehouse.tables import Column, table_of
-from headwater.warehouse.types import Kind, promote
 from tests.pipeline.rig import Rig
 
 MOMENT = "2026-11-16T10:00:00Z"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.log.partitions import partition_paths
-from headwater.log.store import Log
+from headwater.log.queue.log import Log
+from headwater.log.queue.partitions import partition_paths
 from headwater.pipeline import register
 from headwater.settings import LogSettings
 from tests.pipeline.stream_rig import until

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.names import sanitise
-from headwater.pipeline.route import FILTERS, Template, TemplateRefused
-from headwater.pipeline.source import REASON
-from headwater.pipeline.split import TABLE, name_tables
+from headwater.pipeline.steps.names import sanitise
+from headwater.pipeline.steps.read_lines import REASON
+from headwater.pipeline.steps.route import TABLE, name_tables
+from headwater.pipeline.steps.template import FILTERS, Template, TemplateRefused
 from tests.pipeline.rig import Rig
 
 EVENT = {

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pipeline.source import read_lines
-from headwater.pipeline.stage import Staging
-from headwater.warehouse.tables import ROW
+from headwater.destinations.table import ROW
+from headwater.pipeline.steps.read_lines import read_lines
+from headwater.pipeline.steps.stage import Staging
 from tests.pipeline.rig import Rig
 
 

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pipeline.java import find_java
-from headwater.pipeline.spark import configuration
+from headwater.pipeline.spark.java_runtime import find_java
+from headwater.pipeline.spark.session import configuration
 from headwater.settings import PipelineSettings
 
 PROGRAM = """
 import sys
 from pathlib import Path
-from headwater.pipeline.spark import start
+from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 settings = PipelineSettings(master="local[1]", memory="512m")
 spark = start(settings, log_file=Path(sys.argv[1]), more={"spark.sql.shuffle.partitions": "1"})
-from headwater.pipeline import jvm
+from headwater.pipeline.spark import compiled_classes as jvm
 frame = spark.createDataFrame([('{"a": 1}',), ("no",)], "value string")
 print(len(jvm.scan(frame, "value", max_depth=5, max_nodes=5)) > 0, spark.version.split(".")[0])
 print(spark.sparkContext._jvm.System.getProperty("java.home"))

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.log.event_files import EventFolder
-from headwater.log.incoming import request_replay
-from headwater.log.stream_cursor import Planned, stream_folder
+from headwater.log.files.incoming import request_replay
+from headwater.log.files.layout import EventFolder
+from headwater.log.streams.stream_cursor import Planned, stream_folder
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.stream_rig import StreamRig, until
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from headwater.destinations.base import load_destination
+from headwater.destinations.clickhouse.load import KEYLESS
+from headwater.destinations.sql.transactional import TransactionalDestination
+from headwater.destinations.table import Table
 from headwater.settings import Settings
-from headwater.warehouse.base import load_destination
-from headwater.warehouse.clickhouse_ready import KEYLESS
-from headwater.warehouse.tables import Table
-from headwater.warehouse.transactional import TransactionalDestination
 from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import BROWSER_KEY

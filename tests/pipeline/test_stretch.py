@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.pipeline.stretch import Arrived, Stretch, ids_beyond
+from headwater.pipeline.stream.position_range import Arrived, Stretch, ids_beyond
 
 ROW = "_headwater_row"
 

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import SystemClock
-from headwater.log.incoming import IncomingFile, Status, unprocessed
-from headwater.pipeline.batch import run_cycle
-from headwater.pipeline.split import SMALL_BYTES
-from headwater.pipeline.together import MAX_FILES, groups
+from headwater.log.files.incoming import IncomingFile, Status, unprocessed
+from headwater.pipeline.batch.cycle import run_cycle
+from headwater.pipeline.batch.shared_staging import MAX_FILES, groups
+from headwater.pipeline.steps.route import SMALL_BYTES
 from tests.pipeline.rig import Rig
 from tests.sources import ROOT
 

@@ -3,29 +3,232 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import logging
 import os
 import socket
 import ssl
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 import click
+import msgspec
 
-from headwater.cli.check_pipeline import pipeline_findings
-from headwater.cli.findings import Finding
 from headwater.cli.options import as_json, log_folder, with_settings
-from headwater.cli.tables import json_text
+from headwater.cli.output import format_table, json_text
+from headwater.clock import SystemClock
 from headwater.delivery.outlets.base import load_outlet
-from headwater.errors import HeadwaterError, OutletUnavailable
-from headwater.gateway.failed import load_handler
-from headwater.log.lock import is_locked
-from headwater.log.rejects import Rejects
-from headwater.settings import GatewaySettings, OutletSettings, Settings, TlsSettings
+from headwater.durable_files import is_locked
+from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
+from headwater.gateway.context import Context
+from headwater.gateway.failed_events import load_handler
+from headwater.gateway.tokens import Sender, Token
+from headwater.log.rejects.store import Rejects
+from headwater.settings import (
+    DestinationSettings,
+    GatewaySettings,
+    KafkaSettings,
+    OutletSettings,
+    PipelineSettings,
+    Settings,
+    TlsSettings,
+)
 
-__all__ = ["command"]
+if TYPE_CHECKING:
+    from headwater.pipeline.preview import Preview
+
+__all__ = ["Finding", "command", "pipeline_findings", "show_event"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at: what, how it stands, and what to do about it."""
+
+    about: str
+    level: Literal["ok", "warning", "problem"]
+    text: str
+
+
+VALUE_WIDTH = 60
+
+
+def show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
+    """Print what each destination would get; whether each of them could take it. Nothing is stored."""
+    if not settings.destinations:
+        raise SettingsError(["`destinations` is empty; there is nothing that the event could become"])
+    from headwater.pipeline.preview import preview
+    from headwater.pipeline.spark.session import start
+
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    event = _enriched(settings, body)
+    click.echo("starting Spark ...", err=True)
+    spark = start(settings.pipeline, log_file=Path(settings.data_dir) / "spark.log")
+    found = preview(settings, spark, event)
+    if as_json:
+        click.echo(json_text(found))
+    else:
+        for each in found:
+            _print(each)
+    return not any(each.reason for each in found)
+
+
+def _enriched(settings: Settings, body: bytes) -> bytes:
+    """What the gateway would store; an event from a file of ours is that already."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HeadwaterError(
+            f"This is not an event: {error}.", hint="Give a file with one JSON object in it."
+        ) from None
+    if "_timestamp" in fields or not settings.tokens:
+        return body
+    token = settings.tokens[0]
+    is_server = not token.client_secret
+    sender = Sender(Token(token, SystemClock()), is_server, token.id if is_server else token.client_secret)
+    click.echo(
+        f"as if it came in by the {'server' if is_server else 'browser'} of token {token.id}", err=True
+    )
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
+    return Context(sender, "127.0.0.1", "headwater check", stamp).enrich(body)
+
+
+def _print(found: Preview) -> None:
+    click.echo()
+    if found.reason:
+        click.echo(f"{found.destination}: rejected: {found.reason}")
+        return
+    if not found.table:
+        click.echo(f"{found.destination}: skipped, since its template gives no table")
+        return
+    click.echo(f"{found.destination}: table {found.table}")
+    rows = [(column.name, column.kind, column.sql_type, _short(column.value)) for column in found.columns]
+    click.echo(format_table(("column", "kind", "type", "value"), rows))
+    if found.unmapped:
+        click.echo(f"_unmapped_data: {_short(found.unmapped)}")
+
+
+def _short(value: object) -> str:
+    text = "" if value is None else str(value)
+    return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"
+
+
+CONNECT_SECONDS = 5.0
+
+
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+EXTRA = "pip install 'headwater[pipeline,java]'"
+
+
+def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
+    """What there is to say about tokens, event files, destinations and Spark; nothing where none is set."""
+    if not settings.tokens and not settings.destinations:
+        return
+    yield _tokens(settings)
+    yield _events_dir(settings)
+    if settings.events.kafka is not None:
+        yield _kafka(settings.events.kafka, connect)
+    if not settings.destinations:
+        text = "there are none; events are kept in files, and loaded nowhere"
+        yield Finding("destinations", "warning", text)
+        return
+    if not all(importlib.util.find_spec(name) for name in ("pyspark", "jinja2", "pyarrow")):
+        yield Finding("pipeline", "problem", f"the pipeline is not installed; type: {EXTRA}")
+        return
+    yield _java()
+    if settings.pipeline.staging_url:
+        yield _staging(settings.pipeline.staging_url, connect)
+    for destination in settings.destinations:
+        problems = list(_problems(destination, settings.pipeline, connect))
+        about = f"destination {destination.id}"
+        for problem in problems:
+            yield Finding(about, "problem", problem.removeprefix(f"{about}: "))
+        if not problems:
+            reached = ", reached" if connect else ""
+            yield Finding(about, "ok", f"type {destination.type}{reached}")
+
+
+def _tokens(settings: Settings) -> Finding:
+    ids = ", ".join(token.id for token in settings.tokens)
+    if not ids:
+        return Finding("tokens", "warning", "there are none; nobody can send events for the destinations")
+    if settings.gateway.tls is None and settings.gateway.host not in LOOPBACK:
+        return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
+    return Finding("tokens", "ok", ids)
+
+
+def _events_dir(settings: Settings) -> Finding:
+    folder = settings.events_dir.resolve()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if not existing.is_dir():
+        return Finding("events.dir", "problem", f"{existing} is a file; name a folder")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        return Finding("events.dir", "problem", f"{existing} cannot be written to by this user")
+    return Finding("events.dir", "ok", str(folder))
+
+
+def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
+    from headwater.log.kafka.topics import reach
+
+    try:
+        reach(settings, CONNECT_SECONDS if connect else 0.0)
+    except HeadwaterError as error:
+        return Finding("events.kafka", "problem", str(error))
+    return Finding("events.kafka", "ok", settings.servers + (", reached" if connect else ""))
+
+
+def _staging(url: str, connect: bool) -> Finding:
+    from headwater.pipeline.spark.storage import ObjectFolder
+
+    folder = ObjectFolder(url)
+    try:
+        folder.place()
+        if connect:
+            folder.check()
+    except HeadwaterError as error:
+        return Finding("pipeline.staging_url", "problem", str(error))
+    return Finding("pipeline.staging_url", "ok", str(folder) + (", reached" if connect else ""))
+
+
+def _java() -> Finding:
+    from headwater.pipeline.spark.java_runtime import find_java
+
+    try:
+        return Finding("pipeline", "ok", f"Java in {find_java().home}")
+    except HeadwaterError as error:
+        return Finding("pipeline", "problem", str(error))
+
+
+def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:
+    from headwater.destinations.base import load_destination
+    from headwater.pipeline.steps import mapping
+    from headwater.pipeline.steps.enrich.base import load_enricher
+    from headwater.pipeline.steps.template import Template
+
+    try:
+        Template(settings.table_name_template)
+    except HeadwaterError as error:
+        yield str(error)
+    for problem in mapping.problems(settings.mappings):
+        yield f"`mappings`: {problem}"
+    for rule in settings.enrichment:
+        try:
+            load_enricher(rule.name, pipeline)
+        except HeadwaterError as error:
+            yield str(error)
+    try:
+        destination = load_destination(settings)
+        if connect:
+            destination.connect()
+            destination.close()
+    except HeadwaterError as error:
+        yield str(error)
+    except Exception as error:  # a destination may be anybody's, and this command must tell of the others too
+        yield f"{type(error).__name__}: {error}"
 
 
 @click.command("check")
@@ -51,7 +254,7 @@ def command(
     destination; nothing is stored.
     """
     if event is not None:
-        from headwater.cli.check_event import show_event
+        from headwater.cli.check import show_event
 
         ctx.exit(0 if show_event(settings, event.read(), as_json) else 1)
     findings = list(_findings(settings, connect))

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import msgspec
 
-from headwater.cli.fields import Field, describe
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
+from headwater.settings.describe import Field, describe
 
 __all__ = ["command", "template"]
 

@@ -12,11 +12,10 @@ import click
 import msgspec
 
 from headwater.cli.options import as_json, log_folder, with_settings
-from headwater.cli.progress import progress
-from headwater.cli.tables import format_bytes, format_table, format_time, json_text
+from headwater.cli.output import format_bytes, format_table, format_time, json_text, progress
 from headwater.errors import HeadwaterError
 from headwater.events import Event
-from headwater.log import inspect
+from headwater.log.queue import offline as inspect
 from headwater.settings import Settings
 
 __all__ = ["command"]
@@ -155,7 +154,7 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
 
     The server must not be running.
     """
-    from headwater.log.store import Log
+    from headwater.log.queue.log import Log
 
     folder = _folder(settings)
     known = [found.name for found in inspect.stat(folder).readers]

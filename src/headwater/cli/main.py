@@ -26,13 +26,14 @@ COMMANDS = {
     "check": Place("headwater.cli.check", "Say what is wrong with the configuration."),
     "serve": Place("headwater.cli.serve", "Run the sidecar: take events in, keep them, send them on."),
     "up": Place("headwater.cli.up", "Run everything as one: sidecar and pipeline, restarted when they die."),
-    "pipeline": Place("headwater.cli.pipeline", "Turn events into rows of tables."),
-    "lineage": Place("headwater.cli.lineage", "Where tables and columns come from."),
+    "pipeline": Place("headwater.cli.pipeline.run", "Turn events into rows of tables."),
+    "lineage": Place("headwater.cli.lineage.command", "Where tables and columns come from."),
     "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
     "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
     "demo": Place(
-        "headwater.cli.demo", "Send events through outages, make tables of others, count; trace columns."
+        "headwater.cli.demo.command",
+        "Send events through outages, make tables of others, count; trace columns.",
     ),
 }
 

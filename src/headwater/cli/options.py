@@ -12,7 +12,7 @@ import msgspec
 
 from headwater import settings as settings_module
 from headwater.errors import HeadwaterError
-from headwater.log.rejects import Rejects
+from headwater.log.rejects.store import Rejects
 from headwater.settings import Settings
 
 __all__ = ["as_json", "log_folder", "open_rejects", "rejects_path", "with_master", "with_settings"]

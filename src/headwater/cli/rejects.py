@@ -10,9 +10,9 @@ import click
 import msgspec
 
 from headwater.cli.options import as_json, open_rejects, rejects_path, with_settings
-from headwater.cli.tables import format_table, format_time, json_text
-from headwater.log.failed_events import PREFIX, FailedEvents, NumberedReject
-from headwater.log.rejects import Reject
+from headwater.cli.output import format_table, format_time, json_text
+from headwater.log.rejects.destination_rejects import PREFIX, FailedEvents, NumberedReject
+from headwater.log.rejects.store import Reject
 from headwater.settings import Settings
 
 __all__ = ["command"]

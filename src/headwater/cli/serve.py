@@ -15,31 +15,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.lines import print_lines
+from headwater.cli.logging_setup import print_lines
 from headwater.cli.options import log_folder, rejects_path, with_settings
-from headwater.delivery.drain import Drain
+from headwater.delivery.outlet_worker import Drain
+from headwater.durable_files import Reserve
 from headwater.errors import HeadwaterError, LogFull
-from headwater.gateway.events import EventRoutes
+from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
-from headwater.log.incoming import Incoming
-from headwater.log.queues import Multiplex, Queues
-from headwater.log.rejects import Rejects
-from headwater.log.reserve import Reserve
-from headwater.log.store import Log
-from headwater.log.topics import Topics
+from headwater.log.files.incoming import Incoming
+from headwater.log.kafka.topics import Topics
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
+from headwater.log.streams.queues import Multiplex, Queues
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
 
 __all__ = ["Sidecar", "command"]
 
 if TYPE_CHECKING:
-    from headwater.cli.graph_part import GraphPart
-    from headwater.cli.page_part import PagePart
+    from headwater.cli.server import GraphPart, PagePart
 
 logger = logging.getLogger(__name__)
 
 PAGE_NEEDS = ("jinja2",)  # the extra `page`
-GRAPH_READER = "headwater:graph"  # as headwater.graph.fold has it, which is not loaded without need
+GRAPH_READER = (
+    "headwater:graph"  # as headwater.graph.ingest.follower has it, which is not loaded without need
+)
 
 
 @click.command("serve")
@@ -162,7 +163,7 @@ class Sidecar:
             events = EventRoutes(settings.gateway, settings.tokens, places, self.metrics)
             events.add(self._gateway.routes)
         if self._with_graph:
-            from headwater.cli.graph_part import GraphPart  # the sidecar alone does not load it
+            from headwater.cli.server import GraphPart  # the sidecar alone does not load it
 
             self._graph = GraphPart(settings, self._log, self._gateway.routes, self.metrics)
             self._page = self._make_page(self._graph, self._gateway, self._log, self._rejects)
@@ -185,7 +186,7 @@ class Sidecar:
         if any(importlib.util.find_spec(name) is None for name in PAGE_NEEDS):
             logger.info("There is no page at /: type `pip install 'headwater[page]'` for it.")
             return None
-        from headwater.cli.page_part import PagePart
+        from headwater.cli.server import PagePart
 
         return PagePart(
             self._settings,

@@ -27,10 +27,10 @@ import orjson
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Key, Keys
-from headwater.delivery.loops import new_loop
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.sessions import Session
 from headwater.errors import BatchRejected
+from headwater.event_loop import new_loop
 from headwater.events import EVENT_COST, Event, fitted
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings

@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from headwater.clock import Clock, SystemClock
+from headwater.crash_points import crash_point
+from headwater.delivery.backoff import Backoff
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import NotConnected, Outlet, Refused, Results
-from headwater.delivery.retry import Backoff
 from headwater.delivery.sessions import Session, Settlement
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
-from headwater.faults import crash_point
 from headwater.metrics import Metrics
 
 __all__ = ["Engine", "Owner"]

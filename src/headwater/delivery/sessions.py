@@ -12,10 +12,10 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 
+from headwater.delivery.backoff import Backoff
 from headwater.delivery.batches import Buffer
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import Batch, Delivered, Outlet, Refused, Results, Retry
-from headwater.delivery.retry import Backoff
 from headwater.errors import EventRefused
 from headwater.events import Event
 

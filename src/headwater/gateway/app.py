@@ -21,21 +21,20 @@ import orjson
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError
-from headwater.gateway import refusals
-from headwater.gateway.access import Access
-from headwater.gateway.failed import FailedEvent, FailedEventHandler
-from headwater.gateway.failed_queue import FailedQueue
-from headwater.gateway.intake import Intake, NotJson
-from headwater.gateway.openapi import describe
-from headwater.gateway.openlineage import Validator, Verdict, Violation
-from headwater.gateway.requests import Request
-from headwater.gateway.responses import Problem, Response, problem_of
-from headwater.gateway.routes import Route, Routes
-from headwater.log.store import Log
+from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
+from headwater.gateway.json_limits import Intake, NotJson
+from headwater.gateway.openapi.document import describe
+from headwater.gateway.openlineage.validator import Validator, Violation
+from headwater.http import refusals
+from headwater.http.auth import Access
+from headwater.http.request import Request
+from headwater.http.response import Problem, Response, problem_of
+from headwater.http.router import Route, Routes
+from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
 
-__all__ = ["App", "reason_of"]
+__all__ = ["App"]
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +184,7 @@ class App:
             refusal = Problem(
                 400,
                 "not_compliant",
-                reason_of(verdict),
+                verdict.reason,
                 hint="Mend the producer; `violations` names each place. The event was given to the "
                 "failed-event handler.",
                 violations=verdict.errors,
@@ -223,7 +222,7 @@ class App:
                     bodies.append(item.body)
                     self._warned.add(1 if verdict.warnings else 0)
                     continue
-                reason, code, is_kept = reason_of(verdict), "not_compliant", True
+                reason, code, is_kept = verdict.reason, "not_compliant", True
                 violations = verdict.errors
             self._refused.add(1, code)
             told.append({"index": index, "reason": reason, "retriable": False})
@@ -338,14 +337,6 @@ class App:
         routes = self.routes
         found = describe(routes.paths, further_paths=routes.described, further_schemas=routes.schemas)
         request.respond(Response(200, orjson.dumps(found)))
-
-
-def reason_of(verdict: Verdict) -> str:
-    """One sentence for all violations: the first, and how many more there are."""
-    first = verdict.errors[0]
-    more = len(verdict.errors) - 1
-    others = f" (and {more} more)" if more else ""
-    return f"Not compliant with OpenLineage: {first.path or 'event'}: {first.reason}{others}."
 
 
 def _told(violation: Violation) -> dict[str, str]:

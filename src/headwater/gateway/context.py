@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.addresses import read_address
-from headwater.gateway.requests import Request
-from headwater.gateway.responses import Problem
 from headwater.gateway.tokens import Sender
+from headwater.http.request import Request
+from headwater.http.response import Problem
+from headwater.network import read_address
 
 __all__ = ["Addresses", "Context", "merged"]
 

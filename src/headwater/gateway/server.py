@@ -10,13 +10,11 @@ from collections.abc import Callable
 from headwater.clock import Clock, SystemClock
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.gateway.app import App
-from headwater.gateway.failed import load_handler
-from headwater.gateway.http import Connection
-from headwater.gateway.replay import replay
-from headwater.gateway.routes import Routes
-from headwater.gateway.wire import Wire
-from headwater.log.rejects import Rejects
-from headwater.log.store import Log
+from headwater.gateway.failed_events import load_handler, replay
+from headwater.http.connection import Connection, Wire
+from headwater.http.router import Routes
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import Rejects
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TlsSettings
 

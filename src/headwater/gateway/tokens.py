@@ -14,7 +14,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from headwater.clock import Clock
-from headwater.gateway.requests import Request
+from headwater.http.request import Request
 from headwater.settings import TokenSettings
 
 __all__ = ["Bucket", "Sender", "Token", "Tokens"]

@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.lineage.process.attach import LineageUnavailable, flush, install, uninstall
+    from headwater.lineage.process.install import LineageUnavailable, flush, install, uninstall
 
 __all__ = ["LineageUnavailable", "flush", "install", "uninstall"]
 

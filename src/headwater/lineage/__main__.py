@@ -11,7 +11,7 @@ USAGE = "usage: python -m headwater.lineage [-m MODULE | SCRIPT] [ARGUMENT]..."
 
 def main(arguments: list[str]) -> None:
     """Run what the command line names; everything else is the script's own business."""
-    from headwater.lineage.process.runner import run, run_module
+    from headwater.lineage.process.run_script import run, run_module
 
     if not arguments or arguments[0] in ("-h", "--help"):
         print(USAGE, file=sys.stdout if arguments else sys.stderr)

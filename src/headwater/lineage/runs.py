@@ -18,7 +18,7 @@ from uuid import UUID
 
 from openlineage.client.uuid import generate_new_uuid
 
-from headwater.lineage.agent.messages import (
+from headwater.lineage.jvm.messages import (
     AppEnd,
     AppStart,
     Dropped,
@@ -33,13 +33,31 @@ from headwater.lineage.agent.messages import (
     StreamEnd,
     StreamStart,
 )
-from headwater.lineage.failures import ExtractionError, Failure
-from headwater.lineage.plan import Plan, read_plan
+from headwater.lineage.jvm.plan import Plan, read_plan
 
 __all__ = ["Execution", "ExtractionError", "Failure", "Job", "Kind", "Run", "Runs", "State", "Step"]
 
+
+class Failure(NamedTuple):
+    """Why a run failed, as Spark or Python say it."""
+
+    text: str
+    cls: str | None = None
+    stack: str | None = None
+
+
+class ExtractionError(NamedTuple):
+    """Something about a run that could not be found out: which part of the work, and why."""
+
+    task: str
+    text: str
+    stack: str | None = None
+
+
 # The description that Spark gives to everything that a micro-batch runs, foreachBatch included.
 _BATCH = re.compile(r"\brunId = ([0-9a-f-]{36})\b.*?\bbatch = (\d+)", re.DOTALL)
+
+
 _MOST_STAGES = 1000  # kept per run; their totals are what matters, not each of ten thousand
 
 

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import orjson
 
-from headwater.gateway.requests import Request
-from headwater.gateway.responses import Problem
-from headwater.page.answers import HEADERS
-from headwater.page.tail import Tail
+from headwater.http.request import Request
+from headwater.http.response import Problem
+from headwater.page.templating import HEADERS
+from headwater.page.views.event_tail import Tail
 
 __all__ = ["Live"]
 

@@ -13,8 +13,8 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Let the session read logs: `spark.readStream.format("headwater").option("path", …)`.
 
-    The columns and the options are those of `headwater.pipeline.queue_source`.
+    The columns and the options are those of `headwater.pipeline.spark.log_source`.
     """
-    from headwater.pipeline.queue_source import register as register_source
+    from headwater.pipeline.spark.log_source import register as register_source
 
     register_source(spark)

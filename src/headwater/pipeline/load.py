@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
-from headwater.faults import crash_point
-from headwater.log.incoming import EventError
-from headwater.pipeline import mapping
-from headwater.pipeline.header import Scanned, columns_of
-from headwater.pipeline.lookup import Joined, Rule, look_up, rules_of
-from headwater.pipeline.names import column_name, parse_pointer
-from headwater.pipeline.project import Fit, fit, project
-from headwater.pipeline.report import Times
-from headwater.pipeline.source import REASON, bad_lines, events_of, rejects_of, scan_lines
-from headwater.pipeline.stage import Staging, write_rows, write_small
-from headwater.pipeline.tell import doing, staging_for
+from headwater.crash_points import crash_point
+from headwater.destinations.base import Destination, Load, Loaded, RefusedRow
+from headwater.destinations.column_types import Kind
+from headwater.destinations.locks import Locks
+from headwater.destinations.table import ROW, UNMAPPED, Column, Table, table_of
+from headwater.log.files.incoming import EventError
+from headwater.pipeline.lineage_hints import doing, staging_for
+from headwater.pipeline.load_report import Times
+from headwater.pipeline.steps import mapping
+from headwater.pipeline.steps.batch_schema import Scanned, columns_of
+from headwater.pipeline.steps.enrich.lookup_join import Joined, Rule, look_up, rules_of
+from headwater.pipeline.steps.names import column_name, parse_pointer
+from headwater.pipeline.steps.project import Fit, fit, project
+from headwater.pipeline.steps.read_lines import REASON, bad_lines, events_of, rejects_of, scan_lines
+from headwater.pipeline.steps.stage import Staging, write_rows, write_small
 from headwater.settings import DestinationSettings, PipelineSettings
-from headwater.warehouse.base import Destination, Load, Loaded, RefusedRow
-from headwater.warehouse.locks import Locks
-from headwater.warehouse.tables import ROW, UNMAPPED, Column, Table, table_of
-from headwater.warehouse.types import Kind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.log.event_files import IncomingFile, unprocessed
+from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.settings import DestinationSettings, Settings
 
 __all__ = ["batch_files", "replays", "stream_destinations"]

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.destinations.base import load_destination
+from headwater.destinations.locks import FileLocks
+from headwater.destinations.table import ROW, UNMAPPED
 from headwater.pipeline.load import Loader
-from headwater.pipeline.lookup import look_up, rules_of
-from headwater.pipeline.project import project
-from headwater.pipeline.route import Template
-from headwater.pipeline.source import REASON, bad_lines, read_lines, scan_lines
-from headwater.pipeline.split import TABLE, name_tables
-from headwater.pipeline.stage import Staging
+from headwater.pipeline.steps.enrich.lookup_join import look_up, rules_of
+from headwater.pipeline.steps.project import project
+from headwater.pipeline.steps.read_lines import REASON, bad_lines, read_lines, scan_lines
+from headwater.pipeline.steps.route import TABLE, name_tables
+from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
-from headwater.warehouse.base import load_destination
-from headwater.warehouse.locks import FileLocks
-from headwater.warehouse.tables import ROW, UNMAPPED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,30 +5,31 @@ Each field is declared once, with its default and its meaning; docs/settings.md 
 known one is named.
 """
 
-from headwater.settings.fields import Bytes, Count, Hours, Id, Port, Seconds
-from headwater.settings.graph import GraphSettings
-from headwater.settings.intake import EventsSettings, KafkaSettings, TokenSettings
+from headwater.settings.load import Settings, convert, load, parse
 from headwater.settings.pipeline import (
     DestinationSettings,
     EnrichmentSettings,
     FieldSettings,
+    GraphSettings,
     LockSettings,
     MappingSettings,
     OwnLineageSettings,
     PipelineSettings,
     StreamSettings,
 )
-from headwater.settings.reading import convert, load, parse
-from headwater.settings.sidecar import (
+from headwater.settings.server import (
+    EventsSettings,
     GatewaySettings,
+    KafkaSettings,
     LogSettings,
     MetricsSettings,
     OutletSettings,
     RetrySettings,
     StatsdSettings,
     TlsSettings,
+    TokenSettings,
 )
-from headwater.settings.tree import Settings
+from headwater.settings.types import Bytes, Count, Hours, Id, Port, Seconds
 
 __all__ = [
     "Bytes",

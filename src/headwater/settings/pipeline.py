@@ -1,4 +1,4 @@
-"""Settings of the pipeline: destinations, how an event becomes a row, and Spark."""
+"""Settings of the graph of lineage."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headwater.settings.fields import MIB, Count, Id, Seconds, doc
+from headwater.settings.types import MIB, Bytes, Count, Id, Seconds, doc
 
 __all__ = [
     "DestinationSettings",
     "EnrichmentSettings",
     "FieldSettings",
+    "GraphSettings",
     "LockSettings",
     "MappingSettings",
     "OwnLineageSettings",
     "PipelineSettings",
     "StreamSettings",
 ]
+
 
 Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
 
@@ -184,3 +186,26 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
         msgspec.field(default_factory=dict)
     )
+
+
+class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The graph of jobs, runs, datasets and columns that lineage events are folded into."""
+
+    enabled: Annotated[
+        bool | None,
+        doc(
+            "Fold lineage events and serve the graph; null: `headwater up` does, `headwater serve` does not."
+        ),
+    ] = None
+    path: Annotated[str, doc("Folder of the graph; empty: `graph` in `data_dir`.")] = ""
+    retention_days: Annotated[
+        float,
+        msgspec.Meta(gt=0),
+        doc("Runs, edges and datasets that no event mentioned for so long are removed."),
+    ] = 90.0
+    max_runs_per_job: Annotated[Count, doc("Runs kept of one job; beyond it the oldest are removed.")] = 1_000
+    max_schema_versions: Annotated[Count, doc("Schemas kept of one dataset.")] = 100
+    max_facet_bytes: Annotated[Bytes, doc("Largest facet that is kept; of a larger one only its size.")] = (
+        64 * 1024
+    )
+    batch_events: Annotated[Count, doc("Most events folded in one transaction.")] = 1_000

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Transport
 
-from headwater.lineage.process import attach
+from headwater.lineage.process import install as attach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

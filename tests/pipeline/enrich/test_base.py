@@ -7,7 +7,7 @@ from importlib.metadata import entry_points
 import pytest
 
 from headwater.errors import ExtensionError
-from headwater.pipeline.enrich.base import GROUP, Enricher, load_enricher
+from headwater.pipeline.steps.enrich.base import GROUP, Enricher, load_enricher
 from headwater.settings import PipelineSettings
 
 

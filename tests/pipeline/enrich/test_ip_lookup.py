@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from headwater.destinations.column_types import Kind
 from headwater.errors import SettingsError
-from headwater.pipeline.enrich.base import load_enricher
-from headwater.pipeline.enrich.ip_lookup import IpLookup
+from headwater.pipeline.steps.enrich.base import load_enricher
+from headwater.pipeline.steps.enrich.ip_lookup import IpLookup
 from headwater.settings import PipelineSettings
-from headwater.warehouse.types import Kind
 from tests.parts.mmdb import write_mmdb
 
 LONDON = {

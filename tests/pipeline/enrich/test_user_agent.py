@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
-from headwater.pipeline.enrich.base import load_enricher
-from headwater.pipeline.enrich.user_agent import UserAgentParse
+from headwater.pipeline.steps.enrich.base import load_enricher
+from headwater.pipeline.steps.enrich.user_agent import UserAgentParse
 from headwater.settings import PipelineSettings
 
 IPHONE = (

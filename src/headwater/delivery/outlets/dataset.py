@@ -28,7 +28,6 @@ import orjson
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.batches import trim_json
 from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer
-from headwater.delivery.outlets.answers import excerpt, judge, refuse_or_retry
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
 from headwater.delivery.outlets.http_client import (
     Compression,
@@ -37,6 +36,9 @@ from headwater.delivery.outlets.http_client import (
     TlsOptions,
     bare_url,
     check_url,
+    excerpt,
+    judge,
+    refuse_or_retry,
 )
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted

@@ -18,15 +18,17 @@ import orjson
 
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.keys import Key
-from headwater.delivery.outlets.answers import RETRYABLE_STATUSES, judge, refuse_or_retry
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
 from headwater.delivery.outlets.http_client import (
+    RETRYABLE_STATUSES,
     Compression,
     HttpClient,
     TlsOptions,
     bare_url,
     bearer,
     check_url,
+    judge,
+    refuse_or_retry,
 )
 from headwater.errors import SettingsError
 from headwater.events import Event

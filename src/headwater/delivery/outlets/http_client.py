@@ -7,29 +7,244 @@ import base64
 import gzip
 import re
 import ssl
-from typing import Annotated, Literal
+import zlib
+from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
+import httptools
 import httpx2
 import msgspec
 import zstandard
 
 from headwater import __version__
-from headwater.delivery.outlets.http_connection import (
-    BrokenAnswer,
-    Connection,
-    HttpAnswer,
-    decoded,
-    open_connection,
-)
-from headwater.errors import OutletUnavailable, SettingsError
+from headwater.clock import Clock, SystemClock
+from headwater.delivery.backoff import retry_after_seconds
+from headwater.errors import EventRefused, OutletUnavailable, SettingsError
 
-__all__ = ["Compression", "HttpAnswer", "HttpClient", "TlsOptions", "bare_url", "bearer", "check_url"]
+__all__ = [
+    "MAX_ANSWER_BYTES",
+    "RETRYABLE_STATUSES",
+    "BrokenAnswer",
+    "Compression",
+    "Connection",
+    "HttpAnswer",
+    "HttpClient",
+    "TlsOptions",
+    "bare_url",
+    "bearer",
+    "check_url",
+    "decoded",
+    "excerpt",
+    "judge",
+    "open_connection",
+    "refuse_or_retry",
+]
+
+
+RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
+
+
+"""4xx that say nothing against the event: the key, the address or the pace is wrong; an operator mends it."""
+
+
+_EXCERPT_CHARACTERS = 200
+
+
+def judge(status: int, retryable: frozenset[int] = RETRYABLE_STATUSES) -> Literal["ok", "retry", "refused"]:
+    """2xx: taken. Other 4xx: this event is bad. Everything else, redirects too: try again."""
+    if 200 <= status < 300:
+        return "ok"
+    if 400 <= status < 500 and status not in retryable:
+        return "refused"
+    return "retry"
+
+
+def excerpt(answer: HttpAnswer) -> str:
+    """The start of the answer's body on one line, for a reason that a person reads."""
+    return " ".join(answer.text.split())[:_EXCERPT_CHARACTERS]
+
+
+def refuse_or_retry(
+    answer: HttpAnswer,
+    where: str,
+    *,
+    retryable: frozenset[int] = RETRYABLE_STATUSES,
+    clock: Clock | None = None,
+) -> EventRefused | OutletUnavailable:
+    """The error that an answer other than success stands for."""
+    status = answer.status_code
+    text = f"{where} answered {status}"
+    if body := excerpt(answer):
+        text += f": {body}"
+    if judge(status, retryable) == "refused":
+        return EventRefused(text)
+    hint = ""
+    if status in (401, 403, 407):
+        hint = "Check the outlet's api_key."
+    elif status in (404, 405):
+        hint = "Check the outlet's url."
+    elif 300 <= status < 400:
+        hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
+    wish = retry_after_seconds(answer.headers.get("retry-after"), (clock or SystemClock()).now())
+    return OutletUnavailable(text, hint=hint, retry_after_seconds=wish)
+
+
+MAX_ANSWER_BYTES = 1024 * 1024  # a receiver has no more to say than this; it is not trusted (G12)
+
+
+class BrokenAnswer(Exception):
+    """The connection ended, or what came over it is no HTTP answer."""
+
+    def __init__(self, text: str, *, is_stale: bool = False) -> None:
+        super().__init__(text)
+        self.is_stale = is_stale  # not a byte came: the receiver had closed a connection that was idle
+
+
+class HttpAnswer(msgspec.Struct):
+    """What the receiver said; header names are in lower case."""
+
+    status_code: int
+    headers: dict[str, str]
+    content: bytes
+
+    @property
+    def text(self) -> str:
+        return self.content.decode("utf-8", "replace")
+
+
+class Connection(asyncio.Protocol):
+    """Sends one request at a time. Not usable any more after an error, a cancellation or `is_open` is off."""
+
+    def __init__(self) -> None:
+        self.is_open = False
+        self.has_been_used = False
+        self._transport: asyncio.Transport | None = None
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parser: Any = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._has_begun = False  # a byte of the answer is here
+        self._ends_with_connection = False
+
+    async def request(self, data: bytes) -> HttpAnswer:
+        """Send these bytes and wait for the answer; raises BrokenAnswer."""
+        assert self._transport is not None
+        if not self.is_open:
+            raise BrokenAnswer("the connection was closed", is_stale=True)
+        self._begin()
+        self._answer = asyncio.get_running_loop().create_future()
+        self._transport.write(data)
+        try:
+            return await self._answer
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            self._answer = None
+            self.has_been_used = True
+
+    def close(self) -> None:
+        self.is_open = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    # --- asyncio
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by inheritance
+        self.is_open = True
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_open = False
+        if self._ends_with_connection and error is None:
+            self._finish()
+        else:
+            said = f": {error}" if error else ""
+            self._fail(f"the connection was closed before the answer was complete{said}", not self._has_begun)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None or self._answer.done():
+            self.close()  # nobody asked
+            return
+        self._has_begun = True
+        self._size += len(data)
+        if self._size > MAX_ANSWER_BYTES:
+            self._fail(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(f"the answer is not HTTP: {error}")
+
+    # --- httptools
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        has_length = "content-length" in self._headers or "transfer-encoding" in self._headers
+        self._ends_with_connection = not has_length and status >= 200 and status not in (204, 304)
+
+    def on_body(self, body: bytes) -> None:
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < 200:
+            self._headers = {}  # "100 Continue" and its like come before the answer
+            return
+        if not self._parser.should_keep_alive():
+            self.is_open = False
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._answer is not None and not self._answer.done():
+            status = self._parser.get_status_code()
+            self._answer.set_result(HttpAnswer(status, self._headers, b"".join(self._body)))
+
+    def _fail(self, text: str, is_stale: bool = False) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(BrokenAnswer(text, is_stale=is_stale and self.has_been_used))
+        self.close()
+
+
+async def open_connection(host: str, port: int, context: ssl.SSLContext | None) -> Connection:
+    """A new connection; raises OSError."""
+    loop = asyncio.get_running_loop()
+    _, connection = await loop.create_connection(
+        Connection, host, port, ssl=context, server_hostname=host if context else None
+    )
+    return connection
+
+
+def decoded(answer: HttpAnswer) -> HttpAnswer:
+    """The answer with its content unpacked, though we did not ask for packing; raises BrokenAnswer."""
+    encoding = answer.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("identity", "") or not answer.content:
+        return answer
+    if encoding not in ("gzip", "deflate"):
+        raise BrokenAnswer(f"the answer is packed as {encoding}, which was not asked for")
+    try:
+        unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
+        content = unpacker.decompress(answer.content, MAX_ANSWER_BYTES)
+    except zlib.error as error:
+        raise BrokenAnswer(f"the answer is not the {encoding} that it says: {error}") from None
+    if not unpacker.eof:
+        raise BrokenAnswer(f"the answer in {encoding} is cut off, or longer than {MAX_ANSWER_BYTES} bytes")
+    return HttpAnswer(answer.status_code, answer.headers, content)
+
 
 Compression = Literal["none", "gzip", "zstd"]
 
+
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
 _THREAD_BYTES = 64 * 1024  # from here on compressing takes long enough to be worth a thread
 
 

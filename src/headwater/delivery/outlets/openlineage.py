@@ -12,7 +12,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.outlets.answers import excerpt, judge, refuse_or_retry
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Refused, Result, Results, Retry
 from headwater.delivery.outlets.http_client import (
     Compression,
@@ -22,6 +21,9 @@ from headwater.delivery.outlets.http_client import (
     bare_url,
     bearer,
     check_url,
+    excerpt,
+    judge,
+    refuse_or_retry,
 )
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.settings import OutletSettings

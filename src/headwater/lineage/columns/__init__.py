@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from headwater.lineage.columns.column_history import ColumnMemory
 from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet
 from headwater.lineage.columns.graph import Gap, Graph, Late, ToldColumns
 from headwater.lineage.columns.lineage import (
     ColumnLineage,
     ColumnSettings,
     InputColumn,
+    Written,
     column_graph,
     column_lineage,
+    written_by,
 )
-from headwater.lineage.columns.memory import ColumnMemory
-from headwater.lineage.columns.written import Written, written_by
 
 __all__ = [
     "ColumnLineage",

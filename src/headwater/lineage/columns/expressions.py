@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, union, union_step
 from headwater.lineage.columns.values import NOTHING, Plain, Value, merge, stepped
-from headwater.lineage.plan import Expression
+from headwater.lineage.jvm.plan import Expression
 
 if TYPE_CHECKING:
     from headwater.lineage.columns.graph import Graph

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
+from headwater.lineage.columns.column_history import ColumnMemory
 from headwater.lineage.columns.edges import EMPTY, Edges, union
 from headwater.lineage.columns.expressions import Scope
-from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.values import NOTHING, Field, Plain, Source, Sources, Value, merge
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Expression, Node, Plan, subqueries
+from headwater.lineage.jvm.plan import Expression, Node, Plan, subqueries
+from headwater.lineage.naming.names import DatasetId
 
 __all__ = ["RULES", "Gap", "Graph", "Inputs", "Late", "NodeRule", "TellsColumns", "ToldColumns", "rule"]
 

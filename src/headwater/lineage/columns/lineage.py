@@ -6,34 +6,66 @@ Pure Python and without Spark: whoever has a plan document and knows the dataset
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from headwater.lineage.columns import (
-    functions,
-    nested,
-    rules,
-    rules_code,
-    rules_delta,
-    rules_leaves,
-    rules_sets,
-)
+from headwater.lineage.columns import expression_rules as functions
+from headwater.lineage.columns import expression_rules as nested
+from headwater.lineage.columns import node_rules as rules
+from headwater.lineage.columns import node_rules as rules_code
+from headwater.lineage.columns import node_rules as rules_delta
+from headwater.lineage.columns import node_rules as rules_leaves
+from headwater.lineage.columns import node_rules as rules_sets
+from headwater.lineage.columns.column_history import ColumnMemory
 from headwater.lineage.columns.edges import EMPTY, Edges, Kind, bits, kind_of, union
 from headwater.lineage.columns.expressions import Scope
 from headwater.lineage.columns.graph import Gap, Graph, Inputs, Late, TellsColumns
-from headwater.lineage.columns.memory import ColumnMemory
 from headwater.lineage.columns.text import texts_of
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
-from headwater.lineage.columns.written import Written, written_by
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Attribute, Node, Plan
+from headwater.lineage.jvm.plan import Attribute, Node, Plan
+from headwater.lineage.naming.names import DatasetId
 
-__all__ = ["ColumnLineage", "ColumnSettings", "InputColumn", "column_graph", "column_lineage"]
+__all__ = [
+    "ColumnLineage",
+    "ColumnSettings",
+    "InputColumn",
+    "Written",
+    "column_graph",
+    "column_lineage",
+    "written_by",
+]
+
+
+class Written(msgspec.Struct, frozen=True):
+    """The columns of a plan's node as they arrive in the dataset.
+
+    `names` are the dataset's columns by position (None: the node's own; an empty name: not written), or, with
+    `by_name`, the columns that it has: others, such as the row operation of a MERGE, are not written.
+    """
+
+    node: int
+    names: Sequence[str] | None = None
+    by_name: bool = False
+
+
+def written_by(plan: Plan, node: Node) -> Written:
+    """What a command writes; of a node that is no command, its own columns."""
+    if node.out or not (node.inner or node.kids):
+        return Written(node.id)
+    # V2 creates have the table's name as their first child, and the query as the last
+    query = (node.inner or node.kids)[-1]
+    if node.to:
+        names = [attribute.name for attribute in node.to]
+        by_name = len(names) != len(plan.nodes[query].out) or node.simple in ("ReplaceData", "WriteDelta")
+        return Written(query, names, by_name)
+    return Written(query)
+
 
 # the modules that only register their rules
 _REGISTERED = (functions, nested, rules, rules_code, rules_delta, rules_leaves, rules_sets)
+
 
 _DEEPEST = 16
 

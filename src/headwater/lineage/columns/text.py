@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headwater.lineage.plan import Attribute, Expression
+from headwater.lineage.jvm.plan import Attribute, Expression
 
 if TYPE_CHECKING:
     from headwater.lineage.columns.graph import Graph

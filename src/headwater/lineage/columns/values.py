@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, bits, kind_of, union
-from headwater.lineage.naming.rules import DatasetId
+from headwater.lineage.naming.names import DatasetId
 
 __all__ = [
     "ELEMENT",

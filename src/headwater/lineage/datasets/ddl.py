@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.dataset_builders import OutputDatasetBuilder
-from headwater.lineage.datasets.found import Found, place
-from headwater.lineage.datasets.sources import Sources
-from headwater.lineage.datasets.tables import SESSION_CATALOG, table_name
-from headwater.lineage.extend import QueryPlanVisitor
+from headwater.lineage.datasets.catalogs import SESSION_CATALOG, table_name
+from headwater.lineage.datasets.dataset import Found, place
+from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.extend.builders import OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming.rules import DatasetId, path_id
-from headwater.lineage.plan import Node, Plan
+from headwater.lineage.jvm.plan import Node, Plan
+from headwater.lineage.naming.names import DatasetId, path_id
 
 if TYPE_CHECKING:
-    from headwater.lineage.context import OpenLineageContext
+    from headwater.lineage.extend.context import OpenLineageContext
 
 __all__ = ["Changes", "is_change"]
 

@@ -6,13 +6,12 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any
 
-from headwater.lineage.dataset_builders import InputDatasetBuilder
-from headwater.lineage.datasets.found import Found, place
-from headwater.lineage.datasets.sources import RELATIONS, Sources
-from headwater.lineage.extend import QueryPlanVisitor
+from headwater.lineage.datasets.dataset import Found, place
+from headwater.lineage.datasets.relations import RELATIONS, Sources
+from headwater.lineage.extend.builders import InputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming.rules import DatasetId, path_id
-from headwater.lineage.plan import Node
+from headwater.lineage.jvm.plan import Node
+from headwater.lineage.naming.names import DatasetId, path_id
 
 __all__ = ["LoadedFiles", "Memory", "RddFrames", "Relations"]
 

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.naming.rules import DatasetId
+from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from headwater.lineage.context import OpenLineageContext
+    from headwater.lineage.extend.context import OpenLineageContext
 
 __all__ = ["merged_inputs", "merged_outputs"]
 

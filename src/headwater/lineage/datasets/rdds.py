@@ -5,12 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.datasets import connections
-from headwater.lineage.datasets.found import Found, above_glob, place
-from headwater.lineage.extend import AbstractInputDatasetBuilder, AbstractOutputDatasetBuilder
-from headwater.lineage.naming.rules import path_id
-from headwater.lineage.views import JDBCRDD, RDD, ActiveJob, FileScanRDD, HadoopRDD, NewHadoopRDD
+from headwater.lineage.datasets import connectors as connections
+from headwater.lineage.datasets.dataset import Found, above_glob, place
+from headwater.lineage.extend.builders import (
+    AbstractInputDatasetBuilder,
+    AbstractOutputDatasetBuilder,
+    InputDatasetBuilder,
+    OutputDatasetBuilder,
+)
+from headwater.lineage.extend.spark_objects import (
+    JDBCRDD,
+    RDD,
+    ActiveJob,
+    FileScanRDD,
+    HadoopRDD,
+    NewHadoopRDD,
+)
+from headwater.lineage.naming.names import path_id
 
 __all__ = ["JobOutputs", "RddInputs", "datasets_of_chain"]
 

@@ -6,17 +6,16 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.dataset_builders import OutputDatasetBuilder
-from headwater.lineage.datasets import connections
-from headwater.lineage.datasets.found import Found, lowered, place
-from headwater.lineage.datasets.sources import Sources
-from headwater.lineage.extend import QueryPlanVisitor
+from headwater.lineage.datasets import connectors as connections
+from headwater.lineage.datasets.dataset import Found, lowered, place
+from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.extend.builders import OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming.rules import DatasetId, path_id
-from headwater.lineage.plan import Attribute, Node
+from headwater.lineage.jvm.plan import Attribute, Node
+from headwater.lineage.naming.names import DatasetId, path_id
 
 if TYPE_CHECKING:
-    from headwater.lineage.context import OpenLineageContext
+    from headwater.lineage.extend.context import OpenLineageContext
 
 __all__ = ["DELTA", "WRITES", "Writes"]
 

@@ -16,30 +16,32 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.agent.plain_agent import PlainAgent
-from headwater.lineage.context import Extensions, OpenLineageContext, factories_of
-from headwater.lineage.dataset_builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.declared import declared_inputs, declared_outputs
-from headwater.lineage.events.asking import asking_of
-from headwater.lineage.events.budget import add_errors
+from headwater.lineage.datasets.node_lineage import asking_of
+from headwater.lineage.datasets.session_lookup import surroundings_of, version_and_details
 from headwater.lineage.events.builtin import BuiltinFactory
 from headwater.lineage.events.columns import Columns
 from headwater.lineage.events.job_names import JobNames
-from headwater.lineage.events.objects import objects_of, rdds_of
-from headwater.lineage.events.spark_side import surroundings_of, version_and_details
-from headwater.lineage.extend import CustomFacetBuilder
+from headwater.lineage.events.size_limit import add_errors
+from headwater.lineage.events.spark_objects import objects_of, rdds_of
+from headwater.lineage.extend.builders import (
+    CustomFacetBuilder,
+    DatasetBuilder,
+    InputDatasetBuilder,
+    OutputDatasetBuilder,
+)
+from headwater.lineage.extend.context import Extensions, OpenLineageContext, factories_of
+from headwater.lineage.extend.declared import declared_inputs, declared_outputs
+from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.job import source_code_location
-from headwater.lineage.facets.make import SCHEMA_URL, as_dict
-from headwater.lineage.facets.parent import parent_facet
-from headwater.lineage.facets.run import ErrorMessage
+from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
+from headwater.lineage.facets.run import ErrorMessage, parent_facet
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
-from headwater.lineage.producer import PRODUCER
+from headwater.lineage.jvm.plain_agent import PlainAgent
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.views import QueryExecution
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -5,23 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headwater.lineage.context import OpenLineageContext
-from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.datasets.ddl import Changes
 from headwater.lineage.datasets.inputs import LoadedFiles, Memory, RddFrames, Relations
 from headwater.lineage.datasets.rdds import JobOutputs, RddInputs
-from headwater.lineage.datasets.sources import Sources
+from headwater.lineage.datasets.relations import Sources
 from headwater.lineage.datasets.writes import Writes
-from headwater.lineage.extend import (
+from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
     AbstractOutputDatasetBuilder,
     CustomFacetBuilder,
+    InputDatasetBuilder,
     OpenLineageEventListenerFactory,
+    OutputDatasetBuilder,
     QueryPlanVisitor,
 )
+from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.facets import job, run
-from headwater.lineage.plan import Node, Plan
-from headwater.lineage.views import QueryExecution
+from headwater.lineage.jvm.plan import Node, Plan
 
 __all__ = ["BuiltinFactory"]
 

@@ -16,15 +16,15 @@ from headwater.lineage.columns import (
     column_lineage_facet,
     explicit_lineage_facet,
 )
-from headwater.lineage.context import OpenLineageContext
-from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.events.asking import guarded
-from headwater.lineage.naming.rules import DatasetId
-from headwater.lineage.plan import Node, Plan
-from headwater.lineage.producer import PRODUCER
+from headwater.lineage.datasets.node_lineage import guarded
+from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.spark_objects import QueryExecution
+from headwater.lineage.facets.make import PRODUCER
+from headwater.lineage.jvm.plan import Node, Plan
+from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.views import QueryExecution
 
 __all__ = ["Columns"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from headwater.lineage.dataset_builders import DatasetBuilder
 from headwater.lineage.datasets.writes import WRITES
-from headwater.lineage.naming.rules import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
+from headwater.lineage.extend.builders import DatasetBuilder
+from headwater.lineage.extend.spark_objects import RDD
+from headwater.lineage.naming.names import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
 from headwater.lineage.runs import Kind, Run
 from headwater.lineage.settings import LineageSettings
-from headwater.lineage.views import RDD
 
 __all__ = ["JobNames"]
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headwater.lineage.facets.make import standard
-from headwater.lineage.naming.rules import DatasetId, source_uri
-from headwater.lineage.plan import Attribute
+from headwater.lineage.jvm.plan import Attribute
+from headwater.lineage.naming.names import DatasetId, source_uri
 
 __all__ = [
     "catalog",

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.lineage.extend import AbstractJobFacetBuilder, Consumer
+from headwater.lineage.extend.builders import AbstractJobFacetBuilder, Consumer
 from headwater.lineage.facets.make import standard
 from headwater.lineage.facets.run import tags
 from headwater.lineage.runs import Kind, Run

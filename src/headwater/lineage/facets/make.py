@@ -11,12 +11,20 @@ from typing import Any
 
 import attr
 
-from headwater.lineage.producer import PRODUCER
+from headwater import __version__
 
 __all__ = ["PRODUCER", "SCHEMA_URL", "as_dict", "custom", "standard"]
 
+
+PRODUCER = f"urn:headwater:lineage:{__version__}"
+
+
 _CORE = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/"
+
+
 SCHEMA_URL = f"{_CORE}RunEvent"
+
+
 _BASES = {
     "run": "RunFacet",
     "job": "JobFacet",

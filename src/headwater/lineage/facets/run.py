@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headwater import __version__
-from headwater.lineage.extend import AbstractRunFacetBuilder, Consumer
+from headwater.lineage.extend.builders import AbstractRunFacetBuilder, Consumer
 from headwater.lineage.facets.make import custom, standard
-from headwater.lineage.naming.surroundings import Surroundings
+from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.runs import Kind, Run
-from headwater.lineage.settings import LineageSettings
+from headwater.lineage.settings import LineageSettings, ParentRun
 
 __all__ = [
     "ApplicationDetails",
@@ -22,8 +22,29 @@ __all__ = [
     "RunTags",
     "SparkProperties",
     "StreamDetails",
+    "parent_facet",
     "tags",
 ]
+
+
+def parent_facet(run: Run, settings: LineageSettings, name_of: Callable[[Run], str]) -> dict[str, Any] | None:
+    """The facet; None for an application that nobody is known to have started."""
+    above = run.parent
+    if above is None:
+        parent = settings.parent
+    else:
+        parent = ParentRun(settings.namespace, name_of(above), str(above.id))
+    if parent is None:
+        return None
+    root = settings.root_parent
+    if root is None and above is not None:
+        root = ParentRun(settings.namespace, name_of(run.root), str(run.root.id))
+    return standard("parent_run.ParentRunFacet", **_pair(parent), root=_pair(root or parent))
+
+
+def _pair(run: ParentRun) -> dict[str, Any]:
+    return {"run": {"runId": run.run_id}, "job": {"namespace": run.namespace, "name": run.name}}
+
 
 LONGEST_STACK = 20_000
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.lineage.agent.messages import ExecutedNode, StageDone
-from headwater.lineage.dataset_builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.facets.make import standard
+from headwater.lineage.jvm.messages import ExecutedNode, StageDone
 
 __all__ = ["add_input_statistics", "add_output_statistics"]
 

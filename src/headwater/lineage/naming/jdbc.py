@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 import msgspec
 
-from headwater.lineage.naming.rules import DatasetId
+from headwater.lineage.naming.names import DatasetId
 
 __all__ = ["jdbc_id", "location"]
 

@@ -4,7 +4,7 @@
         def make(self, tmp_path):
             return MySubject(...)          # see `Subject`
 
-Each test is a part of the contract in `headwater.warehouse.base`.
+Each test is a part of the contract in `headwater.destinations.base`.
 """
 
 import pytest

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import Column, table_of
 from headwater.testing.destinations.subject import Subject, Suite, by, keyed, load, table
-from headwater.warehouse.tables import Column, table_of
-from headwater.warehouse.types import Kind
 
 __all__ = ["KeyTests"]
 

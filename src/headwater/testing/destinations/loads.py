@@ -7,11 +7,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.destinations.base import Destination, Loaded
+from headwater.destinations.column_types import Kind
 from headwater.errors import LoadRefused
 from headwater.testing.destinations.staging import staged_load
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
-from headwater.warehouse.base import Destination, Loaded
-from headwater.warehouse.types import Kind
 
 __all__ = ["LoadTests"]
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.errors import TableRefused
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
-from headwater.warehouse.tables import UNMAPPED, Column, table_of
-from headwater.warehouse.types import Kind
 
 __all__ = ["NameTests"]
 

@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headwater.warehouse.base import Load
-from headwater.warehouse.tables import ROW, Table
-from headwater.warehouse.types import Kind
+from headwater.destinations.base import Load
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import ROW, Table
 
 __all__ = ["ARROW", "staged_load"]
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import pytest
 
+from headwater.destinations.base import Destination, Loaded
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import Column, Table, table_of
 from headwater.testing.destinations.staging import staged_load
-from headwater.warehouse.base import Destination, Loaded
-from headwater.warehouse.tables import Column, Table, table_of
-from headwater.warehouse.types import Kind
 
 __all__ = ["KINDS", "Subject", "Suite", "by", "keyed", "load", "parsed", "table"]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from headwater.destinations.column_types import Kind
+from headwater.destinations.locks import FileLocks
+from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.errors import DestinationUnavailable
 from headwater.testing.destinations.subject import KINDS, Subject, Suite, by, load, table
-from headwater.warehouse.locks import FileLocks
-from headwater.warehouse.tables import UNMAPPED, Column, table_of
-from headwater.warehouse.types import Kind
 
 __all__ = ["TableTests"]
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from headwater.destinations.column_types import Kind
+from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.testing.destinations.subject import KINDS, Subject, Suite, by, load, parsed, table
-from headwater.warehouse.tables import UNMAPPED, Column, table_of
-from headwater.warehouse.types import Kind
 
 __all__ = ["ValueTests"]
 

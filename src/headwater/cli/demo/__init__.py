@@ -1,0 +1,1 @@
+"""`headwater demo`: events through outages into tables and lineage. Start reading at `command`."""

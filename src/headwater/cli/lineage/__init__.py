@@ -1,0 +1,1 @@
+"""`headwater lineage`: run, show, impact, runs, search, import. Start reading at `command`."""

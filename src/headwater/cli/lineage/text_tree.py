@@ -1,0 +1,206 @@
+"""Lineage for the terminal: trees, and graphs for dot and Mermaid. Event text is shown, never interpreted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import click
+
+from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace, is_part
+
+__all__ = [
+    "Leaf",
+    "Picture",
+    "column_picture",
+    "column_tree",
+    "dataset_picture",
+    "dataset_tree",
+    "draw",
+    "plain",
+]
+
+MAX_LINES = 2_000
+STATES = {"COMPLETE": "green", "FAIL": "red", "ABORT": "red", "RUNNING": "yellow"}
+
+
+def plain(text: str) -> str:
+    """The text without characters that would move the cursor, change colours or turn the writing round."""
+    return "".join(character if character.isprintable() else f"\\u{ord(character):04x}" for character in text)
+
+
+class Leaf(NamedTuple):
+    """A line of a tree and the lines below it."""
+
+    text: str
+    below: Callable[[], Iterable[Leaf]] = tuple
+
+
+def draw(roots: Iterable[Leaf]) -> Iterator[str]:
+    """The lines of a tree, cut where it is endless."""
+    count = 0
+    stack = [(root, "", "") for root in reversed(list(roots))]
+    while stack:
+        leaf, head, indent = stack.pop()
+        count += 1
+        if count > MAX_LINES:
+            yield f"… more than {MAX_LINES:,} lines; ask with a smaller --depth"
+            return
+        yield head + leaf.text
+        below = list(leaf.below())
+        for place in range(len(below) - 1, -1, -1):
+            last = place == len(below) - 1
+            stack.append(
+                (below[place], indent + ("└── " if last else "├── "), indent + ("    " if last else "│   "))
+            )
+
+
+def _named(node: DatasetNode | JobNode, **style: str | bool) -> str:
+    return click.style(plain(node.name), **style) + click.style(f"  {plain(node.namespace)}", dim=True)  # type: ignore[arg-type]
+
+
+def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
+    """The datasets above (`up`) or below (`down`) the start, with the jobs in between.
+
+    What was shown before is not unfolded again: it is marked with an arrow.
+    """
+    datasets = {node.key: node for node in found.datasets}
+    jobs = {node.key: node for node in found.jobs}
+    ties: dict[str, list[tuple[str, bool]]] = {}
+    for edge in found.edges:
+        here, there = (edge.target, edge.source) if way == "up" else (edge.source, edge.target)
+        ties.setdefault(here, []).append((there, edge.current))
+    seen = {found.start}
+
+    def below(key: str) -> Iterator[Leaf]:
+        for other, current in ties.get(key, ()):
+            stale = "" if current else click.style("  (not in its latest run)", fg="yellow")
+            if other in jobs:
+                state = jobs[other].state
+                told = click.style(f"  {state}", fg=STATES.get(state)) if state else ""
+                yield Leaf(_named(jobs[other], fg="cyan") + told + stale, lambda other=other: below(other))  # type: ignore[misc]
+            elif other in seen:
+                yield Leaf(_named(datasets[other]) + stale + click.style("  ↑", dim=True))
+            else:
+                seen.add(other)
+                yield Leaf(_named(datasets[other], bold=True) + stale, lambda other=other: below(other))  # type: ignore[misc]
+
+    return below(found.start)
+
+
+def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
+    """The columns that the start is made of (`up`), or that are made of it (`down`); gaps are told (G11)."""
+    datasets = {node.key: node for node in found.datasets}
+    jobs = {node.key: node for node in found.jobs}
+    ties: dict[tuple[str, str | None], list[ColumnEdge]] = {}
+    for edge in found.column_edges:
+        here = (edge.target, edge.target_column) if way == "up" else (edge.source, edge.source_column)
+        ties.setdefault(here, []).append(edge)
+    kin: dict[str, list[str | None]] = {}
+    for dataset, column in ties:
+        kin.setdefault(dataset, []).append(column)
+    gaps: dict[str, list[str]] = {}
+    for gap in found.gaps:
+        gaps.setdefault(gap.target if way == "up" else gap.source, []).append(gap.job)
+    start = (found.dataset, found.column)
+    seen: set[tuple[str, str | None]] = {start}
+    told: set[str] = set()
+
+    def below(place: tuple[str, str | None]) -> Iterator[Leaf]:
+        dataset, column = place
+        edges = list(ties.get(place, ()))
+        for near in kin.get(dataset, ()):
+            if near != column and is_part(column, near):
+                edges += ties[dataset, near]
+        for edge in edges:
+            other = (edge.source, edge.source_column) if way == "up" else (edge.target, edge.target_column)
+            text = _column(datasets[other[0]], other[1]) + _how(edge, jobs)
+            if other in seen:
+                yield Leaf(text + click.style("  ↑", dim=True))
+            else:
+                seen.add(other)
+                yield Leaf(text, lambda other=other: below(other))  # type: ignore[misc]
+        if dataset not in told:
+            told.add(dataset)
+            for job in sorted(set(gaps.get(dataset, ()))):
+                name = plain(jobs[job].name) if job in jobs else "a job"
+                yield Leaf(click.style(f"? {name} tells nothing about columns", fg="yellow"))
+
+    return below(start)
+
+
+def _column(node: DatasetNode, column: str | None) -> str:
+    shown = click.style(plain(column) if column is not None else "(whole dataset)", bold=True)
+    return f"{shown}  {plain(node.name)}" + click.style(f"  {plain(node.namespace)}", dim=True)
+
+
+def _how(edge: ColumnEdge, jobs: dict[str, JobNode]) -> str:
+    kind = " ".join(plain(part) for part in (edge.type, edge.subtype) if part)
+    colour = "green" if edge.type == "DIRECT" else "magenta"
+    masked = click.style(" masked", fg="yellow") if edge.masking else ""
+    stale = "" if edge.current else click.style("  (not in its latest run)", fg="yellow")
+    job = click.style(f"  by {plain(jobs[edge.job].name)}", dim=True) if edge.job in jobs else ""
+    return f"  {click.style(kind, fg=colour)}{masked}{job}{stale}"
+
+
+# --- dot and Mermaid ---------------------------------------------------------------------------------
+
+
+class Picture(NamedTuple):
+    """Nodes (key, label, is a job) and arrows (from, to, dashed), to be drawn by another program."""
+
+    nodes: list[tuple[str, str, bool]]
+    arrows: list[tuple[str, str, bool]]
+
+    def dot(self) -> str:
+        """For Graphviz."""
+        lines = ["digraph lineage {", "  rankdir=LR;"]
+        for key, label, is_job in self.nodes:
+            text = label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            lines.append(f'  {key} [shape={"oval" if is_job else "box"}, label="{text}"];')
+        for source, target, dashed in self.arrows:
+            lines.append(f"  {source} -> {target}{' [style=dashed]' if dashed else ''};")
+        return "\n".join([*lines, "}"])
+
+    def mermaid(self) -> str:
+        """For Markdown that draws Mermaid."""
+        lines = ["flowchart LR"]
+        for key, label, is_job in self.nodes:
+            text = "<br/>".join(_for_mermaid(line) for line in label.split("\n"))
+            lines.append(f'  {key}(["{text}"])' if is_job else f'  {key}["{text}"]')
+        for source, target, dashed in self.arrows:
+            lines.append(f"  {source} {'-.->' if dashed else '-->'} {target}")
+        return "\n".join(lines)
+
+
+def _for_mermaid(text: str) -> str:
+    """Everything but letters, digits and a few signs as character codes: no text can end its quotes."""
+    return "".join(c if c.isalnum() or c in " _-./:" else f"#{ord(c)};" for c in text)
+
+
+def dataset_picture(found: Neighbourhood) -> Picture:
+    """A neighbourhood; dashed is what the latest run did not mention."""
+    nodes = [(node.key, f"{plain(node.name)}\n{plain(node.namespace)}", False) for node in found.datasets]
+    nodes += [(node.key, plain(node.name), True) for node in found.jobs]
+    return Picture(nodes, [(edge.source, edge.target, not edge.current) for edge in found.edges])
+
+
+def column_picture(found: Trace) -> Picture:
+    """A trace; dashed is what is indirect."""
+    datasets = {node.key: node for node in found.datasets}
+    keys: dict[tuple[str, str | None], str] = {}
+    nodes = []
+    for place in found.columns:
+        key = keys[place.dataset, place.column] = f"c{len(keys)}"
+        column = plain(place.column) if place.column is not None else "(whole dataset)"
+        nodes.append((key, f"{column}\n{plain(datasets[place.dataset].name)}", False))
+    arrows = {
+        (
+            keys[edge.source, edge.source_column],
+            keys[edge.target, edge.target_column],
+            edge.type != "DIRECT",
+        )
+        for edge in found.column_edges
+        if (edge.source, edge.source_column) in keys and (edge.target, edge.target_column) in keys
+    }
+    return Picture(nodes, sorted(arrows))

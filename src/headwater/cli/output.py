@@ -1,0 +1,95 @@
+"""Progress of long work: a bar where there is a terminal and `rich`, plain lines otherwise."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+import click
+import msgspec
+
+__all__ = ["format_bytes", "format_seconds", "format_table", "format_time", "json_text", "progress"]
+
+
+def format_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
+    """Columns two spaces apart; whole numbers get separators and stand to the right."""
+    cells = [list(head), *[[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.rjust(width) if is_right else cell.ljust(width)
+            for cell, width, is_right in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    ]
+    return "\n".join(lines)
+
+
+def format_bytes(count: float) -> str:
+    """`3.2 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} B" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def format_seconds(seconds: float) -> str:
+    """`4.1 s`, `12 min`, `3.5 h`, `2.0 days`: one number that is enough to judge by."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    if seconds < 172_800:
+        return f"{seconds / 3600:.1f} h"
+    return f"{seconds / 86_400:.1f} days"
+
+
+def format_time(at: float) -> str:
+    """UTC to the second; empty for the zero that means unknown."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ") if at else ""
+
+
+def json_text(value: object) -> str:
+    """Indented JSON of Structs, lists and mappings."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+
+
+LINE_EVERY_SECONDS = 2.0
+
+
+@contextmanager
+def progress(
+    title: str, line_every_seconds: float = LINE_EVERY_SECONDS
+) -> Iterator[Callable[[int, int], None]]:
+    """A function to call with (done, total) as often as one likes; all on stderr, stdout stays data."""
+    if sys.stderr.isatty():
+        try:
+            from rich.console import Console
+            from rich.progress import Progress
+        except ModuleNotFoundError:
+            pass
+        else:
+            with Progress(console=Console(stderr=True), transient=True) as bar:
+                task = bar.add_task(title, total=None)
+                yield lambda done, total: bar.update(task, completed=done, total=total)
+            return
+    yield _lines(title, line_every_seconds)
+
+
+def _lines(title: str, every_seconds: float) -> Callable[[int, int], None]:
+    spoken = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal spoken
+        now = time.monotonic()
+        if now - spoken >= every_seconds:
+            spoken = now
+            share = f" ({done * 100 // total} %)" if total else ""
+            click.echo(f"{title}: {done:,} of {total:,}{share}", err=True)
+
+    return tell

@@ -1,0 +1,1 @@
+"""`headwater pipeline`: run, stream, backfill. Start reading at `run`."""

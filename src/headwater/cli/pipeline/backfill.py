@@ -1,0 +1,82 @@
+"""`headwater pipeline backfill`: the archive, into a destination that was added later."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from headwater.cli.logging_setup import print_lines
+from headwater.cli.options import with_master, with_settings
+from headwater.cli.output import progress
+from headwater.cli.pipeline.report import print_report
+from headwater.errors import HeadwaterError
+from headwater.settings import Settings
+
+__all__ = ["Moment", "backfill_command"]
+
+
+class Moment(click.ParamType[datetime]):
+    """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC where no zone is told."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            found = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is no time such as 2026-11-16 or 2026-11-16T10:30:00Z.", param, ctx)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found
+
+
+@click.command("backfill")
+@click.option("--destination", "id", required=True, help="Id of the destination to load into.")
+@click.option("--since", type=Moment(), required=True, help="Load events from this time on.")
+@click.option(
+    "--until", type=Moment(), help="... and before this; default: when its own queue began, or now."
+)
+@click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to take.")
+@with_settings
+@with_master
+@click.pass_context
+def backfill_command(
+    ctx: click.Context,
+    settings: Settings,
+    id: str,
+    since: datetime,
+    until: datetime | None,
+    origin: str | None,
+) -> None:
+    """Load archived events into a destination that was added later.
+
+    Times are those of the events' `_timestamp`. A file that the destination has had whole is not loaded
+    again, nor is any by a second backfill with the same times. Exit code 1 if something could not be loaded.
+    """
+    print_lines(settings)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    destination = next((each for each in settings.destinations if each.id == id), None)
+    if destination is None:
+        known = ", ".join(each.id for each in settings.destinations) or "none"
+        raise HeadwaterError(f"`destinations` has none of the id {id}.", hint=f"Known: {known}.")
+    from headwater.pipeline.batch.backfill import backfill, choose, default_until
+    from headwater.pipeline.spark.session import start
+
+    until = until or default_until(settings, destination)
+    files = choose(settings, destination, since, until, origin or "")
+    if not files:
+        click.echo("the archive has nothing of that time")
+        return
+    log_file = Path(settings.data_dir) / "spark.log"
+    click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
+    spark = start(settings.pipeline, log_file=log_file)
+    is_complete = True
+    with progress("loading") as tell:
+        for report in backfill(settings, spark, destination, files, since, until, tell):
+            print_report(report)
+            is_complete = is_complete and report.is_complete
+    ctx.exit(0 if is_complete else 1)

@@ -1,0 +1,292 @@
+"""The thing that drains the log: one outlet, in a thread of its own with its own loop (G7).
+
+    log ──read──► engine ──► outlet
+                    │ settled
+                    └──► rejects, then cursor: in that order, so that a crash between them loses nothing (G3)
+
+Nothing is lost by stopping at any moment: an event is finished only after the receiver took it or the rejects
+hold it (G4). A session sends its next batch only after the cursor knows about its last one, so what is sent
+again after a crash is at most the requests that were under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from headwater.clock import Clock, SystemClock
+from headwater.crash_points import crash_point
+from headwater.delivery.engine import Engine
+from headwater.delivery.keys import Keys
+from headwater.delivery.outlets.base import Outlet, load_outlet
+from headwater.delivery.read_ahead import Feed
+from headwater.delivery.sessions import Session
+from headwater.errors import HeadwaterError
+from headwater.event_loop import new_loop
+from headwater.events import Event
+from headwater.log.queue.log import Log
+from headwater.log.rejects.store import NewReject, Rejects
+from headwater.metrics import Metrics
+from headwater.settings import OutletSettings
+
+__all__ = ["Drain"]
+
+log = logging.getLogger(__name__)
+
+GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing
+PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
+
+
+class Drain:
+    """One outlet, drained from the log until closed."""
+
+    def __init__(
+        self,
+        settings: OutletSettings,
+        log: Log,
+        rejects: Rejects,
+        metrics: Metrics,
+        *,
+        outlet: Outlet | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Opens no connection. Raises SettingsError or ExtensionError where the outlet cannot be made.
+
+        `outlet` is for one made by hand; without it the settings' `type` says which.
+        """
+        self.name = settings.name
+        self.stage = f"outlet:{settings.name}"
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._metrics = metrics
+        self._log = log
+        self._rejects = rejects
+        self._keys = Keys(settings.group_by)
+        self._outlet = outlet or load_outlet(settings)
+        self._reader = log.reader(settings.name, settings.start)
+        self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
+        self._problems: dict[str, str] = {}  # what is wrong on our side of the outlet, by work
+        self._engine: Engine | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._started = threading.Event()
+        self._timeout = 0.0
+        # on the loop only:
+        self._delivered: list[Event] = []
+        self._refused: list[tuple[Event, str]] = []
+        self._holding: list[Session] = []  # those whose last batch is not stored yet
+        self._replaying: set[int] = set()
+
+    # --- for other threads
+
+    def start(self) -> None:
+        """Begin to deliver; returns at once."""
+        self._thread.start()
+        self._started.wait()
+
+    def close(self, timeout_seconds: float) -> None:
+        """Stop after the requests under way, or after the timeout; what was not delivered is in the log."""
+        if self._loop is not None and self._thread.is_alive():
+            self._timeout = timeout_seconds
+            self._call(self._stop.set)
+            self._thread.join(timeout_seconds + GRACE_SECONDS)
+            if self._thread.is_alive():
+                log.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
+
+    def trouble(self) -> str | None:
+        """Why events do not move, while they do not; None when all is well."""
+        for problem in list(self._problems.values()):
+            return problem
+        return self._engine.trouble() if self._engine is not None else None
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the events that are in memory now, within the budget (G8)."""
+        return self._engine.held_bytes if self._engine is not None else 0
+
+    @property
+    def parked(self) -> int:
+        """Sessions that have events in the log which are read only when the session can take them."""
+        return len(self._feed.parked) if self._started.is_set() else 0
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        assert self._loop is not None
+        try:
+            self._loop.call_soon_threadsafe(callback)
+        except RuntimeError:
+            pass  # the loop has just been closed: nobody is left to be told
+
+    # --- the thread
+
+    def _run(self) -> None:
+        # The log is read and the cursor stored right here, on the loop: that takes less than handing it to
+        # another thread would, and a disk that hangs holds up this outlet alone.
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._wake = asyncio.Event()  # something may have become readable, or there may be room again
+        self._settled = asyncio.Event()  # there is something to commit
+        self._stop = asyncio.Event()
+        engine = self._engine = Engine(
+            self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
+        )
+        self._feed = Feed(engine, self._keys, self._settings, self._read_log, self._reader.position)
+        for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
+            self._metrics.counter(counter).add(0, self.name)
+        unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
+        works = [asyncio.create_task(self._repeat(work)) for work in (self._read, self._commit, self._tick)]
+        self._started.set()
+        await self._stop.wait()
+        unsubscribe()
+        works[0].cancel()
+        await engine.stop(self._timeout)
+        for work in works:
+            work.cancel()
+        await asyncio.wait(works)
+        self._last_commit()
+
+    async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run one of the endless works; an error of the disk is reported, waited out, tried again (G9)."""
+        name = work.__name__
+        while True:
+            try:
+                await work()
+                self._problems.pop(name, None)
+            except Exception as error:
+                if name not in self._problems:
+                    log.warning("Outlet %s waits: %s", self.name, error, exc_info=not _is_ours(error))
+                self._problems[name] = str(error) or type(error).__name__
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    # --- reading
+
+    async def _read(self) -> None:
+        """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
+        self._wake.clear()
+        moved = await self._feed.step(self._log.end)
+        self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
+        if moved:
+            await asyncio.sleep(0)  # a long read is many steps; requests are served between them
+        else:
+            await self._wake.wait()
+
+    async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
+        events = self._reader.read(position, max_events, max_bytes)
+        crash_point("reader.after_read")
+        return events
+
+    # --- what the engine tells us
+
+    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+        self._delivered += delivered
+        self._refused += refused
+        self._holding.append(session)
+        self._feed.settled(session, [*delivered, *(event for event, _ in refused)])
+        self._settled.set()
+        return True
+
+    def blocks(self, event: Event) -> bool:
+        # a replayed reject may fail again and stay a reject; it never holds up the rest
+        return self._settings.on_refused == "block" and event.position > 0
+
+    def failed(self, session: Session) -> None:
+        for event in self._feed.failed(session):
+            self._replaying.discard(-event.position)
+        self._wake.set()
+
+    # --- committing
+
+    async def _commit(self) -> None:
+        """One group commit of all that was settled meanwhile."""
+        await self._settled.wait()
+        await asyncio.sleep(0)  # those that are answered in the same moment share the commit
+        self._settled.clear()
+        assert self._engine is not None
+        delivered, refused, holding = self._delivered, self._refused, self._holding
+        self._delivered, self._refused, self._holding = [], [], []
+        try:
+            self._store(delivered, refused)
+        except Exception:
+            # storing is idempotent, so it is simply done again
+            self._delivered = delivered + self._delivered
+            self._refused = refused + self._refused
+            self._holding = holding + self._holding
+            self._settled.set()
+            raise
+        self._count(delivered, refused)
+        for session in holding:
+            self._engine.release(session)
+        self._wake.set()
+
+    def _last_commit(self) -> None:
+        if self._delivered or self._refused:
+            try:
+                self._store(self._delivered, self._refused)
+                self._count(self._delivered, self._refused)
+            except Exception as error:
+                log.warning(
+                    "Outlet %s could not store what it had delivered; it will be sent again: %s",
+                    self.name,
+                    error,
+                )
+
+    def _store(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        if fresh := [(event, reason) for event, reason in refused if event.position > 0]:
+            self._rejects.add(
+                self.stage,
+                [
+                    NewReject(
+                        reason=reason, body=event.body, position=event.position, received_at=event.received_at
+                    )
+                    for event, reason in fresh
+                ],
+            )
+        done = [event.position for event in delivered if event.position > 0]
+        if done or fresh:
+            self._reader.finish(done, [event.position for event, _ in fresh])
+        for event in delivered:
+            if event.position < 0 and -event.position in self._replaying:
+                self._rejects.replayed(-event.position)
+                self._reader.recount(rejected=-1, delivered=1)
+                self._replaying.discard(-event.position)
+        for event, reason in refused:
+            if event.position < 0 and -event.position in self._replaying:
+                self._rejects.failed_again(-event.position, reason)
+                self._replaying.discard(-event.position)
+
+    def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        self._feed.committed([*delivered, *(event for event, _ in refused)])
+        size = sum(len(event.body) for event in delivered)
+        self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)
+        self._metrics.counter("delivery_bytes_sent").add(size, self.name)
+        rejected = sum(event.position > 0 for event, _ in refused)
+        self._metrics.counter("delivery_events_rejected").add(rejected, self.name)
+
+    # --- once a second
+
+    async def _tick(self) -> None:
+        """Bring the lag up to date; take in replay requests, which travel as events of negative position."""
+        assert self._engine is not None
+        events, seconds, wanted = self._observe()
+        self._metrics.gauge("delivery_lag_events").set(events, self.name)
+        self._metrics.gauge("delivery_lag_seconds").set(seconds, self.name)
+        for event in wanted:
+            if -event.position not in self._replaying:
+                self._replaying.add(-event.position)
+                self._engine.put(self._keys.of(event.body), event)
+        await asyncio.sleep(PAUSE_SECONDS)
+
+    def _observe(self) -> tuple[int, float, list[Event]]:
+        # few at a time: they count towards no budget
+        wanted = [] if self._replaying else self._rejects.requested(self.stage, 100)
+        replays = [Event(-reject.id, reject.received_at, reject.body) for reject in wanted]
+        return self._reader.lag_events(), self._reader.lag_seconds(), replays
+
+
+def _is_ours(error: Exception) -> bool:
+    return isinstance(error, HeadwaterError)

@@ -1,0 +1,313 @@
+"""BigQuery (beta): load jobs of Parquet, and one script that is a transaction.
+
+A load job fills a table beside the target, which deletes itself after a day if nobody else does. Then one
+script, that is one job which the service ends by itself, enters the load in the ledger by a MERGE, stores the
+rows and commits. Of two scripts that change the ledger at once BigQuery lets one pass and cancels the other,
+which is tried again; and whoever finds the load entered by another attempt changes nothing (G5).
+
+Names of columns differ in more than case; those with characters that BigQuery does not take are refused, and
+the pipeline makes none. Keys are declared there and not enforced.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+from google.api_core import exceptions
+from google.api_core.client_options import ClientOptions
+from google.auth import credentials as auth
+from google.auth import exceptions as auth_exceptions
+from google.cloud import bigquery
+from google.cloud.bigquery.retry import DEFAULT_RETRY
+
+from headwater.crash_points import crash_point
+from headwater.destinations.base import Capabilities, Loaded
+from headwater.destinations.column_types import Kind
+from headwater.destinations.refused_rows import RowsRefused
+from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.merging import MergingDestination
+from headwater.destinations.sql.transactional import first_line
+from headwater.destinations.sql.transfer_columns import Form
+from headwater.destinations.table import Column, Table
+from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused, WarehouseError
+
+__all__ = ["BigQueryDestination", "BigQuerySettings"]
+
+_COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
+_TABLE = re.compile(r"[\w -]+", re.UNICODE)
+_RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
+_WORDS = {"float": "FLOAT64", "integer": "INT64", "boolean": "BOOL", "string": "STRING"}
+"""The types of its schemas, which SQL calls otherwise."""
+_SCHEMA_WORDS = {sql: word for word, sql in _WORDS.items()}
+
+
+class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the type `bigquery`."""
+
+    project: Annotated[str, msgspec.Meta(description="The project.")]
+    dataset: Annotated[str, msgspec.Meta(description="Dataset of the tables; made if it is not there.")]
+    location: Annotated[str, msgspec.Meta(description="Where a new dataset is made, such as `EU`.")] = "US"
+    credentials_file: Annotated[
+        str, msgspec.Meta(description="Key file of a service account; empty: what Google's clients find.")
+    ] = ""
+    api_endpoint: Annotated[
+        str, msgspec.Meta(description="Another address of the service; over http nobody logs in.")
+    ] = ""
+    timeout_seconds: Annotated[
+        int, msgspec.Meta(ge=1, description="A request to the service must be answered within this time.")
+    ] = 60
+
+
+class BigQuerySql(Dialect):
+    """Names in backticks; a backslash escapes in texts."""
+
+    def fold(self, name: str) -> str:
+        return name
+
+    def quoted(self, name: str) -> str:
+        return f"`{name}`"  # names with a backtick are refused before
+
+    def literal(self, text: str) -> str:
+        escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
+        return f"'{escaped}'"
+
+
+class BigQueryDestination(MergingDestination):
+    """Rows in a dataset of BigQuery."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = BigQuerySettings
+    capabilities = Capabilities(
+        types={
+            Kind.STRING: "string",
+            Kind.FLOAT64: "float",
+            Kind.INT64: "integer",
+            Kind.BOOL: "boolean",
+            Kind.TIMESTAMP: "timestamp",
+            Kind.JSON: "string",
+        },
+        max_identifier_length=300,
+        max_columns=10_000,
+        folds_case=True,
+        supports_transactions=True,
+    )
+    options: BigQuerySettings
+    sql = BigQuerySql()
+    staging_types: ClassVar[dict[Form, str]] = {
+        Form.TEXT: "STRING",
+        Form.INTEGER: "INT64",
+        Form.FLOAT: "FLOAT64",
+        Form.BOOLEAN: "BOOL",
+        Form.TIME: "TIMESTAMP",
+    }
+    natural: ClassVar[dict[str, Form]] = {
+        "string": Form.TEXT,
+        "integer": Form.INTEGER,
+        "float": Form.FLOAT,
+        "boolean": Form.BOOLEAN,
+        "timestamp": Form.TIME,
+    }
+    now = "CURRENT_TIMESTAMP()"
+
+    def __init__(self, id: str, options: Any) -> None:
+        super().__init__(id, options)
+        self._client: bigquery.Client | None = None
+
+    def connect(self) -> None:
+        if self._client is not None:
+            return
+        options = self.options
+        try:
+            client = bigquery.Client(
+                project=options.project,
+                location=options.location,
+                credentials=self._credentials(),
+                client_options=ClientOptions(api_endpoint=options.api_endpoint or None),
+            )
+            client.create_dataset(
+                bigquery.Dataset(f"{options.project}.{options.dataset}"),
+                exists_ok=True,
+                retry=DEFAULT_RETRY.with_timeout(options.timeout_seconds),
+                timeout=options.timeout_seconds,
+            )
+        except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
+            raise DestinationUnavailable(
+                f"destination {self.id}: no way to BigQuery: {first_line(error)}.",
+                hint="Check `project`, `dataset` and the credentials; it is tried again.",
+            ) from error
+        self._client = client
+        self.make_own_tables()
+
+    def close(self) -> None:
+        if self._client is not None:
+            self._client.close()  # type: ignore[no-untyped-call]
+            self._client = None
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        with self._translating():
+            # nothing is repeated here: a script may have been done though its answer was lost
+            job = self._ready().query(
+                statement,
+                retry=None,  # type: ignore[arg-type]
+                job_retry=None,
+                timeout=self.options.timeout_seconds,
+            )
+            rows = job.result(job_retry=None)
+            return [tuple(row.values()) for row in rows]
+
+    def relation(self, name: str) -> str:
+        return f"`{self.options.project}`.`{self.options.dataset}`.`{name}`"
+
+    def column_type(self, column: Column) -> str:
+        type = super().column_type(column)
+        return _WORDS.get(type.lower(), type)
+
+    def create(self, name: str, columns: Sequence[str]) -> None:
+        words = [self._in_sql(column) for column in columns]
+        self.execute(f"CREATE TABLE IF NOT EXISTS {self.relation(name)} ({', '.join(words)})")
+
+    def patch(self, wanted: Table) -> Table:
+        for name in wanted.columns:
+            if not _COLUMN.fullmatch(name) or name.lower().startswith(_RESERVED):
+                raise TableRefused(f"{name[:80]!r} cannot be a column in BigQuery.")
+        if not _TABLE.fullmatch(wanted.name):
+            raise TableRefused(f"{wanted.name[:80]!r} cannot be a table in BigQuery.")
+        return super().patch(wanted)
+
+    def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
+        place = f"{self.options.project}.{self.options.dataset}.{name}"
+        with self._translating():
+            try:
+                found = self._ready().get_table(
+                    place, retry=DEFAULT_RETRY.with_timeout(self.options.timeout_seconds)
+                )
+            except exceptions.NotFound:
+                return None
+        constraints = found.table_constraints
+        key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
+        return [(field.name, _type_of(field)) for field in found.schema], tuple(key)
+
+    def kind_of(self, sql_type: str) -> Kind:
+        kinds = {
+            "integer": Kind.INT64,
+            "float": Kind.FLOAT64,
+            "boolean": Kind.BOOL,
+            "timestamp": Kind.TIMESTAMP,
+            "json": Kind.JSON,
+        }
+        if sql_type.startswith(("numeric", "bignumeric")):
+            return Kind.FLOAT64
+        return kinds.get(sql_type, Kind.STRING)
+
+    def add_columns(self, table: str, columns: Sequence[str]) -> None:
+        added = ", ".join(f"ADD COLUMN {self._in_sql(column)}" for column in columns)
+        self.execute(f"ALTER TABLE {self.relation(table)} {added}")
+
+    def fill(self, name: str, columns: str, files: Sequence[Path]) -> None:
+        self.execute(
+            f"CREATE TABLE {self.relation_beside(name)} ({columns}) "
+            "OPTIONS (expiration_timestamp = TIMESTAMP_ADD(CURRENT_TIMESTAMP(), INTERVAL 1 DAY))"
+        )
+        config = bigquery.LoadJobConfig(
+            source_format=bigquery.SourceFormat.PARQUET,
+            create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
+            write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
+        )
+        for file in files:
+            place = f"{self.options.project}.{self.options.dataset}.{name}"
+            with self._translating(), file.open("rb") as source:
+                self._ready().load_table_from_file(source, place, job_config=config).result(retry=None)
+
+    def tried(self, value: str, type: str) -> str:
+        return f"SAFE_CAST({value} AS {_WORDS.get(type.lower(), type)})"
+
+    def moment(self, value: str) -> str:
+        return value
+
+    def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
+        attempt = uuid.uuid4().hex
+        columns, values = self.entry(table, loaded, attempt)
+        mine = self.sql.literal(loaded.id)
+        who = f"SELECT attempt FROM {self.ledger} WHERE load_id = {mine}"
+        work = [f"{statement};" for statement in statements]
+        crash_point("load.before_commit")
+        self.execute(
+            "\n".join(
+                [
+                    "BEGIN TRANSACTION;",
+                    f"MERGE INTO {self.ledger} AS target USING (SELECT {mine} AS load_id) AS fresh "
+                    "ON target.load_id = fresh.load_id "
+                    f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values});",
+                    f"IF EXISTS ({who} AND attempt = {self.sql.literal(attempt)}) THEN",
+                    *work,
+                    "COMMIT TRANSACTION;",
+                    "ELSE",
+                    "ROLLBACK TRANSACTION;",
+                    "END IF;",
+                ]
+            )
+        )
+        entered = self.execute(who)
+        if not entered:
+            raise DestinationUnavailable(
+                f"destination {self.id}: the script of the load {loaded.id} ended without entering it.",
+                hint="It is tried again.",
+            )
+        return entered == [(attempt,)]
+
+    def attempt(self, statements: Sequence[str]) -> None:
+        self.execute(";\n".join(["BEGIN TRANSACTION", *statements, "ROLLBACK TRANSACTION;"]))
+
+    def _credentials(self) -> Any:
+        if self.options.api_endpoint.startswith("http://"):
+            return auth.AnonymousCredentials()  # type: ignore[no-untyped-call]
+        if not self.options.credentials_file:
+            return None
+        from google.oauth2 import service_account
+
+        return service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
+            self.options.credentials_file
+        )
+
+    def _in_sql(self, column: str) -> str:
+        name, _, type = column.rpartition(" ")
+        return f"{name} {_WORDS.get(type.lower(), type)}"
+
+    def _ready(self) -> bigquery.Client:
+        if self._client is None:
+            raise DestinationUnavailable(f"destination {self.id} is not connected.")
+        return self._client
+
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
+        try:
+            yield
+        except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
+            raise self._translated(error) from error
+
+    def _translated(self, error: Exception) -> WarehouseError:
+        text = f"{first_line(error)}."
+        if isinstance(error, exceptions.BadRequest):
+            lowered = text.lower()
+            if "required field" in lowered or "cannot be null" in lowered or "not null" in lowered:
+                return RowsRefused(text)
+            if "aborted due to concurrent update" not in lowered:
+                return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
+        if isinstance(error, exceptions.NotFound):
+            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
+        return DestinationUnavailable(f"destination {self.id}: {text}", hint="It is tried again.")
+
+
+def _type_of(field: bigquery.SchemaField) -> str:
+    """A type as the seed's table and the service's schemas call it."""
+    type = _SCHEMA_WORDS.get(field.field_type, field.field_type).lower()
+    if field.mode == "REPEATED":
+        return f"array<{type}>"
+    if field.precision is not None:
+        return f"{type}({field.precision},{field.scale or 0})"
+    return f"{type}({field.max_length})" if field.max_length is not None else type

@@ -1,0 +1,1 @@
+"""The destination ClickHouse. Start reading at `destination`."""

@@ -1,0 +1,220 @@
+"""A destination that is not a database: each row becomes (part of) a request, through `headwater.delivery`.
+
+Such as services that measure visits. It lies above both the warehouses, whose contract it holds, and the
+delivery, whose client sends its rows: so it is neither's.
+
+The receiver keeps no ledger for us. What it gives is **at least once**: a row is sent until the receiver has
+taken or refused it, and a pipeline that dies before it could note that sends its rows again. Each row carries
+an id that is the same whenever it is sent, by which a receiver can tell repetitions: the event's own id where
+it has one, else the load's and the row's number.
+
+There are no tables, so nothing is patched and no value ever fails to fit; the name of the table goes along.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+import orjson
+import pyarrow as pa
+
+from headwater.delivery.client import Client
+from headwater.delivery.outlets.base import load_outlet
+from headwater.delivery.outlets.http import HttpOptions
+from headwater.destinations.base import Capabilities, Destination, Load, Loaded, RefusedRow
+from headwater.destinations.column_types import Kind
+from headwater.destinations.staged_files import Staged
+from headwater.destinations.table import ROW, UNMAPPED, Table
+from headwater.errors import BatchRejected, DestinationUnavailable, LoadRefused
+from headwater.events import Event
+from headwater.settings import OutletSettings
+
+__all__ = ["HttpDestination", "HttpDestinationSettings"]
+
+_REMEMBERED = 1_000
+_PIECE = 500
+
+
+class HttpDestinationSettings(HttpOptions, frozen=True, kw_only=True):
+    """Options of the type `http`: those of the outlet, and how rows are told."""
+
+    id_field: Annotated[str, msgspec.Meta(description="Field of a row's id; empty: none.")] = "_id"
+    id_column: Annotated[
+        str, msgspec.Meta(description="Column that is the id, where a row has it; else load and number are.")
+    ] = "eventn_ctx_event_id"
+    table_field: Annotated[str, msgspec.Meta(description="Field of its table's name; empty: none.")] = (
+        "_table"
+    )
+    max_rows: Annotated[
+        int, msgspec.Meta(ge=1, description="Most rows of a request; 1 for receivers that take no lists.")
+    ] = 500
+    timeout_seconds: Annotated[
+        float, msgspec.Meta(gt=0, description="A request must be answered within this time.")
+    ] = 30.0
+    give_up_seconds: Annotated[
+        float,
+        msgspec.Meta(gt=0, description="What the receiver has not taken by then is tried again later."),
+    ] = 120.0
+
+
+class HttpDestination(Destination):
+    """Rows as requests; at least once."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = HttpDestinationSettings
+    capabilities = Capabilities(
+        types={
+            Kind.STRING: "string",
+            Kind.FLOAT64: "number",
+            Kind.INT64: "integer",
+            Kind.BOOL: "boolean",
+            Kind.TIMESTAMP: "date-time",
+            Kind.JSON: "object",
+        },
+        max_identifier_length=255,
+        max_columns=10_000,
+        folds_case=False,
+        supports_transactions=False,
+    )
+    options: HttpDestinationSettings
+
+    def __init__(self, id: str, options: Any) -> None:
+        super().__init__(id, options)
+        self._is_open = False
+        # only of this process: the receiver remembers nothing for us
+        self._done: OrderedDict[str, Loaded] = OrderedDict()
+        self._sent: dict[str, set[int]] = {}
+
+    def connect(self) -> None:
+        load_outlet(self._outlet())  # wrong settings are told at once; there is nothing to log in to
+        self._is_open = True
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def table(self, name: str) -> Table | None:
+        self._check()
+        return None
+
+    def patch(self, wanted: Table) -> Table:
+        self._check()
+        return wanted
+
+    def loaded(self, ids: Sequence[str]) -> set[str]:
+        self._check()
+        return {id for id in ids if id in self._done}
+
+    def load(self, load: Load) -> Loaded:
+        self._check()
+        if load.id in self._done:
+            return msgspec.structs.replace(self._done[load.id], already=True)
+        staged = Staged(load.files)
+        sending = _Sending(self, load, staged, self._sent.setdefault(load.id, set()))
+        refused = sending.run(self._outlet())
+        loaded = Loaded(id=load.id, rows=staged.rows - len(refused), refused=tuple(refused))
+        del self._sent[load.id]
+        self._done[load.id] = loaded
+        if len(self._done) > _REMEMBERED:
+            self._done.popitem(last=False)
+        return loaded
+
+    def body(self, load: Load, row: dict[str, Any]) -> bytes:
+        """A row as the receiver gets it: the fields that it has."""
+        number, options = row.pop(ROW), self.options
+        fields = {name: value for name, value in row.items() if value is not None}
+        if (unmapped := fields.get(UNMAPPED)) is not None:
+            fields[UNMAPPED] = orjson.Fragment(unmapped)
+        if options.table_field:
+            fields[options.table_field] = load.table.name
+        if options.id_field:
+            fields[options.id_field] = str(fields.get(options.id_column) or f"{load.id}-{number}")
+        return orjson.dumps(fields)
+
+    def _outlet(self) -> OutletSettings:
+        own = {"id_field", "id_column", "table_field", "max_rows", "timeout_seconds", "give_up_seconds"}
+        every = msgspec.to_builtins(self.options)
+        options = {name: value for name, value in every.items() if name not in own}
+        return OutletSettings(
+            name=self.id,
+            type="http",
+            max_batch_events=self.options.max_rows,
+            timeout_seconds=self.options.timeout_seconds,
+            options=options,
+        )
+
+    def _check(self) -> None:
+        if not self._is_open:
+            raise DestinationUnavailable(f"destination {self.id} is not connected.")
+
+
+class _Sending:
+    """The rows of one load on their way; `sent` remembers over tries which of them need not go again."""
+
+    def __init__(self, destination: HttpDestination, load: Load, staged: Staged, sent: set[int]) -> None:
+        self._to, self._load, self._staged, self._sent = destination, load, staged, sent
+        self._rows: list[int] = []  # by the client's positions, which count from 1
+        self._refused: dict[int, str] = {}
+
+    def run(self, settings: OutletSettings) -> list[RefusedRow]:
+        """Send all; the rows that the receiver refuses. DestinationUnavailable if it took too long."""
+        client = Client(settings, on_rejected=self._note)
+        left: list[Event] = []
+        try:
+            for bodies in self._pieces():
+                self._hand_in(client, bodies)
+            is_done = client.flush(self._to.options.give_up_seconds)
+            reason = client.trouble() or "it takes too long"
+        finally:
+            left = client.close(0.0)
+            waiting = {event.position for event in left}
+            self._sent.update(
+                row
+                for position, row in enumerate(self._rows, 1)
+                if position not in waiting and row not in self._refused
+            )
+        if not is_done or left:
+            raise DestinationUnavailable(
+                f"destination {self._to.id}: {len(left)} of {self._staged.rows} rows are not taken: "
+                f"{reason}.",
+                hint="They are sent again; those that were taken are not.",
+            )
+        if len(self._refused) > self._to.max_refused:
+            last = next(reversed(self._refused.values()))
+            raise LoadRefused(
+                f"{len(self._refused)} of {self._staged.rows} rows are refused; the last reason: {last}",
+                hint="The others were sent. Mend the receiver or the mapping; then run again.",
+            )
+        return [RefusedRow(row, reason) for row, reason in sorted(self._refused.items())]
+
+    def _pieces(self) -> Iterator[list[bytes]]:
+        for batch in self._staged.batches(_PIECE):
+            rows = [row for row in _plain(batch).to_pylist() if row[ROW] not in self._sent]
+            self._rows += [row[ROW] for row in rows]
+            if rows:
+                yield [self._to.body(self._load, row) for row in rows]
+
+    def _hand_in(self, client: Client, bodies: list[bytes]) -> None:
+        try:
+            client.add_events(bodies)
+        except BatchRejected as refusal:
+            # too much in memory: wait until what is there has gone
+            if not client.flush(self._to.options.give_up_seconds):
+                reason = client.trouble() or refusal.text
+                raise DestinationUnavailable(
+                    f"destination {self._to.id}: {reason}.", hint="It is tried again."
+                ) from refusal
+            client.add_events(bodies)
+
+    def _note(self, rejected: Sequence[tuple[Event, str]]) -> None:
+        for event, reason in rejected:
+            self._refused[self._rows[event.position - 1]] = reason
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Numbers instead of decimals, which JSON does not have."""
+    columns = [
+        column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column for column in batch.columns
+    ]
+    return pa.record_batch(columns, names=batch.schema.names)

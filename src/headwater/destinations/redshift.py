@@ -1,0 +1,301 @@
+"""Amazon Redshift (beta): files staged in S3, COPY, and one transaction.
+
+COPY fills a temporary table. Then one transaction locks the ledger, looks whether the load is in it, casts
+and stores the rows, and enters it: Redshift has no unique constraint that would tell two of the same load
+apart, so they stand in line at the lock (G5). Nothing is left in the database when a session ends half-way;
+files in S3 are removed after the load, and those of a killed one by the bucket's own lifecycle rule.
+
+An upsert is UPDATE and INSERT in that transaction. Redshift's MERGE takes neither a query as its source nor
+an alias for its target, and deleting and inserting rows would lose the columns that a batch does not have.
+
+Names are lower case, as Redshift has them unless a session asks otherwise; so it does not matter whether one
+does. A text has 65,535 bytes at most: a row with a longer one is refused, and kept whole in the rejects.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
+
+import msgspec
+import psycopg
+import pyarrow as pa
+
+from headwater.crash_points import crash_point
+from headwater.destinations.base import Capabilities, Loaded
+from headwater.destinations.column_types import Kind
+from headwater.destinations.refused_rows import RowsRefused
+from headwater.destinations.sql import statements as merge_sql
+from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.merging import SqlMergingDestination
+from headwater.destinations.sql.transactional import first_line
+from headwater.destinations.sql.transfer_columns import Form
+from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+
+__all__ = ["RedshiftDestination", "RedshiftSettings"]
+
+_TEXT, _NUMERIC, _MOMENT = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
+_FRESH = "_headwater_fresh"
+_KINDS = {
+    "boolean": Kind.BOOL,
+    "smallint": Kind.INT64,
+    "integer": Kind.INT64,
+    "bigint": Kind.INT64,
+    "real": Kind.FLOAT64,
+    "double precision": Kind.FLOAT64,
+    "super": Kind.JSON,
+}
+
+
+class RedshiftSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Options of the type `redshift`."""
+
+    url: Annotated[
+        str,
+        msgspec.Meta(description="The cluster, such as `postgresql://user:${env.PGPASSWORD}@host:5439/db`."),
+    ]
+    staging_url: Annotated[
+        str,
+        msgspec.Meta(
+            description="Where files wait to be copied, such as `s3://bucket/headwater?region=eu-west-1`; "
+            "credentials come from the environment, as usual with AWS."
+        ),
+    ]
+    iam_role: Annotated[
+        str, msgspec.Meta(description="Role with which Redshift reads them: an ARN, or `default`.")
+    ] = "default"
+    schema: Annotated[str, msgspec.Meta(description="Schema of the tables; made if it is not there.")] = (
+        "public"
+    )
+    connect_timeout_seconds: Annotated[
+        int, msgspec.Meta(ge=1, description="The cluster must answer a new connection within this time.")
+    ] = 10
+
+
+class RedshiftSql(Dialect):
+    """Names in lower case; texts that mean the same whether a backslash escapes or not."""
+
+    def fold(self, name: str) -> str:
+        return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+
+    def quoted(self, name: str) -> str:
+        return super().quoted(self.fold(name))
+
+    def literal(self, text: str) -> str:
+        parts = [super(RedshiftSql, self).literal(part) for part in text.split("\\")]
+        return parts[0] if len(parts) == 1 else f"({' || chr(92) || '.join(parts)})"
+
+
+class RedshiftDestination(SqlMergingDestination):
+    """Rows in a schema of a Redshift database."""
+
+    Settings: ClassVar[type[msgspec.Struct]] = RedshiftSettings
+    capabilities = Capabilities(
+        types={
+            Kind.STRING: _TEXT,
+            Kind.FLOAT64: _NUMERIC,
+            Kind.INT64: "bigint",
+            Kind.BOOL: "boolean",
+            Kind.TIMESTAMP: _MOMENT,
+            Kind.JSON: _TEXT,
+        },
+        max_identifier_length=127,
+        max_columns=1_600,
+        folds_case=True,
+        supports_transactions=True,
+    )
+    options: RedshiftSettings
+    sql = RedshiftSql()
+    staging_types: ClassVar[dict[Form, str]] = {
+        Form.TEXT: _TEXT,
+        Form.INTEGER: "bigint",
+        Form.FLOAT: "double precision",
+        Form.BOOLEAN: "boolean",
+        Form.TIME: "timestamp",
+        Form.DECIMAL: _NUMERIC,
+    }
+    natural: ClassVar[dict[str, Form]] = {
+        _TEXT: Form.TEXT,
+        "bigint": Form.INTEGER,
+        "double precision": Form.FLOAT,
+        "boolean": Form.BOOLEAN,
+        _MOMENT: Form.TIME,
+    }
+    decimal_type = _NUMERIC
+    time_type = pa.timestamp("us")  # COPY reads no Parquet time with a zone into a column with one
+    max_text_bytes = 65_535
+    keeps_nul = False
+
+    def __init__(self, id: str, options: Any) -> None:
+        super().__init__(id, options)
+        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def connect(self) -> None:
+        if self._connection is not None:
+            return
+        try:
+            self._connection = psycopg.connect(
+                self.options.url,
+                autocommit=True,
+                prepare_threshold=None,
+                connect_timeout=self.options.connect_timeout_seconds,
+                client_encoding="utf8",  # Redshift calls it UNICODE, which the client does not know
+                application_name="headwater",
+            )
+        except psycopg.Error as error:
+            raise DestinationUnavailable(
+                f"destination {self.id}: no connection to Redshift: {first_line(error)}.",
+                hint="Check `url`, and that the cluster lets this machine in; it is tried again.",
+            ) from error
+        self.execute("SET TIME ZONE 'UTC'")
+        schema = self.sql.literal(self.sql.fold(self.options.schema))
+        if not self.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = {schema}"):
+            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.sql.quoted(self.options.schema)}")
+        self.make_own_tables()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        try:
+            cursor = self.ready().execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            raise self._translated(error) from error
+
+    def relation(self, name: str) -> str:
+        return f"{self.sql.quoted(self.options.schema)}.{self.sql.quoted(name)}"
+
+    def relation_beside(self, name: str) -> str:
+        return self.sql.quoted(name)  # a temporary table is in no schema of ours
+
+    def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
+        schema, table = self.sql.literal(self.sql.fold(self.options.schema)), self.sql.literal(name)
+        columns = self.execute(
+            "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
+            "JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            f"WHERE n.nspname = {schema} AND c.relname = {table} AND a.attnum > 0 AND NOT a.attisdropped "
+            "ORDER BY a.attnum"
+        )
+        if not columns:
+            return None
+        key = self.execute(
+            "SELECT k.column_name FROM information_schema.table_constraints AS t "
+            "JOIN information_schema.key_column_usage AS k ON k.constraint_name = t.constraint_name "
+            "AND k.table_schema = t.table_schema AND k.table_name = t.table_name "
+            f"WHERE t.constraint_type = 'PRIMARY KEY' AND t.table_schema = {schema} "
+            f"AND t.table_name = {table} ORDER BY k.ordinal_position"
+        )
+        return [(str(column), str(type)) for column, type in columns], tuple(str(row[0]) for row in key)
+
+    def kind_of(self, sql_type: str) -> Kind:
+        if sql_type.startswith("numeric"):
+            return Kind.FLOAT64
+        return Kind.TIMESTAMP if sql_type.startswith("timestamp") else _KINDS.get(sql_type, Kind.STRING)
+
+    def add_columns(self, table: str, columns: Sequence[str]) -> None:
+        with self.transaction():
+            for column in columns:  # Redshift adds one at a time
+                self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {column}")
+
+    def fill(self, name: str, columns: str, files: Sequence[Path]) -> None:
+        self.execute(f"CREATE TEMPORARY TABLE {self.relation_beside(name)} ({columns})")
+        if files:
+            with self._uploaded(name, files) as url:
+                self.copy(self.relation_beside(name), url)
+
+    def copy(self, table: str, url: str) -> None:
+        """Have Redshift read all objects under the URL; in the table's order of columns."""
+        role = self.options.iam_role
+        allowed = "default" if role == "default" else self.sql.literal(role)
+        source = self.sql.literal(url)
+        self.execute(f"COPY {table} FROM {source} IAM_ROLE {allowed} FORMAT AS PARQUET")
+
+    def tried(self, value: str, type: str) -> str:
+        # a cast to a shorter text would cut it without a word
+        if type.startswith(("character", "varchar", "char", "bpchar")) and "(" in type:
+            length = type[type.index("(") + 1 : type.index(")")]
+            return f"CASE WHEN octet_length({value}) <= {int(length)} THEN {value} END"
+        return self.try_cast(value, type)
+
+    def try_cast(self, value: str, type: str) -> str:
+        """SQL: the text as a value of the type, or NULL."""
+        return f"TRY_CAST({value} AS {type})"
+
+    def moment(self, value: str) -> str:
+        return f"({value} AT TIME ZONE 'UTC')"
+
+    def upsert(self, target: str, rows: merge_sql.Rows, *, any_repeated: bool) -> list[str]:
+        fresh = merge_sql.latest(rows, self.sql, any_repeated=any_repeated)
+        return [
+            f"DROP TABLE IF EXISTS {_FRESH}",
+            f"CREATE TEMPORARY TABLE {_FRESH} AS {fresh}",
+            *merge_sql.update_and_insert(target, rows, _FRESH, self.sql),
+            f"DROP TABLE {_FRESH}",
+        ]
+
+    def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
+        with self.transaction():
+            self.execute(f"LOCK TABLE {self.ledger}")
+            if self.loaded([loaded.id]):
+                return False
+            for statement in statements:
+                self.execute(statement)
+            columns, values = self.entry(table, loaded)
+            self.execute(f"INSERT INTO {self.ledger} ({columns}) VALUES ({values})")
+            crash_point("load.before_commit")
+        return True
+
+    def ready(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """The open connection."""
+        if self._connection is not None and self._connection.closed:
+            self._connection = None
+        if self._connection is None:
+            raise DestinationUnavailable(
+                f"destination {self.id} is not connected.", hint="It is tried again."
+            )
+        return self._connection
+
+    @contextmanager
+    def _uploaded(self, name: str, files: Sequence[Path]) -> Iterator[str]:
+        """The files as objects, for as long as it takes to copy them; the URL that Redshift knows them by."""
+        from pyarrow import fs
+
+        folder = f"{name}-{uuid.uuid4().hex[:8]}"
+        try:
+            store, root = fs.FileSystem.from_uri(self.options.staging_url)
+            place = f"{root.rstrip('/')}/{folder}"
+            for file in files:
+                with file.open("rb") as source, store.open_output_stream(f"{place}/{file.name}") as target:
+                    while chunk := source.read(4 * 1024 * 1024):
+                        target.write(chunk)
+        except (OSError, pa.ArrowException) as error:
+            bucket = urlsplit(self.options.staging_url).hostname
+            raise DestinationUnavailable(
+                f"destination {self.id}: no upload to the bucket {bucket}: {first_line(error)}.",
+                hint="Check `staging_url` and the credentials of AWS here; it is tried again.",
+            ) from error
+        try:
+            yield f"s3://{place}/"
+        finally:
+            try:
+                store.delete_dir(place)
+            except (OSError, pa.ArrowException):
+                pass  # the bucket's lifecycle rule removes it
+
+    def _translated(self, error: psycopg.Error) -> WarehouseError:
+        text, state = f"{first_line(error)}.", error.sqlstate or ""
+        if state[:2] in ("22", "23") or "cannot insert a null value" in text.lower():
+            return RowsRefused(text)
+        if state[:2] == "42" and state != "42501":
+            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
+        hint = "It is tried again."
+        if "stl_load_errors" in text or "sys_load_error_detail" in text:
+            hint = "Ask Redshift: SELECT * FROM sys_load_error_detail ORDER BY start_time DESC LIMIT 5."
+        return DestinationUnavailable(f"destination {self.id}: {text}", hint=hint)

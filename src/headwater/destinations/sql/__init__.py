@@ -1,0 +1,1 @@
+"""Loading by SQL: dialects, statements and transactions. Start reading at `transactional`."""

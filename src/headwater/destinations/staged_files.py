@@ -1,0 +1,79 @@
+"""The Parquet files of a load, as a destination sees them before it reads their rows."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from headwater.destinations.table import ROW
+from headwater.errors import LoadRefused
+
+__all__ = ["Staged"]
+
+
+class Staged:
+    """Schema and batches of the files. Only footers are read until rows are asked for (G8)."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.files = list(files)
+        self.types: dict[str, pa.DataType] = {}
+        self.rows = 0
+        for file in self.files:
+            try:
+                with self._open(file) as parquet:
+                    found = {field.name: field.type for field in parquet.schema_arrow}
+                    self.rows += parquet.metadata.num_rows
+            except (OSError, pa.ArrowInvalid) as error:
+                raise LoadRefused(
+                    f"the staged file {file} cannot be read: {error}.",
+                    hint="Run the pipeline again: it stages its files anew.",
+                ) from error
+            if self.types and found != self.types:
+                raise LoadRefused(f"the staged files of one load have different columns: {file} differs.")
+            self.types = found
+        if self.files and self.types.get(ROW) != pa.int64():
+            raise LoadRefused(f"the staged files have no int64 column {ROW}.")
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the columns that are to be stored."""
+        return [name for name in self.types if name != ROW]
+
+    def batches(self, rows: int = 8_192) -> Iterator[pa.RecordBatch]:
+        """All rows in order, some at a time."""
+        for file in self.files:
+            with self._open(file) as parquet:
+                yield from parquet.iter_batches(rows)
+
+    def row_ids(self) -> Sequence[int]:
+        """`_headwater_row` of every row, sorted. Eight bytes a row: only for when refused ones are sought."""
+        ids = array("q")
+        for file in self.files:
+            with self._open(file) as parquet:
+                for batch in parquet.iter_batches(columns=[ROW]):
+                    ids.extend(batch.column(0).to_pylist())
+        sorted_ids = pa.array(memoryview(ids), pa.int64()).sort()
+        return array("q", sorted_ids.buffers()[1].to_pybytes()[: 8 * len(ids)])
+
+    def within(self, column: str, limit: float) -> bool:
+        """Whether the footers prove that no number of the column is as large as `limit`."""
+        for file in self.files:
+            with self._open(file) as parquet:
+                metadata = parquet.metadata
+                index = parquet.schema_arrow.names.index(column)
+                for group in range(metadata.num_row_groups):
+                    chunk = metadata.row_group(group).column(index)
+                    found = chunk.statistics
+                    if found is None or not found.has_min_max:
+                        return bool(found is not None and found.null_count == chunk.num_values)
+                    if not (-limit < found.min and found.max < limit):
+                        return False
+        return True
+
+    @staticmethod
+    def _open(file: str) -> pq.ParquetFile:
+        # Spark's old timestamps are nanoseconds to Arrow, whose years end in 2262
+        return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")

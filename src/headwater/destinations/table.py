@@ -1,0 +1,123 @@
+"""The structure of a table, and what must be done to make one fit another."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+from headwater.destinations.column_types import Kind
+from headwater.errors import TableRefused
+
+__all__ = ["ROW", "UNMAPPED", "Column", "Patch", "Table", "check_names", "check_sql_type", "diff", "table_of"]
+
+UNMAPPED = "_unmapped_data"
+"""Column of the values that do not fit their own: a JSON object by column name."""
+
+ROW = "_headwater_row"
+"""Order of the rows in staged Parquet; it is not stored."""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of a table.
+
+    Wanted: `sql_type` is an explicit type of the mapping, in the product's SQL, and empty where the kind
+    decides; `cast_type` is what values are cast to first, where the column itself is made with another type.
+    Read from a destination: `kind` is what values are staged as, `sql_type` the type as the product calls it.
+    """
+
+    name: str
+    kind: Kind
+    sql_type: str = ""
+    cast_type: str = ""
+
+
+class Table(msgspec.Struct, frozen=True):
+    """The structure of a table.
+
+    `primary_key` is the key that rows are upserted by. `users_key` is one that somebody else put on the
+    table: it is never changed or dropped, and rows are upserted by it where none is configured.
+    """
+
+    name: str
+    columns: dict[str, Column]
+    primary_key: tuple[str, ...] = ()
+    users_key: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """What rows are upserted by; empty: they are appended."""
+        return self.primary_key or self.users_key
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """What must be done to a table. Nothing is ever dropped but a key that we made."""
+
+    create: bool = False
+    add: tuple[Column, ...] = ()
+    drop_key: bool = False
+    set_key: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.create or bool(self.add) or self.drop_key or bool(self.set_key)
+
+
+def table_of(name: str, columns: Iterable[Column], primary_key: Iterable[str] = ()) -> Table:
+    """A table with these columns, in their order."""
+    return Table(name, {column.name: column for column in columns}, tuple(primary_key))
+
+
+def diff(existing: Table | None, wanted: Table, *, folds_case: bool = False) -> Patch:
+    """What `existing` lacks of `wanted`; pure.
+
+    Columns that only exist are left alone, types are not compared (a value that does not fit goes to
+    `_unmapped_data`). A key that is configured otherwise now is replaced, one that is configured no longer is
+    dropped, and a user's own key stays whatever is configured.
+    """
+    if existing is None:
+        whole = all(name in wanted.columns for name in wanted.primary_key)
+        return Patch(
+            create=True, add=tuple(wanted.columns.values()), set_key=wanted.primary_key if whole else ()
+        )
+
+    def fold(names: Iterable[str]) -> set[str]:
+        return {name.lower() if folds_case else name for name in names}
+
+    have, key = fold(existing.columns), fold(wanted.primary_key)
+    add = tuple(column for name, column in wanted.columns.items() if not fold([name]) & have)
+    # A key can only be made of columns that are there; a batch that lacks one says nothing about the old key.
+    if (key and key == fold(existing.primary_key)) or not key <= have | fold(wanted.columns):
+        return Patch(add=add)
+    served = bool(key) and key == fold(existing.users_key)
+    return Patch(add=add, drop_key=bool(existing.primary_key), set_key=() if served else wanted.primary_key)
+
+
+def check_names(table: Table, max_bytes: int) -> None:
+    """Refuse names that the product would cut or cannot hold: two of them could become one (G12)."""
+    for name in (table.name, *table.columns):
+        if not name or "\0" in name:
+            raise TableRefused(
+                f"{name[:80]!r} cannot be a name in a database.", hint="Names come sanitised here."
+            )
+        if len(name.encode()) > max_bytes:
+            raise TableRefused(
+                f"the name {name[:80]!r}… has {len(name.encode())} bytes, and {max_bytes} are the most.",
+                hint="Names come cut to their length here.",
+            )
+
+
+_TYPE = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_ ,()\[\]=.]|'[^'\\]*')*")
+
+
+def check_sql_type(text: str) -> str:
+    """The type as it may stand in a statement; raises ValueError for what could end it or add to it (G12)."""
+    depth = 0
+    for character in re.sub(r"'[^']*'", "", text):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if depth < 0 or (depth == 0 and character in ",="):
+            break
+    else:
+        if depth == 0 and _TYPE.fullmatch(text.strip()):
+            return text.strip()
+    raise ValueError(f"{text!r} is not an SQL type")

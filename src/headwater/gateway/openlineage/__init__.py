@@ -1,0 +1,1 @@
+"""Validation against the OpenLineage schema. Start reading at `validator.Validator`."""

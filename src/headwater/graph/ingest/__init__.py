@@ -1,0 +1,1 @@
+"""Lineage events become rows of the graph. Start reading at `follower`."""

@@ -1,0 +1,96 @@
+"""Times of the graph: whole microseconds since 1970, which SQLite compares and stores exactly."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import orjson
+
+from headwater.graph.store.ids import shortened
+
+__all__ = ["canonical", "count", "identity", "iso", "items", "mapping", "micros", "text"]
+
+
+MAX_COUNT = 2**63 - 1  # what SQLite's integers hold
+
+
+_NOTHING: dict[str, Any] = {}
+
+
+def mapping(value: object) -> dict[str, Any]:
+    """The object, else an empty one."""
+    return value if isinstance(value, dict) else _NOTHING
+
+
+def items(value: object) -> Iterator[dict[str, Any]]:
+    """The objects of an array."""
+    if isinstance(value, list):
+        for item in value:
+            if isinstance(item, dict):
+                yield item
+
+
+def text(value: object) -> str:
+    """The text, cut to what a name may be; else empty."""
+    return shortened(value) if isinstance(value, str) else ""
+
+
+def count(value: object) -> int:
+    """A whole number that is not negative; -1 for anything else."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
+        return value
+    return -1
+
+
+def identity(value: object) -> tuple[str, str] | None:
+    """Namespace and name of a dataset or job; None where one of them is missing."""
+    if not isinstance(value, dict):
+        return None
+    namespace, name = value.get("namespace"), value.get("name")
+    if not isinstance(namespace, str) or not isinstance(name, str):
+        return None
+    return shortened(namespace), shortened(name)
+
+
+def canonical(value: object, max_bytes: int) -> bytes:
+    """JSON with sorted keys, so that equal values have equal bytes; a remark in place of one too large."""
+    try:
+        encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
+    except orjson.JSONEncodeError:  # nested too deeply
+        return b'{"_omitted":"it is nested too deeply"}'
+    if len(encoded) > max_bytes:
+        return b'{"_omitted":"it has %d bytes, more than graph.max_facet_bytes"}' % len(encoded)
+    return encoded
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(text: object) -> int | None:
+    """The microseconds of an RFC 3339 time, without an offset read as UTC; None for what is no time."""
+    if not isinstance(text, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(text.upper())
+    except ValueError:
+        if ":60" not in text:
+            return None
+        return micros(text.replace(":60", ":59", 1))  # a leap second, which datetime does not know
+    return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
+
+
+def iso(at: int | None) -> str | None:
+    """The time as RFC 3339 in UTC; None for none."""
+    if at is None:
+        return None
+    try:
+        return (EPOCH + at * MICROSECOND).isoformat().replace("+00:00", "Z")
+    except OverflowError:
+        return None

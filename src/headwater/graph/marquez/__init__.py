@@ -1,0 +1,1 @@
+"""The graph in the JSON of Marquez, read-only. Start reading at `endpoints`."""

@@ -1,0 +1,235 @@
+"""The graph in the words of Marquez: the objects that its clients read.
+
+Only what can be told from the graph is told; what Marquez keeps beside lineage (owners of namespaces, tags of
+its own) is empty. A node's id joins namespace and name with colons, which both may hold: it is looked up in
+all ways to split it, never split by guessing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import apsw
+import msgspec
+
+from headwater.graph.ingest.untrusted_json import iso
+from headwater.graph.query.answers import Column, Dataset, Job, RunSummary
+from headwater.graph.query.names import NotKnown
+from headwater.graph.store.ids import dataset_id, field_id, job_id
+from headwater.log.queue.sqlite import select
+
+__all__ = [
+    "colon_splits",
+    "dataset",
+    "dataset_node_id",
+    "dataset_of_node",
+    "dataset_version",
+    "field_of_node",
+    "job",
+    "job_of_node",
+    "namespace",
+    "namespaces",
+    "run",
+]
+
+STATES = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
+EPOCH = "1970-01-01T00:00:00Z"
+LATEST_RUNS = 1
+
+
+# --- namespaces --------------------------------------------------------------------------------------
+
+# Each next one by a lookup, whatever the number of names in between.
+_NAMESPACES = (
+    "WITH RECURSIVE found(text) AS (SELECT min(namespace) FROM {table} UNION ALL"
+    " SELECT (SELECT min(namespace) FROM {table} WHERE namespace > text) FROM found WHERE text IS NOT NULL)"
+    " SELECT text FROM found WHERE text IS NOT NULL"
+)
+
+
+def namespaces(connection: apsw.Connection) -> list[str]:
+    """All namespaces, of datasets and of jobs."""
+    found: set[str] = set()
+    for table in ("names", "jobs"):
+        found |= {text for (text,) in select(connection, _NAMESPACES.format(table=table))}
+    return sorted(found)
+
+
+def namespace(connection: apsw.Connection, name: str) -> dict[str, Any]:
+    """One namespace, with the time of its first and last mention."""
+    query = (
+        "SELECT min(first_at), max(last_at) FROM (SELECT first_at, last_at FROM names WHERE namespace = ?1"
+        " UNION ALL SELECT first_at, last_at FROM jobs WHERE namespace = ?1)"
+    )
+    first_at, last_at = select(connection, query, name)[0]
+    if first_at is None:
+        raise NotKnown(f"The namespace {name} is not known.", hint="/api/v1/namespaces lists them.")
+    return {
+        "name": name,
+        "createdAt": iso(first_at),
+        "updatedAt": iso(last_at),
+        "ownerName": "anonymous",
+        "description": None,
+        "isHidden": False,
+    }
+
+
+# --- jobs and runs -----------------------------------------------------------------------------------
+
+
+def job(found: Job) -> dict[str, Any]:
+    """A job, with its latest run."""
+    latest = [run(each) for each in found.runs]
+    kind = _told(found.facets, "jobType", "processingType")
+    return {
+        "id": {"namespace": found.namespace, "name": found.name},
+        "type": {"STREAMING": "STREAM"}.get(kind, kind) if kind in ("STREAMING", "SERVICE") else "BATCH",
+        "name": found.name,
+        "simpleName": found.name.rpartition(".")[2],
+        "parentJobName": found.parent.name if found.parent else None,
+        "parentJobUuid": None,
+        "createdAt": found.first_at,
+        "updatedAt": found.last_at,
+        "namespace": found.namespace,
+        "inputs": [{"namespace": node.namespace, "name": node.name} for node in found.inputs],
+        "outputs": [{"namespace": node.namespace, "name": node.name} for node in found.outputs],
+        "location": _told(found.facets, "sourceCodeLocation", "url") or None,
+        "description": _told(found.facets, "documentation", "description") or None,
+        "latestRun": latest[0] if latest else None,
+        "latestRuns": latest,
+        "tags": [],
+        "labels": [],
+        "facets": found.facets,
+    }
+
+
+def run(found: RunSummary, facets: dict[str, msgspec.Raw] | None = None) -> dict[str, Any]:
+    """A run of a job."""
+    return {
+        "id": found.id,
+        "createdAt": found.first_at,
+        "updatedAt": found.last_at,
+        "nominalStartTime": found.nominal_start_at,
+        "nominalEndTime": found.nominal_end_at,
+        "state": STATES.get(found.state, found.state),
+        "startedAt": found.started_at,
+        "endedAt": found.ended_at,
+        "durationMs": int(found.seconds * 1000) if found.seconds is not None else None,
+        "args": {},
+        "jobVersion": None,
+        "inputDatasetVersions": [],
+        "outputDatasetVersions": [],
+        "facets": facets or {},
+    }
+
+
+# --- datasets ----------------------------------------------------------------------------------------
+
+
+def dataset(found: Dataset) -> dict[str, Any]:
+    """A dataset with the fields of its current schema."""
+    current = next((version.id for version in found.versions if version.is_current), None)
+    state = _told(found.facets, "lifecycleStateChange", "lifecycleStateChange")
+    return {
+        "id": {"namespace": found.namespace, "name": found.name},
+        "type": "STREAM" if _is_stream(found) else "DB_TABLE",
+        "name": found.name,
+        "physicalName": found.name,
+        "createdAt": found.first_at or EPOCH,
+        "updatedAt": found.last_at or EPOCH,
+        "namespace": found.namespace,
+        "sourceName": _told(found.facets, "dataSource", "name") or found.namespace,
+        "fields": _fields(found.columns),
+        "tags": [],
+        "lastModifiedAt": next((each.at for each in found.statistics if each.direction == "output"), None),
+        "description": _told(found.facets, "documentation", "description") or None,
+        "lastLifecycleState": state,
+        "currentVersion": str(uuid.UUID(current)) if current else None,
+        "columnLineage": None,
+        "facets": found.facets,
+        "deleted": state == "DROP",
+    }
+
+
+def dataset_version(found: Dataset, version: str) -> dict[str, Any]:
+    """A dataset as it was with one of its schemas."""
+    for each in found.versions:
+        if str(uuid.UUID(each.id)) == version.lower():
+            return dataset(found) | {
+                "id": {"namespace": found.namespace, "name": found.name, "version": version.lower()},
+                "version": version.lower(),
+                "createdAt": each.first_at,
+                "fields": _fields(each.columns),
+                "createdByRun": None,
+                "currentSchemaVersion": version.lower(),
+            }
+    raise NotKnown(f"The dataset {found.name} has no version {version}.", hint="Ask for its versions.")
+
+
+def _fields(columns: list[Column]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": column.name,
+            "type": column.type or None,
+            "tags": [],
+            "description": column.description or None,
+        }
+        for column in columns
+    ]
+
+
+def _is_stream(found: Dataset) -> bool:
+    kind = _told(found.facets, "datasetType", "datasetType").upper()
+    return kind in ("STREAM", "TOPIC") or found.namespace.startswith(("kafka:", "kinesis:", "pubsub"))
+
+
+def _told(facets: dict[str, msgspec.Raw], key: str, field: str) -> str:
+    """A text of a facet; empty where there is none."""
+    if (raw := facets.get(key)) is None:
+        return ""
+    value = msgspec.json.decode(raw)
+    found = value.get(field) if isinstance(value, dict) else None
+    return found if isinstance(found, str) else ""
+
+
+# --- nodes -------------------------------------------------------------------------------------------
+
+
+def dataset_node_id(namespace: str, name: str) -> str:
+    return f"dataset:{namespace}:{name}"
+
+
+def colon_splits(text: str) -> Iterator[tuple[str, str]]:
+    """All ways to split a text at one of its colons."""
+    for place, character in enumerate(text):
+        if character == ":":
+            yield text[:place], text[place + 1 :]
+
+
+def dataset_of_node(connection: apsw.Connection, rest: str) -> int | None:
+    """The dataset that stands behind `dataset:` in a node's id."""
+    query = "SELECT dataset FROM names WHERE id = ?"
+    for pair in colon_splits(rest):
+        for (id,) in select(connection, query, dataset_id(*pair)):
+            return int(id)
+    return None
+
+
+def job_of_node(connection: apsw.Connection, rest: str) -> int | None:
+    """The job that stands behind `job:` in a node's id."""
+    for pair in colon_splits(rest):
+        for (id,) in select(connection, "SELECT id FROM jobs WHERE id = ?", job_id(*pair)):
+            return int(id)
+    return None
+
+
+def field_of_node(connection: apsw.Connection, rest: str) -> tuple[int, str] | None:
+    """The dataset and column that stand behind `datasetField:` in a node's id."""
+    query = "SELECT 1 FROM names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
+    for owner, column in colon_splits(rest):
+        found = dataset_of_node(connection, owner)
+        if found is not None and select(connection, query, found, field_id(column)):
+            return found, column
+    return None

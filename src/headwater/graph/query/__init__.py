@@ -1,0 +1,1 @@
+"""Read-only queries over the graph. Start reading at `query.GraphQuery`."""

@@ -1,0 +1,276 @@
+"""Details: one dataset, one job, one run, with all that is known about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import apsw
+import msgspec
+import orjson
+
+from headwater.graph.ingest.facet_parsers import Change, Field, changes, unpack
+from headwater.graph.ingest.untrusted_json import iso, mapping, micros, text
+from headwater.graph.query.answers import (
+    Dataset,
+    Job,
+    JobNode,
+    Name,
+    Run,
+    RunDataset,
+    RunSummary,
+    Statistic,
+    Summary,
+    Version,
+    key_of_dataset,
+    key_of_job,
+)
+from headwater.graph.query.names import NotKnown
+from headwater.graph.query.nodes import as_columns, columns_of, dataset_nodes, job_nodes, rows_for, state_name
+from headwater.graph.store.run_facts import NO_JOB, Direction
+from headwater.log.queue.sqlite import select
+
+__all__ = ["count_runs", "dataset", "job", "run", "runs_of", "statistics", "summary", "versions"]
+
+RUNS = 20  # latest ones that a job's own view has
+POINTS = 200  # of a dataset's statistics
+CHILDREN = 200
+
+
+def dataset(connection: apsw.Connection, id: int) -> Dataset:
+    """The dataset of this id, under all its names."""
+    query = (
+        "SELECT id, namespace, name, first_at, last_at FROM names WHERE dataset = ? ORDER BY id != ?, 2, 3"
+    )
+    names = select(connection, query, id, id)
+    users = {
+        direction: job_nodes(connection, (job for (job,) in select(connection, _USERS, id, int(direction))))
+        for direction in Direction
+    }
+    return Dataset(
+        key_of_dataset(id),
+        names[0][1],
+        names[0][2],
+        [Name(namespace, name) for _, namespace, name, _, _ in names[1:]],
+        iso(min(row[3] for row in names)),
+        iso(max(row[4] for row in names)),
+        columns_of(connection, [id])[id],
+        versions(connection, id),
+        users[Direction.OUTPUT],
+        users[Direction.INPUT],
+        statistics(connection, id, POINTS),
+        *(_facets(connection, [row[0] for row in names], container) for container in (0, 1, 2, 3)),
+    )
+
+
+_USERS = (
+    "SELECT DISTINCT io.job FROM names n JOIN io ON io.name = n.id AND io.direction = ?2"
+    " WHERE n.dataset = ?1 LIMIT 1000"
+)
+_FACETS = (
+    "SELECT f.key, f.value FROM json_each(?1) AS j CROSS JOIN facets f ON f.owner = j.value"
+    " WHERE f.container = ?2 AND NOT f.deleted ORDER BY f.key, f.at, f.value"
+)
+
+
+def _facets(connection: apsw.Connection, owners: list[int], container: int = 0) -> dict[str, msgspec.Raw]:
+    # of aliases that tell the same facet, the last counts
+    return {key: msgspec.Raw(value) for key, value in rows_for(connection, _FACETS, owners, container)}
+
+
+def versions(connection: apsw.Connection, id: int) -> list[Version]:
+    """The schemas of a dataset, newest first, each with what it changed."""
+    query = (
+        "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), s.fields FROM names n"
+        " JOIN versions v ON v.name = n.id JOIN schemas s ON s.id = v.schema WHERE n.dataset = ?"
+        " GROUP BY v.schema ORDER BY 2, 1"
+    )
+    rows = select(connection, query, id)
+    current = max(rows, key=lambda row: (row[3], row[2], row[0]))[0] if rows else b""
+    found: list[Version] = []
+    before: list[Field] | None = None
+    for schema, first_at, last_at, _, content in rows:
+        fields = unpack(content)
+        changed: list[Change] = changes(before, fields) if before is not None else []
+        is_current = schema == current
+        found.append(
+            Version(schema.hex(), iso(first_at), iso(last_at), is_current, as_columns(fields), changed)
+        )
+        before = fields
+    return found[::-1]
+
+
+def statistics(connection: apsw.Connection, id: int, limit: int) -> list[Statistic]:
+    """What the latest runs told about a dataset, newest first."""
+    query = (
+        "SELECT r.uuid, r.job, i.direction, r.level, r.state, i.at, i.rows, i.bytes, i.files FROM names n"
+        " JOIN run_io i ON i.name = n.id JOIN runs r ON r.id = i.run WHERE n.dataset = ?"
+        " ORDER BY i.at DESC, r.uuid LIMIT ?"
+    )
+    rows = select(connection, query, id, limit)
+    jobs = {node.key: node for node in job_nodes(connection, {row[1] for row in rows})}
+    return [
+        Statistic(
+            uuid,
+            jobs.get(key_of_job(job)) or JobNode(key_of_job(job), "", ""),
+            Direction(direction).name.lower(),
+            state_name(level, state),
+            iso(at),
+            *map(_told, told),
+        )
+        for uuid, job, direction, level, state, at, *told in rows
+    ]
+
+
+def _told(count: int) -> int | None:
+    return count if count >= 0 else None
+
+
+def job(connection: apsw.Connection, id: int) -> Job:
+    """The job of this id, with its latest runs."""
+    query = "SELECT namespace, name, first_at, last_at FROM jobs WHERE id = ?"
+    namespace, name, first_at, last_at = select(connection, query, id)[0]
+    parents = select(
+        connection,
+        "SELECT parent_job FROM runs WHERE job = ? AND parent_job != 0"
+        " ORDER BY last_at DESC, uuid DESC LIMIT 1",
+        id,
+    )
+    used = {
+        direction: {
+            name: 0
+            for (name,) in select(
+                connection,
+                "SELECT DISTINCT n.dataset FROM io JOIN names n ON n.id = io.name"
+                " WHERE io.job = ? AND io.direction = ? LIMIT 1000",
+                id,
+                int(direction),
+            )
+        }
+        for direction in Direction
+    }
+    return Job(
+        key_of_job(id),
+        namespace,
+        name,
+        iso(first_at),
+        iso(last_at),
+        _one_job(connection, parents[0][0] if parents else NO_JOB),
+        dataset_nodes(connection, used[Direction.INPUT]),
+        dataset_nodes(connection, used[Direction.OUTPUT]),
+        runs_of(connection, job=id, limit=RUNS),
+        _facets(connection, [id]),
+    )
+
+
+def _one_job(connection: apsw.Connection, id: int) -> JobNode | None:
+    return next(iter(job_nodes(connection, [id])), None)
+
+
+_RUNS = (
+    "SELECT r.id, r.uuid, r.job, r.level, r.state, r.state_at, r.started_at, r.first_at, r.last_at, r.parent,"
+    " r.root, r.parent_job, r.root_job FROM runs r"
+)
+
+
+def runs_of(
+    connection: apsw.Connection,
+    *,
+    job: int | None = None,
+    parent: str = "",
+    limit: int = 100,
+    offset: int = 0,
+) -> list[RunSummary]:
+    """The runs of a job, those that a run began, or all; newest first."""
+    if job is not None:
+        where, of = "WHERE r.job = ?3", job
+    elif parent:
+        where, of = "WHERE r.parent = ?3 AND r.parent != ''", parent  # type: ignore[assignment]
+    else:
+        where, of = "WHERE ?3 IS NOT NULL", 0
+    query = f"{_RUNS} {where} ORDER BY r.last_at DESC, r.uuid DESC LIMIT ?1 OFFSET ?2"
+    return _summaries(connection, select(connection, query, limit, offset, of))
+
+
+def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list[RunSummary]:
+    jobs = {node.key: node for node in job_nodes(connection, {row[2] for row in rows})}
+    facets: dict[int, dict[str, dict[str, Any]]] = {}
+    query = (
+        "SELECT f.run, f.key, f.value FROM json_each(?1) AS j CROSS JOIN run_facets f ON f.run = j.value"
+        " WHERE f.key IN ('nominalTime', 'errorMessage') AND NOT f.deleted"
+    )
+    for id, key, value in rows_for(connection, query, (row[0] for row in rows)):
+        facets.setdefault(id, {})[key] = mapping(orjson.loads(value))
+    found = []
+    for id, uuid, job, level, state, state_at, started_at, first_at, last_at, parent, root, *_ in rows:
+        ended_at = state_at if level == 2 else None
+        began = started_at if started_at is not None else first_at
+        nominal = facets.get(id, {}).get("nominalTime", {})
+        found.append(
+            RunSummary(
+                uuid,
+                jobs.get(key_of_job(job)) or JobNode(key_of_job(job), "", ""),
+                state_name(level, state),
+                iso(started_at),
+                iso(ended_at),
+                max(0, ended_at - began) / 1e6 if ended_at is not None else None,
+                iso(first_at),
+                iso(last_at),
+                iso(micros(nominal.get("nominalStartTime"))),
+                iso(micros(nominal.get("nominalEndTime"))),
+                text(facets.get(id, {}).get("errorMessage", {}).get("message")),
+                parent,
+                root,
+            )
+        )
+    return found
+
+
+def count_runs(connection: apsw.Connection, job: int) -> int:
+    """How many runs of a job are kept."""
+    return int(select(connection, "SELECT count(*) FROM runs WHERE job = ?", job)[0][0])
+
+
+def summary(connection: apsw.Connection) -> Summary:
+    """How much there is, and how fresh it is."""
+    datasets, jobs, runs, columns, failed, *at = select(
+        connection,
+        "SELECT (SELECT count(*) FROM names WHERE dataset = id), (SELECT count(*) FROM jobs),"
+        " (SELECT count(*) FROM runs), (SELECT count(*) FROM columns WHERE field != 0),"
+        " (SELECT count(*) FROM jobs j WHERE (SELECT level = 2 AND state > 3 FROM runs WHERE job = j.id"
+        " ORDER BY last_at DESC, uuid DESC LIMIT 1)),"
+        " (SELECT max(last_at) FROM jobs), (SELECT max(last_at) FROM names)",
+    )[0]
+    latest = max((each for each in at if each is not None), default=None)
+    return Summary(datasets, jobs, runs, columns, failed, iso(latest))
+
+
+def run(connection: apsw.Connection, uuid: str) -> Run:
+    """The run of this id."""
+    rows = select(connection, f"{_RUNS} WHERE r.uuid = ?", uuid.lower())
+    if not rows:
+        raise NotKnown(f"The graph has no run {uuid}.", hint="It may be older than `graph.retention_days`.")
+    id, parent_job, root_job = rows[0][0], rows[0][11], rows[0][12]
+    query = (
+        "SELECT i.direction, n.dataset, i.rows, i.bytes, i.files FROM run_io i JOIN names n ON n.id = i.name"
+        " WHERE i.run = ? ORDER BY i.told_at LIMIT 5000"
+    )
+    used: dict[Direction, dict[int, tuple[int, int, int]]] = {direction: {} for direction in Direction}
+    for direction, dataset, *told in select(connection, query, id):
+        used[Direction(direction)][dataset] = (told[0], told[1], told[2])
+    shown = {
+        direction: [
+            RunDataset(node, *map(_told, found[int(node.key[1:], 16)]))
+            for node in dataset_nodes(connection, dict.fromkeys(found, 0))
+        ]
+        for direction, found in used.items()
+    }
+    facets = select(connection, "SELECT key, value FROM run_facets WHERE run = ? AND NOT deleted", id)
+    return Run(
+        _summaries(connection, rows)[0],
+        _one_job(connection, parent_job),
+        _one_job(connection, root_job),
+        shown[Direction.INPUT],
+        shown[Direction.OUTPUT],
+        runs_of(connection, parent=uuid.lower(), limit=CHILDREN),
+        {key: msgspec.Raw(value) for key, value in facets},
+    )

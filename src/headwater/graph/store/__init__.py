@@ -1,0 +1,1 @@
+"""The database of the graph, graph.db. Start reading at `database`."""

@@ -1,0 +1,103 @@
+"""Byte budgets: no event grows beyond what receivers take, and what was cut is told (G8, G11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import orjson
+from openlineage.client.facet_v2 import extraction_error_run
+from openlineage.client.serde import Serde
+
+from headwater.lineage.facets.make import PRODUCER
+from headwater.lineage.runs import ExtractionError
+
+__all__ = ["add_errors", "fit", "size"]
+
+Event = dict[str, Any]
+
+# What makes an event worth sending when nothing else fits.
+_KEPT = {"parent", "errorMessage", "extractionError", "processing_engine", "jobType"}
+_MOST_ERRORS = 50
+_LONGEST_TEXT = 2000
+
+
+def size(event: Event) -> int:
+    """Bytes of the event as JSON."""
+    return len(orjson.dumps(event, default=str))
+
+
+def fit(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
+    """Cut the event, in place, down to the budgets; its bytes then."""
+    total = size(event)
+    if total <= min(facet_bytes, event_bytes):
+        return total
+    cut: list[ExtractionError] = []
+    sizes: list[tuple[int, dict[str, Any], str, str]] = []
+    for where, facets in _containers(event):
+        for key in list(facets):
+            taken = size(facets[key])
+            if taken > facet_bytes and key not in _KEPT:
+                del facets[key]
+                cut.append(
+                    ExtractionError(f"{where}.{key}", f"left out: {taken} bytes, {facet_bytes} allowed")
+                )
+            else:
+                sizes.append((taken, facets, key, where))
+    total = size(event)
+    for taken, facets, key, where in sorted(sizes, key=lambda each: -each[0]):
+        if total <= event_bytes:
+            break
+        if key not in _KEPT:
+            del facets[key]
+            total -= taken
+            cut.append(
+                ExtractionError(f"{where}.{key}", f"left out: {taken} bytes of an event that is too large")
+            )
+    for side in ("inputs", "outputs"):
+        datasets = event.get(side) or []
+        if total > event_bytes and len(datasets) > 1:
+            # Nothing but names is left; half of them, and half again.
+            before = len(datasets)
+            while total > event_bytes and len(datasets) > 1:
+                gone = datasets[len(datasets) // 2 :]
+                del datasets[len(datasets) // 2 :]
+                total -= sum(size(each) for each in gone)
+            cut.append(ExtractionError(side, f"{before - len(datasets)} of {before} datasets left out"))
+    add_errors(event, cut)
+    return size(event)
+
+
+def add_errors(event: Event, errors: Sequence[ExtractionError]) -> None:
+    """Add to the event's extractionError facet, in place; make it if there is none."""
+    if not errors:
+        return
+    facets = event["run"].setdefault("facets", {})
+    told = list((facets.get("extractionError") or {}).get("errors", []))
+    made = [
+        extraction_error_run.Error(
+            errorMessage=each.text[:_LONGEST_TEXT],
+            stackTrace=each.stack[: 4 * _LONGEST_TEXT] if each.stack else None,
+            task=each.task,
+        )
+        for each in errors
+    ]
+    count = len(told) + len(made)
+    facet = extraction_error_run.ExtractionErrorRunFacet(
+        totalTasks=max(count, (facets.get("extractionError") or {}).get("totalTasks", 0)),
+        failedTasks=count,
+        errors=made,
+        producer=PRODUCER,
+    )
+    found = Serde.to_dict(facet)
+    found["errors"] = (told + found["errors"])[:_MOST_ERRORS]
+    facets["extractionError"] = found
+
+
+def _containers(event: Event) -> Iterator[tuple[str, dict[str, Any]]]:
+    for part in ("run", "job"):
+        yield part, (event.get(part) or {}).get("facets") or {}
+    for side in ("inputs", "outputs"):
+        for dataset in event.get(side) or []:
+            for kind in ("facets", "inputFacets", "outputFacets"):
+                yield f"{side}[{dataset.get('name')}]", dataset.get(kind) or {}

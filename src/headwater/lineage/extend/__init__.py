@@ -1,0 +1,1 @@
+"""What authors of lineage extensions import. Start reading at `builders`."""

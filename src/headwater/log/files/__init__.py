@@ -1,0 +1,1 @@
+"""Event files for batch mode, one active file per token. Start reading at `incoming.Incoming`."""

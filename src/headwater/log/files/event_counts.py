@@ -1,0 +1,163 @@
+"""What is in the event files: what waits, what was done, what failed (G3). Reads only, beside anybody."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from headwater.durable_files import is_locked
+from headwater.log.files.file_status import LastCycle, Status
+from headwater.log.files.layout import EventFolder
+from headwater.log.queue.offline import tail_of
+from headwater.log.rejects.destination_file import count_failed
+from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
+
+__all__ = ["DestinationStat", "EventsStat", "OpenPair", "StreamStat", "TokenStat", "stat_events"]
+
+
+class TokenStat(msgspec.Struct):
+    """Files of one token that are not done."""
+
+    id: str
+    active_bytes: int = 0
+    waiting_files: int = 0
+    waiting_bytes: int = 0
+
+
+class DestinationStat(msgspec.Struct):
+    """What became of events at a destination, as the statuses tell that are kept.
+
+    events = rows + skipped + rejected, but for pairs that are open. `open_rejects` are those that nobody has
+    replayed; a reject that was replayed is an event again.
+    """
+
+    id: str
+    files: int = 0
+    events: int = 0
+    rows: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    open_rejects: int = 0
+    unmapped: int = 0
+    """Values that fit no column, and are in `_unmapped_data`."""
+
+
+class StreamStat(msgspec.Struct):
+    """A destination in stream mode, as its cursor tells: appended = rows + skipped + rejected + missing +
+    waiting, since its queue was made.
+    """
+
+    id: str
+    running: bool
+    waiting: int
+    rows: int
+    skipped: int
+    rejected: int
+    missing: int
+    archived: int
+    at: float
+    error: str
+
+
+class OpenPair(msgspec.Struct):
+    """A destination and table that a file could not be loaded into; it is tried again with every cycle."""
+
+    file: str
+    destination: str
+    table: str
+    error: str
+
+
+class EventsStat(msgspec.Struct):
+    """All of it."""
+
+    writing: bool
+    tokens: list[TokenStat]
+    replays: int
+    oldest_seconds: float
+    destinations: list[DestinationStat]
+    open: list[OpenPair]
+    archived_files: int
+    archived_bytes: int
+    last_cycle: LastCycle | None
+    streams: list[StreamStat] = []
+
+
+def stat_events(events_dir: Path, now: float) -> EventsStat:
+    """Read the names, sizes and statuses of all files."""
+    folder = EventFolder(events_dir)
+    tokens: dict[str, TokenStat] = {}
+    destinations: dict[str, DestinationStat] = {}
+    found = EventsStat(is_locked(folder.incoming), [], 0, 0.0, [], [], 0, 0, LastCycle.load(events_dir))
+    for id, path in folder.active_files().items():
+        tokens.setdefault(id, TokenStat(id)).active_bytes += _size(path)
+    for file in folder.rotated_files():
+        age_seconds = now - file.rotated_at.timestamp()
+        found.oldest_seconds = max(found.oldest_seconds, age_seconds)
+        if file.token_id:
+            token = tokens.setdefault(file.token_id, TokenStat(file.token_id))
+            token.waiting_files += 1
+            token.waiting_bytes += _size(file.path)
+        else:
+            found.replays += 1
+        status = Status.load(file)
+        _add(destinations, status)
+        found.open += [
+            OpenPair(file.name, destination, table, pair.error)
+            for (destination, table), pair in status.pairs.items()
+            if not pair.uploaded
+        ]
+    for path in sorted(folder.archive.glob("????-??-??/*.log.gz")):
+        found.archived_files += 1
+        found.archived_bytes += _size(path)
+        _add(destinations, Status.read(path.with_suffix(".status")))
+    for id, count in count_failed(events_dir).items():
+        destinations.setdefault(id, DestinationStat(id)).open_rejects = count
+    found.streams = [stream for id, queue in folder.queues().items() for stream in _streams(id, queue)]
+    found.tokens = sorted(tokens.values(), key=lambda token: token.id)
+    found.destinations = sorted(destinations.values(), key=lambda destination: destination.id)
+    return found
+
+
+def _streams(id: str, queue: Path) -> list[StreamStat]:
+    """One, or one for each partition of the topics that feed the destination."""
+    topics = sorted(path for path in queue.glob("topic.*.*") if path.is_dir())
+    return [_stream(f"{id} {path.name}", path) for path in topics] or [_stream(id, queue)]
+
+
+def _stream(id: str, queue: Path) -> StreamStat:
+    cursor = StreamCursor.peek(queue) or StreamCursor(queue="", position=1, archived=1)
+    return StreamStat(
+        id,
+        is_locked(stream_folder(queue)),
+        max(0, tail_of(queue) - cursor.position),
+        cursor.rows,
+        cursor.skipped,
+        cursor.rejected,
+        cursor.missing,
+        cursor.archived,
+        cursor.at,
+        cursor.error,
+    )
+
+
+def _add(destinations: dict[str, DestinationStat], status: Status) -> None:
+    ids = {destination for destination, _ in status.pairs} | status.counts.keys()
+    for id in ids:
+        destination = destinations.setdefault(id, DestinationStat(id))
+        destination.files += 1
+        loaded = [pair for (owner, _), pair in status.pairs.items() if owner == id and pair.uploaded]
+        destination.rows += sum(pair.rows for pair in loaded)
+        destination.unmapped += sum(pair.unmapped for pair in loaded)
+        if counts := status.counts.get(id):
+            destination.events += counts.events
+            destination.skipped += counts.skipped
+            destination.rejected += counts.rejected
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:  # it was completed or archived meanwhile
+        return 0

@@ -1,0 +1,127 @@
+"""What the last cycle of the pipeline could not load, and why, for `headwater status`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import msgspec
+
+from headwater.durable_files import replace
+from headwater.log.files.layout import IncomingFile
+
+__all__ = ["Counts", "LastCycle", "Pair", "Status"]
+
+
+log = logging.getLogger(__name__)
+
+
+class Pair(msgspec.Struct):
+    """One destination and table of a file."""
+
+    uploaded: bool
+    error: str = ""
+    rows: int = 0
+    unmapped: int = 0
+    """Values of those rows that fit no column, and are in `_unmapped_data`."""
+
+
+class Counts(msgspec.Struct):
+    """What became of a file's events at one destination: they are rows, skipped, or rejected (G3)."""
+
+    events: int = 0
+    skipped: int = 0
+    rejected: int = 0
+
+
+class _Content(msgspec.Struct):
+    status: dict[str, Pair] = {}
+    counts: dict[str, Counts] = {}
+
+
+class Status:
+    """A file's status. Nothing is on disk before `save`, which is all or nothing."""
+
+    def __init__(self, path: Path, content: _Content | None = None) -> None:
+        self._path = path
+        self._content = content or _Content()
+
+    @classmethod
+    def load(cls, file: IncomingFile) -> Status:
+        """The status of a file; empty if there is none yet."""
+        return cls.read(file.status_path)
+
+    @classmethod
+    def read(cls, path: Path) -> Status:
+        """A status by its own path, such as one in the archive."""
+        try:
+            return cls(path, msgspec.json.decode(path.read_bytes(), type=_Content))
+        except FileNotFoundError:
+            return cls(path)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            # every pair is tried again, and the ledger knows those that were loaded (G5, G9)
+            log.error("%s is damaged (%s); it begins anew.", path, error)
+            return cls(path)
+
+    def save(self) -> None:
+        """Write it, wholly or not at all, and wait until it is on disk."""
+        replace(self._path, msgspec.json.encode(self._content))
+
+    def mark(
+        self, destination: str, table: str, ok: bool, rows: int = 0, error: str = "", unmapped: int = 0
+    ) -> None:
+        """Note that a pair was loaded, or why it was not."""
+        self._content.status[f"{destination}/{table}"] = Pair(ok, error, rows, unmapped)
+
+    def count(self, destination: str, *, events: int, skipped: int, rejected: int) -> None:
+        """Note what became of the events at a destination."""
+        self._content.counts[destination] = Counts(events, skipped, rejected)
+
+    def is_done(self, destination: str, table: str) -> bool:
+        """Whether the pair was loaded: it is never loaded again."""
+        pair = self._content.status.get(f"{destination}/{table}")
+        return pair is not None and pair.uploaded
+
+    @property
+    def pairs(self) -> dict[tuple[str, str], Pair]:
+        """All pairs that were tried, by destination and table."""
+        found: dict[tuple[str, str], Pair] = {}
+        for key, pair in self._content.status.items():
+            destination, _, table = key.partition("/")
+            found[destination, table] = pair
+        return found
+
+    @property
+    def counts(self) -> dict[str, Counts]:
+        """What was counted, by destination."""
+        return self._content.counts
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether no pair that was tried is open."""
+        return all(pair.uploaded for pair in self._content.status.values())
+
+
+NAME = "last-cycle.json"
+
+
+class LastCycle(msgspec.Struct, kw_only=True):
+    """The end of a cycle that had something to do, or failed. `at` is seconds since the epoch."""
+
+    at: float
+    seconds: float
+    files: int = 0
+    done: int = 0
+    errors: list[str] = []
+
+    def save(self, events_dir: Path) -> None:
+        """Keep it, wholly or not at all."""
+        replace(events_dir / NAME, msgspec.json.encode(self))
+
+    @classmethod
+    def load(cls, events_dir: Path) -> LastCycle | None:
+        """The last one; None if there was none, or if it cannot be read: it is only told, never acted on."""
+        try:
+            return msgspec.json.decode((events_dir / NAME).read_bytes(), type=cls)
+        except (OSError, msgspec.DecodeError):
+            return None

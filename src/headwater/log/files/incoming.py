@@ -1,0 +1,314 @@
+"""Incoming files: events of one token after the other, on disk before anybody is answered (G1).
+
+Each token has a file and a group commit of its own: one thread writes what has gathered, syncs it once, then
+answers. A file is closed by its age or its size: it gets its final name and belongs to the pipeline.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from headwater.clock import Clock, SystemClock
+from headwater.crash_points import crash_point
+from headwater.durable_files import Disk, FolderLock
+from headwater.errors import LogClosed, LogFull, LogLocked
+from headwater.log.files.archive import archive, clean_archive, settle_archive
+from headwater.log.files.file_status import Status
+from headwater.log.files.layout import EventFolder, IncomingFile, rotated_name, unprocessed
+from headwater.log.queue.group_commit import Answer, Entry, Receipt, Writer
+from headwater.log.queue.sqlite import classify, sync_folder
+from headwater.log.rejects.destination_file import (
+    EventError,
+    read_failed,
+    request_replay,
+    settle_replays,
+    write_failed,
+)
+from headwater.metrics import Metrics
+from headwater.settings import EventsSettings
+
+__all__ = [
+    "EventError",
+    "EventFolder",
+    "Incoming",
+    "IncomingFile",
+    "Status",
+    "archive",
+    "clean_archive",
+    "read_failed",
+    "request_replay",
+    "settle",
+    "unprocessed",
+    "write_failed",
+]
+
+log = logging.getLogger(__name__)
+
+MAX_COMMIT_BYTES = 4 * 1024 * 1024
+TICK_SECONDS = 1.0  # how late a file may be closed
+STEP_BYTES = 64 * 1024
+LOCK_SECONDS = 2.0
+
+
+class Incoming:
+    """The writer's side, for one process: the folder is locked, and freed when the process dies."""
+
+    def __init__(
+        self,
+        events_dir: Path,
+        settings: EventsSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        """Open the folder: LogLocked if another process has it. What a dead writer left becomes complete."""
+        self.folder = EventFolder(events_dir)
+        self.settings = settings or EventsSettings()
+        self.clock = clock or SystemClock()
+        self.metrics = metrics or Metrics()
+        self.disk = disk or Disk()
+        self.folder.make()
+        self._lock = _patiently_locked(self.folder.incoming)
+        try:
+            _complete_left_overs(self.folder, self.clock, self.disk)
+        except BaseException:
+            self._lock.release()
+            raise
+        self._files: dict[str, _TokenFile] = {}
+        self._guard = threading.Lock()
+        self._is_closed = False
+        self.metrics.gauge("incoming_files_waiting").set(lambda: len(self.folder.rotated_files()))
+
+    def append(self, token_id: str, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
+        """Never blocks, thread-safe. Events of one call lie next to each other in the token's file.
+
+        The writer's thread calls `answer([token, …], None)` when they are on disk, or with LogFull,
+        LogUnavailable or LogClosed when they are not. An event is one line: ValueError if it is not.
+        """
+        if any(b"\n" in body for body in bodies):
+            raise ValueError("an event of an incoming file must be a single line")
+        self._file(token_id).writer.append(bodies, answer, token)
+
+    def append_wait(self, token_id: str, bodies: Sequence[bytes]) -> None:
+        """The same, and wait until they are on disk."""
+        receipt = Receipt()
+        self.append(token_id, bodies, Receipt.answer, receipt)
+        receipt.future.result()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait for their commit."""
+        return sum(file.writer.pending_bytes for file in list(self._files.values()))
+
+    @property
+    def healthy(self) -> bool:
+        """Whether no token's last commit failed."""
+        return all(file.healthy for file in list(self._files.values()))
+
+    def rotate(self) -> None:
+        """Close all files now, so that the pipeline can have what they hold."""
+        for file in list(self._files.values()):
+            file.writer.call(file.rotate)
+
+    def close(self) -> None:
+        """Take nothing new, commit and answer what is pending, complete the files, free the folder."""
+        with self._guard:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        for file in self._files.values():
+            file.writer.close()
+            file.writer.guarded(file.rotate)
+            file.release()
+        self._lock.release()
+
+    def _file(self, token_id: str) -> _TokenFile:
+        if (file := self._files.get(token_id)) is not None:
+            return file
+        with self._guard:
+            if self._is_closed:
+                raise LogClosed("The event files are being closed.", hint="Send it again.")
+            if (file := self._files.get(token_id)) is None:
+                file = self._files[token_id] = _TokenFile(self, token_id)
+                file.writer.start()
+            return file
+
+
+class _TokenFile:
+    """One token's active file. Everything but construction happens in its writer's thread."""
+
+    def __init__(self, owner: Incoming, token_id: str) -> None:
+        self._owner = owner
+        self._token_id = token_id
+        self._path = owner.folder.active(token_id)
+        self._fd: int | None = None
+        self._size = 0  # what is known to be on disk; anything beyond it was never acknowledged
+        self._is_torn = False
+        self._began = 0.0
+        self.healthy = True
+        self.writer = Writer(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
+        metrics = owner.metrics
+        self._events = metrics.counter("incoming_events_appended")
+        self._bytes = metrics.counter("incoming_bytes_appended")
+        self._errors = metrics.counter("incoming_commit_errors")
+        self._seconds = metrics.histogram("incoming_commit_seconds")
+        self._rotated = metrics.counter("incoming_files_rotated")
+
+    def _commit(self, group: list[Entry]) -> None:
+        self.writer.guarded(self._rotate_if_due)
+        data = b"".join([body + b"\n" for entry in group for body in entry.bodies])
+        began = self._owner.clock.monotonic()
+        try:
+            self._write(data)
+        except OSError as error:
+            self.healthy = False
+            failure = classify(error, self._owner.folder.incoming)
+            self._errors.add(1, "full" if isinstance(failure, LogFull) else "io")
+            self.writer.guarded(self._mend)
+            raise failure from error
+        self.healthy = True
+        self._seconds.observe(self._owner.clock.monotonic() - began)
+        self._events.add(sum(len(entry.bodies) for entry in group), self._token_id)
+        self._bytes.add(len(data), self._token_id)
+
+    def _write(self, data: bytes) -> None:
+        disk = self._owner.disk
+        if self._is_torn:
+            self._mend()
+        if self._fd is None:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(self._path, flags, 0o644)
+            self._size = 0
+        if not self._size:
+            self._began = self._owner.clock.monotonic()
+            sync_folder(self._path.parent)
+        crash_point("incoming.before_write")
+        self._is_torn = True  # until it is synced; a write may stop half way
+        disk.write(self._fd, data)
+        crash_point("incoming.after_write")
+        disk.sync(self._fd)
+        self._is_torn = False
+        self._size += len(data)
+        crash_point("incoming.after_sync")
+
+    def _mend(self) -> None:
+        """Cut off what was not acknowledged; until that succeeds nothing is written behind it."""
+        if self._fd is not None and self._is_torn:
+            self._owner.disk.cut(self._fd, self._size)
+            self._is_torn = False
+
+    def _tick(self) -> None:
+        self._rotate_if_due()
+
+    def _rotate_if_due(self) -> None:
+        settings = self._owner.settings
+        age_seconds = self._owner.clock.monotonic() - self._began
+        if self._size and (
+            self._size >= settings.rotation_bytes or age_seconds >= settings.rotation_minutes * 60
+        ):
+            self.rotate()
+
+    def rotate(self) -> None:
+        """Give the file its final name. What it holds was synced before, so the name is all that changes."""
+        if self._fd is None or not self._size:
+            return
+        self._mend()
+        crash_point("incoming.before_rotate")
+        _complete(self._path, self._token_id, self._owner.clock)
+        # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
+        self.release()
+        crash_point("incoming.after_rotate")
+        self._rotated.add(1, self._token_id)
+        sync_folder(self._path.parent)
+
+    def release(self) -> None:
+        if self._fd is not None:
+            fd, self._fd = self._fd, None
+            self._size = 0
+            os.close(fd)
+
+
+def settle(events_dir: Path, *, clock: Clock | None = None) -> None:
+    """Before a pipeline looks for files: finish what processes that died have left.
+
+    Active files whose writer is gone become complete, replays and archivings that a crash interrupted are
+    finished. Beside a living writer its files are left alone.
+    """
+    folder = EventFolder(events_dir)
+    folder.make()
+    try:
+        lock = FolderLock(folder.incoming)
+    except LogLocked:
+        pass  # the writer lives, and completes its files itself
+    else:
+        try:
+            _complete_left_overs(folder, clock or SystemClock(), Disk())
+        finally:
+            lock.release()
+    settle_replays(events_dir)
+    settle_archive(events_dir)
+
+
+def _patiently_locked(folder: Path) -> FolderLock:
+    """A pipeline that settles the folder has it for a moment; that must not keep a server from starting."""
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return FolderLock(folder)
+        except LogLocked:
+            if time.monotonic() >= deadline:
+                raise
+
+
+def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
+    for token_id, path in folder.active_files().items():
+        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            size = os.fstat(fd).st_size
+            end = _end_of_last_line(fd, size)
+            if end < size:
+                # whole lines are kept, acknowledged or not; a part of one was never acknowledged
+                log.warning("%s ended in %d bytes of an unfinished write; they were cut.", path, size - end)
+                disk.cut(fd, end)
+            disk.sync(fd)
+        finally:
+            os.close(fd)
+        if end:
+            _complete(path, token_id, clock)
+        else:
+            path.unlink()
+    sync_folder(folder.incoming)
+
+
+def _end_of_last_line(fd: int, size: int) -> int:
+    """Where the last newline is, searched from the end in steps."""
+    at = size
+    while at > 0:
+        start = max(0, at - STEP_BYTES)
+        found = os.pread(fd, at - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        at = start
+    return 0
+
+
+def _complete(path: Path, token_id: str, clock: Clock) -> None:
+    """Rename an active file; later than all that wait, whatever the clock says, so that order is kept."""
+    at = datetime.fromtimestamp(clock.now(), UTC)
+    waiting = [
+        file.rotated_at
+        for file in EventFolder(path.parent.parent).rotated_files()
+        if file.token_id == token_id
+    ]
+    if waiting:
+        at = max(at, waiting[-1] + timedelta(milliseconds=1))
+    target = path.with_name(rotated_name("incoming", token_id, at))
+    path.rename(target)

@@ -1,0 +1,1 @@
+"""An ordered, durable queue in SQLite files. Start reading at `log.Log`."""

@@ -1,0 +1,432 @@
+"""Which partitions may go, and why. A pure decision; store.py carries it out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import apsw
+
+from headwater.clock import Clock, SystemClock
+from headwater.crash_points import crash_point
+from headwater.durable_files import FolderLock
+from headwater.errors import LogError, LogFull
+from headwater.log.queue import recovery, sqlite
+from headwater.log.queue.commit_format import Packer
+from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
+from headwater.log.queue.damaged import set_aside, trim_aside
+from headwater.log.queue.group_commit import Answer, Entry, Receipt, Writer
+from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
+from headwater.log.queue.partitions import HOUR_SECONDS, Extent, PartitionReader, Shelf, disk_bytes
+from headwater.log.queue.reader import Reader
+from headwater.metrics import Metrics
+from headwater.settings import LogSettings
+
+__all__ = ["Log", "Removal", "removals"]
+
+
+log = logging.getLogger(__name__)
+
+
+COMPLAIN_SECONDS = 60.0  # the same trouble is logged once in this time
+
+
+class Log:
+    """Appends are acknowledged when they are on disk (G1); readers see them in that order (G2).
+
+    One writer thread alone changes partitions: it commits, rotates, collects and repairs. Everybody else
+    reads copies of the list of extents. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: LogSettings,
+        lock: FolderLock,
+        found: recovery.Found,
+        *,
+        clock: Clock,
+        metrics: Metrics,
+        vfs: str | None,
+    ) -> None:
+        self.folder = folder
+        self.clock = clock
+        self.healthy = True
+        self.end = found.end
+        self._vfs = vfs
+        self._settings = settings
+        self._lock = lock
+        self._index = found.index
+        self._metrics = metrics
+        self._shelf = Shelf(folder, found.extents, settings, clock=clock, vfs=vfs)
+        self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
+        self._packer = Packer()
+        self._stamp = max((extent.last_at for extent in found.extents), default=0.0)
+        self._began = (clock.now(), clock.monotonic())
+        self._tail = os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._listeners: list[Callable[[], None]] = []
+        self._complained: dict[str, float] = {}
+        self._closed = False
+        self._closing = threading.Lock()
+        self._writer = Writer(
+            self._commit, self._maintain, settings.collect_seconds, settings.max_commit_bytes
+        )
+        self._count()
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        settings: LogSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+        vfs: str | None = None,
+    ) -> Log:
+        """Take the folder's lock, set aside what is damaged (G9), and start the writer."""
+        with ExitStack() as undo:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                lock = FolderLock(folder)
+                undo.callback(lock.release)
+                found = recovery.recover(folder, vfs=vfs)
+                undo.callback(found.index.close)
+                opened = cls(
+                    folder,
+                    settings or LogSettings(),
+                    lock,
+                    found,
+                    clock=clock or SystemClock(),
+                    metrics=metrics or Metrics(),
+                    vfs=vfs,
+                )
+            except (apsw.Error, OSError) as error:
+                raise sqlite.classify(error, folder) from error
+            undo.pop_all()
+        opened._writer.start()
+        return opened
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
+        """Hand in events that stay together; never blocks. Raises LogClosed once the log is being closed.
+
+        When the commit that holds them is on disk, the writer's thread calls `answer([token, …], None)`,
+        once for neighbours that share the same `answer`, in order. On failure it gets the error instead,
+        and none of the events was taken.
+        """
+        self._writer.append(bodies, answer, token)
+
+    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
+        """`append` for several (bodies, token) at once, in order, with one wake-up of the writer."""
+        self._writer.append_all(items, answer)
+
+    def append_wait(self, bodies: Sequence[bytes]) -> int:
+        """Append and wait until it is on disk; the position of the first event."""
+        receipt = Receipt()
+        self._writer.append(bodies, Receipt.answer, receipt)
+        return receipt.future.result()
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes that wait for their commit."""
+        return self._writer.pending_bytes
+
+    def on_append(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after each commit, in the writer's thread; returns how to stop that."""
+        self._listeners = [*self._listeners, callback]
+
+        def stop() -> None:
+            self._listeners = [each for each in self._listeners if each is not callback]
+
+        return stop
+
+    def _commit(self, group: list[Entry]) -> None:
+        """Store one group; the writer's thread answers everybody in it afterwards."""
+        began = self.clock.monotonic()
+        bodies = [body for entry in group for body in entry.bodies]
+        position = first = self.end
+        for entry in group:
+            if type(entry.tokens[0]) is Receipt:  # it then is the only one
+                entry.tokens[0].first = position
+            position += len(entry.bodies)
+        if not bodies:
+            return
+        stamp = max(self._stamp, self.clock.now())  # never back, whatever the clock does
+        try:
+            packed = self._packer.pack(first, stamp, bodies)
+            if self._shelf.is_due(len(packed)):
+                self._shelf.close_current()
+                self._guarded_collect()
+            self._shelf.insert(first, len(bodies), stamp, packed)
+        except Exception as error:
+            raise self._commit_failed(error) from error
+        self.end, self._stamp, self.healthy = position, stamp, True
+        try:
+            # Not synced: it only tells how much is missing, should this very partition be found damaged.
+            os.pwrite(self._tail, tail_line(self.end), 0)
+        except OSError as error:
+            self.trouble("The log's tail could not be noted", error)
+        self._metrics.counter("log_events_appended").add(len(bodies))
+        self._metrics.counter("log_bytes_appended").add(sum(entry.bytes for entry in group))
+        self._metrics.histogram("log_commit_seconds").observe(self.clock.monotonic() - began)
+        for listener in self._listeners:
+            self._writer.guarded(listener)
+
+    def _commit_failed(self, error: Exception) -> LogError:
+        failure = self.classify(error)
+        self.healthy = False
+        reason = "full" if isinstance(failure, LogFull) else "io"
+        self._metrics.counter("log_commit_errors").add(1, reason)
+        self.trouble("A commit failed", error)
+        self._shelf.failed(error)
+        return failure
+
+    # --- collection ----------------------------------------------------------------------------------
+
+    def _maintain(self) -> None:
+        """Now and then: close an old partition, collect what may go, see whether the disk is well again."""
+        if not self.healthy:
+            self._probe()
+        self._shelf.close_if_old()
+        self._guarded_collect()
+
+    def _probe(self) -> None:
+        """Ask whether the disk takes writes again: while not ready, no event may come that would tell."""
+        path = self.folder / "probe"
+        try:
+            with path.open("wb", buffering=0) as file:
+                written = file.write(bytes(sqlite.LOW_SPACE_BYTES))
+                os.fsync(file.fileno())
+            self.healthy = written == sqlite.LOW_SPACE_BYTES
+        except OSError as error:
+            self.trouble("The disk does not take writes yet", error)
+        finally:
+            path.unlink(missing_ok=True)
+
+    def _guarded_collect(self) -> None:
+        try:
+            self._collect()
+        except (apsw.Error, OSError) as error:
+            self.index_failed("Collection failed", error)
+
+    def collect(self) -> None:
+        """Remove what every reader has passed and what is over a limit; what is dropped is counted (G3)."""
+        try:
+            self._writer.call(self._collect)
+        except (apsw.Error, OSError) as error:
+            raise self.classify(error) from error
+
+    def _collect(self) -> None:
+        cursors = list(self._cursors.values())
+        positions = [cursor.position for cursor in cursors]
+        stored = False
+        if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
+            stored = self._store_cursors()
+        for extent, reason in removals(self._shelf.closed, positions, self._settings, self._steady_now()):
+            # On disk before the file goes: cursors that a power cut took back would point at nothing.
+            stored = stored or self._store_cursors()
+            crash_point("collection.before_index")
+            try:
+                self._drop(extent, reason)
+            except apsw.FullError:
+                # No room to write down what is given up: then the file goes first and makes room for it.
+                self._shelf.remove(extent)
+                self._drop(extent, reason)
+            crash_point("collection.after_index")
+            self._shelf.remove(extent)
+            crash_point("collection.after_unlink")
+        kept = sum(extent.bytes for extent in self._shelf.closed) + self._settings.partition_bytes
+        trim_aside(self.folder, self._settings.retention_bytes - kept)
+        self._count()
+
+    def _steady_now(self) -> float:
+        """The wall clock, but never ahead of it by a leap: a wrong clock must not age what is kept."""
+        now, monotonic = self._began
+        return min(self.clock.now(), now + self.clock.monotonic() - monotonic)
+
+    def _store_cursors(self) -> bool:
+        try:
+            os.fsync(self._tail)
+            for cursor in list(self._cursors.values()):
+                cursor.store()
+        except (apsw.Error, OSError) as error:
+            # What everybody has passed may go all the same: on a full disk that is what makes room.
+            self.index_failed("The cursors could not be stored", error)
+            return False
+        return True
+
+    def _drop(self, extent: Extent, reason: str) -> None:
+        if reason == "passed":
+            return
+        outcome: Outcome = "dropped_age" if reason == "age" else "dropped_bytes"
+        for cursor in list(self._cursors.values()):
+            lost = cursor.drop(outcome, range(cursor.position, extent.end))
+            self.count_dropped(cursor.row.reader, reason, lost)
+        if not self._cursors:
+            lost = extent.end - extent.first
+            self._index.note("dropped_unread", str(int(self._index.notes("dropped_unread") or 0) + lost))
+            self.count_dropped("", reason, lost)
+
+    def count_dropped(self, reader: str, reason: str, events: int) -> None:
+        if events:
+            self._metrics.counter("log_events_dropped").add(events, reader, reason)
+            log.warning("%d events were dropped for %s by %s.", events, reader or "want of a reader", reason)
+
+    # --- readers -------------------------------------------------------------------------------------
+
+    def reader(self, name: str, start: str = "earliest") -> Reader:
+        """The reader of this name, at its cursor; a new one begins at `earliest` or `latest`.
+
+        After the index was lost every reader counts as new and begins at the earliest, since what it had
+        finished is not known any more.
+        """
+
+        def begin() -> Cursor:  # between two commits, so that nothing is collected under it
+            if (cursor := self._cursors.get(name)) is None:
+                first = self._shelf.extents[0].first if self._shelf.extents else self.end
+                latest = start == "latest" and self._index.notes("rebuilt") is None
+                position = self.end if latest else first
+                cursor = Cursor(self._index, CursorRow(name, position, position))
+                cursor.store()
+                self._cursors[name] = cursor
+            return cursor
+
+        try:
+            return Reader(self, self._cursors.get(name) or self._writer.call(begin))
+        except apsw.Error as error:
+            raise self.classify(error) from error
+
+    def forget(self, name: str) -> None:
+        """Remove a reader's cursor, so that it holds nothing back any more."""
+        if (cursor := self._cursors.get(name)) is not None:
+            try:
+                cursor.forget()
+            except apsw.Error as error:
+                raise self.classify(error) from error
+            del self._cursors[name]
+
+    def extent_at(self, position: int) -> Extent | None:
+        """The partition that holds the position, or the next one that holds any."""
+        return self._shelf.at(position)
+
+    def open_partition(self, extent: Extent) -> PartitionReader:
+        return PartitionReader(extent.path, closed=self._shelf.is_closed(extent), vfs=self._vfs)
+
+    def is_gone(self, extent: Extent) -> bool:
+        return self._shelf.is_gone(extent)
+
+    def repair(self, extent: Extent, error: Exception) -> None:
+        """Set a damaged partition aside and keep what can still be read of it (G9)."""
+        try:
+            self._writer.call(lambda: self._shelf.repair(extent, error))
+        except (apsw.Error, OSError) as trouble:
+            raise self.classify(trouble) from trouble
+        self._count()
+
+    def received_at(self, position: int) -> float:
+        """When the event at the position was received."""
+        if (extent := self._shelf.at(position)) is None:
+            return self.clock.now()
+        return received_at(extent, position, closed=self._shelf.is_closed(extent), vfs=self._vfs)
+
+    # --- state ---------------------------------------------------------------------------------------
+
+    def stat(self) -> LogStat:
+        """The log's figures, now."""
+        extents, now = self._shelf.extents, self.clock.now()
+        for extent in extents[-1:]:
+            extent.bytes = disk_bytes(extent.path)
+        with self._index.lock:
+            rows = [cursor.row for cursor in self._cursors.values()]
+            unread = int(self._index.notes("dropped_unread") or 0)
+            return summarise(
+                extents,
+                rows,
+                self.end,
+                set_aside(self.folder),
+                unread,
+                True,
+                lambda row: max(0.0, now - self.received_at(row.position)),
+            )
+
+    def classify(self, error: Exception) -> LogError:
+        return error if isinstance(error, LogError) else sqlite.classify(error, self.folder)
+
+    def index_failed(self, text: str, error: Exception) -> None:
+        """The index could not be written. Where it is damaged, a new one is written from memory (G9)."""
+        self.trouble(text, error)
+        lost = isinstance(error, apsw.ConnectionClosedError)  # replacing it had failed before
+        if self._closed or not (lost or sqlite.is_damage(error)):
+            return
+        try:
+            with self._index.lock:
+                self._index.replace(error)
+                for cursor in list(self._cursors.values()):
+                    cursor.store(whole=True)
+        except (apsw.Error, OSError) as again:
+            self.trouble("The index could not be replaced", again)
+
+    def trouble(self, text: str, error: Exception) -> None:
+        """Say it once a minute, not a thousand times a second."""
+        now = self.clock.monotonic()
+        if now - self._complained.get(text, -COMPLAIN_SECONDS) >= COMPLAIN_SECONDS:
+            self._complained[text] = now
+            log.error("%s: %s: %s", text, type(error).__name__, error)
+
+    def _count(self) -> None:
+        self._metrics.gauge("log_bytes").set(sum(extent.bytes for extent in self._shelf.extents))
+        self._metrics.gauge("log_partitions").set(len(self._shelf.extents))
+        self._metrics.gauge("log_damaged_files").set(len(set_aside(self.folder)))
+
+    def close(self) -> None:
+        """Take nothing new, commit and answer what is pending, close the files, free the folder."""
+        with self._closing, ExitStack() as last:
+            if self._closed:
+                return
+            self._closed = True
+            last.callback(self._lock.release)
+            last.callback(os.close, self._tail)
+            last.callback(self._index.close)
+            self._writer.close()
+            self._shelf.close_current()
+            if not all(cursor.is_stored for cursor in self._cursors.values()):
+                self._store_cursors()
+
+
+class Removal(NamedTuple):
+    """A partition to remove: every reader has `passed` it, or it is over a limit that the user set."""
+
+    extent: Extent
+    reason: Literal["passed", "age", "bytes"]
+
+
+def removals(
+    closed: Sequence[Extent], positions: Iterable[int], settings: LogSettings, now: float
+) -> list[Removal]:
+    """What to remove, oldest first, of the closed partitions; the current one always stays.
+
+    First what every reader has passed, then what holds only events older than T hours, then the oldest
+    until what is left and one full current partition fit into B bytes. Removal is always from the old end,
+    so what is kept has no holes. Without any reader nothing counts as passed.
+    """
+    lowest = min(positions, default=0)
+    budget = settings.retention_bytes - settings.partition_bytes
+    total = sum(extent.bytes for extent in closed)
+    chosen: list[Removal] = []
+    for extent in closed:
+        if extent.end <= lowest:
+            chosen.append(Removal(extent, "passed"))
+        elif extent.last_at < now - settings.retention_hours * HOUR_SECONDS:
+            chosen.append(Removal(extent, "age"))
+        elif total > budget:
+            chosen.append(Removal(extent, "bytes"))
+        else:
+            break
+        total -= extent.bytes
+    return chosen

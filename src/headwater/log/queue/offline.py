@@ -1,0 +1,301 @@
+"""Looking at a log from outside, beside a running server or when none runs: no lock, no change."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from headwater.durable_files import is_locked
+from headwater.events import Event
+from headwater.log.queue import partitions
+from headwater.log.queue.commit_format import Commit
+from headwater.log.queue.cursors import CursorRow, Index
+from headwater.log.queue.damaged import set_aside
+from headwater.log.queue.partitions import Extent, PartitionReader, partition_paths
+from headwater.log.queue.sqlite import is_damage
+
+__all__ = [
+    "LogStat",
+    "PartitionStat",
+    "Problem",
+    "ReaderStat",
+    "commits",
+    "export",
+    "missing",
+    "received_at",
+    "stat",
+    "summarise",
+    "tail_line",
+    "tail_of",
+    "verify",
+]
+
+
+class PartitionStat(msgspec.Struct):
+    """One file: positions `first` up to and without `end`."""
+
+    first: int
+    end: int
+    bytes: int
+    first_at: float
+    last_at: float
+
+
+class ReaderStat(msgspec.Struct):
+    """One reader; `appended` equals the sum of everything that follows `position` up to `lag_events` (G3)."""
+
+    name: str
+    base: int
+    position: int
+    appended: int
+    delivered: int
+    rejected: int
+    dropped_age: int
+    dropped_bytes: int
+    dropped_damage: int
+    lag_events: int
+    lag_seconds: float
+
+
+class LogStat(msgspec.Struct):
+    """The whole log: what is kept, who reads it, what is damaged."""
+
+    first: int
+    end: int
+    bytes: int
+    partitions: list[PartitionStat]
+    readers: list[ReaderStat]
+    damaged: list[str]
+    dropped_unread: int
+    running: bool
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Something `verify` found: the file and what is wrong with it."""
+
+    file: str
+    text: str
+
+
+def summarise(
+    extents: Sequence[Extent],
+    cursors: Sequence[CursorRow],
+    end: int,
+    damaged: list[str],
+    dropped_unread: int,
+    running: bool,
+    lag_seconds: Callable[[CursorRow], float],
+) -> LogStat:
+    """Put the figures of a log together."""
+    readers = []
+    for row in cursors:
+        appended = max(end - row.base, row.finished)
+        waiting = appended - row.finished
+        readers.append(
+            ReaderStat(
+                row.reader,
+                row.base,
+                row.position,
+                appended,
+                row.delivered,
+                row.rejected,
+                row.dropped_age,
+                row.dropped_bytes,
+                row.dropped_damage,
+                waiting,
+                lag_seconds(row) if waiting else 0.0,
+            )
+        )
+    return LogStat(
+        extents[0].first if extents else end,
+        end,
+        sum(extent.bytes for extent in extents),
+        [PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in extents],
+        readers,
+        damaged + missing(extents, cursors),
+        dropped_unread,
+        running,
+    )
+
+
+def missing(extents: Sequence[Extent], cursors: Sequence[CursorRow]) -> list[str]:
+    """The stretches that no partition holds, but for those that every reader has passed.
+
+    A power cut may bring a collected partition back, and not its neighbour: that is nobody's loss.
+    """
+    passed = min((row.position for row in cursors), default=0)
+    return [
+        f"positions {before.end} to {after.first - 1} are missing"
+        for before, after in pairwise(extents)
+        if before.end < after.first and after.first > passed
+    ]
+
+
+def stat(folder: Path) -> LogStat:
+    """The log's figures, read from its files."""
+    extents, damaged = [], set_aside(folder)
+    paths = partition_paths(folder)
+    for path in paths:
+        try:
+            extents.append(partitions.inspect(path, closed=path != paths[-1]))
+        except (apsw.Error, ValueError) as error:
+            if path.exists():  # else it was collected under our eyes
+                damaged.append(f"{path.name}: {error}")
+    for before, after in pairwise(extents):
+        before.end = min(before.end, after.first)  # what failed and yet reached the disk does not count
+    cursors: list[CursorRow] = []
+    unread = highest = 0
+    try:
+        index = Index(folder / "index.db", reader=True)
+    except apsw.CantOpenError:
+        pass  # no reader was ever opened here
+    except (apsw.Error, ValueError) as error:
+        damaged.append(f"index.db: {error}")
+    else:
+        cursors, unread = index.cursors(), int(index.notes("dropped_unread") or 0)
+        highest = max((row.position for row in cursors), default=0)
+        index.close()
+    end = max([1, tail_of(folder), highest, *(extent.end for extent in extents)])
+
+    def lag_seconds(row: CursorRow) -> float:
+        extent = next((extent for extent in extents if extent.end > row.position), None)
+        if extent is None:
+            return 0.0
+        return max(0.0, time.time() - received_at(extent, row.position, closed=extent is not extents[-1]))
+
+    return summarise(extents, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
+
+
+def received_at(extent: Extent, position: int, *, closed: bool = False, vfs: str | None = None) -> float:
+    """When the event at a position was received; the partition's first time where that cannot be read."""
+    try:
+        reader = PartitionReader(extent.path, closed=closed, vfs=vfs)
+    except apsw.Error:
+        return extent.first_at
+    try:
+        return reader.received_at(position) or extent.first_at
+    except apsw.Error:
+        return extent.first_at
+    finally:
+        reader.close()
+
+
+def tail_line(end: int) -> bytes:
+    """What the writer notes after each commit: the end of the log, and a checksum against garbage."""
+    digits = b"%020d" % end
+    return b"%s %08x\n" % (digits, zlib.crc32(digits))
+
+
+def tail_of(folder: Path) -> int:
+    """The end of the log by the writer's note; 0 without one that can be believed."""
+    try:
+        with (folder / "tail").open("rb") as file:
+            line = file.read(30)
+        end = int(line[:20])
+    except (OSError, ValueError):
+        return 0
+    return end if line == tail_line(end) else 0
+
+
+def export(folder: Path, first: int | None = None, last: int | None = None) -> Iterator[Event]:
+    """The events between two positions, both included. Damaged stretches are passed over."""
+    for commit in commits(folder, first or 1, None if last is None else last + 1):
+        for number, body in enumerate(commit.bodies, commit.first):
+            yield Event(number, commit.received_at, body)
+
+
+def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit]:
+    """The commits that hold positions from `first` up to and without `end`, cut to them.
+
+    Damaged stretches, and what was collected, are passed over: the positions tell.
+    """
+    position = first
+    paths = partition_paths(folder)
+    for i, path in enumerate(paths):
+        following = int(paths[i + 1].stem) if i + 1 < len(paths) else None
+        if following is not None and following <= position:
+            continue
+        if end is not None and int(path.stem) >= end:
+            return
+        # a commit that failed and yet reached the disk: its positions are those of the next partition
+        limit = min(each for each in (following, end, 1 << 62) if each is not None)
+        for commit in _readable(path, position, closed=following is not None):
+            start, stop = max(position, commit.first), min(commit.end, limit)
+            if start < stop:
+                if (start, stop) != (commit.first, commit.end):
+                    bodies = commit.bodies[start - commit.first : stop - commit.first]
+                    commit = Commit(start, commit.received_at, bodies)
+                yield commit
+                position = stop
+            if position >= limit:
+                break
+
+
+def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Problem]:
+    """Read everything, check every page and every checksum, and list what is wrong."""
+    problems: list[Problem] = []
+    tail, paths = tail_of(folder), partition_paths(folder)
+    expected: int | None = None
+    for done, path in enumerate(paths):
+        if progress is not None:
+            progress(done, len(paths))
+        if expected is not None and int(path.stem) > expected:
+            problems.append(
+                Problem(path.name, f"positions {expected} to {int(path.stem) - 1} before it are missing")
+            )
+        try:
+            expected = _verify(path, problems, closed=path != paths[-1])
+        except (apsw.Error, ValueError) as error:
+            expected = None
+            if path.exists():  # else it was collected under our eyes
+                problems.append(Problem(path.name, str(error)))
+    if expected is not None and expected < tail:
+        problems.append(Problem(paths[-1].name, f"positions {expected} to {tail - 1} after it are missing"))
+    problems += [Problem(f"damaged/{name}", "was set aside") for name in set_aside(folder)]
+    try:
+        Index(folder / "index.db", reader=True).close()
+    except apsw.CantOpenError:
+        pass
+    except (apsw.Error, ValueError) as error:
+        problems.append(Problem("index.db", str(error)))
+    if progress is not None:
+        progress(len(paths), len(paths))
+    return problems
+
+
+def _verify(path: Path, problems: list[Problem], *, closed: bool) -> int:
+    expected = int(path.stem)
+    if partitions.inspect(path, closed=closed).end == expected:
+        return expected  # it is just being created, or a process died while it did
+    reader = PartitionReader(path, closed=closed)
+    try:
+        problems += [Problem(path.name, text) for text in reader.problems()]
+        for commit in reader.commits(0):
+            if commit.first > expected:
+                problems.append(Problem(path.name, f"positions {expected} to {commit.first - 1} are missing"))
+            expected = commit.end
+    finally:
+        reader.close()
+    return expected
+
+
+def _readable(path: Path, position: int, *, closed: bool) -> Iterator[Commit]:
+    try:
+        reader = PartitionReader(path, closed=closed)
+    except apsw.Error:
+        return
+    try:
+        yield from reader.commits(position)
+        return
+    except (apsw.Error, ValueError) as error:
+        if not is_damage(error):
+            raise
+    finally:
+        reader.close()
+    yield from (commit for commit in partitions.salvage(path) if commit.end > position)

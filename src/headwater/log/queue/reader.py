@@ -1,0 +1,150 @@
+"""A named reader: takes events out of the log in order, and says what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import apsw
+
+from headwater.crash_points import crash_point
+from headwater.events import Event
+from headwater.log.queue.commit_format import Commit
+from headwater.log.queue.cursors import Cursor
+from headwater.log.queue.partitions import Extent, PartitionReader
+from headwater.log.queue.sqlite import is_damage
+
+if TYPE_CHECKING:
+    from headwater.log.queue.log import Log
+
+__all__ = ["Reader"]
+
+MAX_REPAIRS = 3  # in one read; a disk that damages what was just written is not mended by trying
+
+
+class Reader:
+    """Reads the log for one outlet, in order. Used by one thread at a time.
+
+    Raises LogFull or LogUnavailable where the disk stands in the way; trying again later is right.
+    """
+
+    def __init__(self, log: Log, cursor: Cursor) -> None:
+        self._log = log
+        self._cursor = cursor
+        self._extent: Extent | None = None
+        self._open: PartitionReader | None = None
+        self._cached: Commit | None = None
+        self._oldest = (0, 0.0)  # a position and when it was received
+
+    @property
+    def name(self) -> str:
+        return self._cursor.row.reader
+
+    @property
+    def position(self) -> int:
+        """The lowest unfinished position."""
+        return self._cursor.position
+
+    def read(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
+        """Events at or after `position` in order, without those finished before; empty: none is there yet.
+
+        Never empty while there is one, however large it is. Memory is bounded by `max_bytes` and one
+        commit, whatever the backlog (G8).
+        """
+        events: list[Event] = []
+        room = max_bytes
+        position = max(position, self._cursor.position)
+        while position < (end := self._log.end):
+            commit = self._commit_at(position)
+            found = end if commit is None else commit.first
+            if found > position:  # what lay between is gone, and nobody said why: damage
+                if events:
+                    break
+                self._lose(range(position, found))
+                position = max(found, self._cursor.position)
+                continue
+            assert commit is not None
+            in_order = self._cursor.is_in_order
+            for i in range(position - commit.first, len(commit.bodies)):
+                position = commit.first + i
+                if not in_order and self._cursor.is_finished(position):
+                    continue
+                room -= len(commit.bodies[i])
+                if events and (room < 0 or len(events) >= max_events):
+                    return events
+                events.append(Event(position, commit.received_at, commit.bodies[i]))
+            position = commit.end
+        crash_point("reader.after_read")
+        return events
+
+    def finish(self, delivered: Iterable[int], rejected: Iterable[int] = ()) -> None:
+        """These positions are done, in any order; one transaction that survives kill -9 (G4)."""
+        try:
+            self._cursor.finish({"delivered": delivered, "rejected": rejected})
+        except apsw.Error as error:
+            # The events are delivered, disk or no disk. Delivery goes on; a restart before the next good
+            # commit sends these again (G4).
+            self._log.index_failed(f"The cursor of {self.name} could not be stored", error)
+
+    def recount(self, *, delivered: int = 0, rejected: int = 0) -> None:
+        """Move events between the counts: a reject that was replayed is delivered after all (G3)."""
+        try:
+            self._cursor.recount(delivered, rejected)
+        except apsw.Error as error:
+            raise self._log.classify(error) from error
+
+    def lag_events(self) -> int:
+        """Events in the log that are not finished."""
+        return max(0, self._log.end - self._cursor.row.base - self._cursor.row.finished)
+
+    def lag_seconds(self) -> float:
+        """Age of the oldest unfinished event; 0 when there is none. Never negative."""
+        if self.lag_events() == 0:
+            return 0.0
+        if self._oldest[0] != self.position:
+            self._oldest = (self.position, self._log.received_at(self.position))
+        return max(0.0, self._log.clock.now() - self._oldest[1])
+
+    def close(self) -> None:
+        """Let go of the file it has open; reading opens it again."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _commit_at(self, position: int) -> Commit | None:
+        """The commit that holds the position, or the next one there is; None when none is left."""
+        if self._cached is not None and self._cached.first <= position < self._cached.end:
+            return self._cached
+        repairs = 0
+        while (extent := self._log.extent_at(position)) is not None:
+            try:
+                commit = self._partition(extent).commit_at(position)
+            except (apsw.Error, ValueError) as error:
+                self.close()
+                if self._log.is_gone(extent):
+                    continue  # collected meanwhile; look again
+                repairs += 1
+                if repairs > MAX_REPAIRS or not (is_damage(error) or not extent.path.exists()):
+                    raise self._log.classify(error) from error
+                self._log.repair(extent, error)
+                continue
+            if commit is not None and commit.first < extent.end:
+                self._cached = commit
+                return commit
+            position = extent.end  # the rest of this partition is missing
+        return None
+
+    def _partition(self, extent: Extent) -> PartitionReader:
+        # By identity: a repaired partition has the same path and is another file.
+        if self._open is None or self._extent is not extent:
+            self.close()
+            self._open = self._log.open_partition(extent)
+            self._extent = extent
+        return self._open
+
+    def _lose(self, positions: range) -> None:
+        try:
+            lost = self._cursor.drop("dropped_damage", positions)
+        except apsw.Error as error:
+            raise self._log.classify(error) from error
+        self._log.count_dropped(self.name, "damage", lost)

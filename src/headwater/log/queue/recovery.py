@@ -1,0 +1,169 @@
+"""Opening a folder in spite of damage (G9): what cannot be used is set aside, the rest is served."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from itertools import pairwise
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from headwater.log.queue import partitions
+from headwater.log.queue.commit_format import Packer
+from headwater.log.queue.cursors import Index
+from headwater.log.queue.damaged import copy_aside, files_of, move_aside
+from headwater.log.queue.offline import missing, tail_of
+from headwater.log.queue.partitions import Extent, PartitionWriter, partition_paths
+from headwater.log.queue.sqlite import is_damage, sync_folder
+
+__all__ = ["Found", "recover", "repair"]
+
+
+log = logging.getLogger(__name__)
+
+
+REPAIR_NAME = "repair.tmp"
+
+
+REPAIRED = ".repaired"
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a folder holds: its partitions in order, its index, and the position of the next event."""
+
+    extents: list[Extent]
+    index: Index
+    end: int
+
+
+def recover(folder: Path, *, vfs: str | None = None) -> Found:
+    """Look at every partition and at the index; repair or set aside what is damaged."""
+    partitions.remove(folder / REPAIR_NAME)
+    for repaired in folder.glob(f"*{REPAIRED}"):
+        _install(repaired)
+    extents: list[Extent] = []
+    for path in partition_paths(folder):
+        try:
+            extent: Extent | None = partitions.inspect(path, closed=True, vfs=vfs)
+        except (apsw.Error, ValueError) as error:
+            if not is_damage(error):
+                raise
+            extent = repair(path, error, vfs=vfs)
+        if extent is not None:
+            extents.append(extent)
+    for before, after in pairwise(extents):
+        # A commit that failed, was answered with an error and yet reached the disk: its positions were
+        # given out again, in the next partition, which is the one that counts.
+        before.end = min(before.end, after.first)
+    if extents:
+        _sync(extents[-1].path)
+    index = _open_index(folder, vfs)
+    # After damage the highest position that anybody knows of counts: a position is never given out twice.
+    end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
+    cursors = index.cursors()
+    passed = min((row.position for row in cursors), default=0)
+    _finish_collection(extents, end, passed)
+    _clear_orphans(folder, [*(extent.first for extent in extents), end], passed)
+    for text in missing(extents, cursors):
+        log.error("In the log %s.", text)
+    if extents and end > extents[-1].end:
+        log.error("Positions %d to %d are missing from the log's end.", extents[-1].end, end - 1)
+    return Found(extents, index, end)
+
+
+def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | None:
+    """Keep a damaged partition aside; replace it by what can still be read, if anything can.
+
+    Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
+    """
+    commits = partitions.salvage(path, vfs=vfs)
+    log.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
+    if not commits:
+        move_aside(path, error)
+        return None
+    fresh = path.parent / REPAIR_NAME
+    partitions.remove(fresh)
+    writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
+    try:
+        for commit in commits:
+            packed = packer.pack(commit.first, commit.received_at, commit.bodies)
+            writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
+    finally:
+        writer.close()
+    copy_aside(path)
+    log.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
+    _install(fresh.rename(path.with_suffix(REPAIRED)))
+    return partitions.inspect(path, closed=True, vfs=vfs)
+
+
+def _install(repaired: Path) -> None:
+    """Put a repaired partition into the place of the damaged one."""
+    path = repaired.with_suffix(".db")
+    for file in files_of(path)[1:]:
+        file.unlink(missing_ok=True)  # a WAL must never meet a database that it does not belong to
+    repaired.rename(path)
+    sync_folder(path.parent)
+
+
+def _finish_collection(extents: list[Extent], end: int, passed: int) -> None:
+    """Remove what lies before a hole that every reader has passed.
+
+    It was collected, and a power cut brought it back without its neighbour; no new reader may begin there.
+    """
+    for i in range(len(extents), 0, -1):
+        following = extents[i].first if i < len(extents) else end
+        if extents[i - 1].end < following <= passed:
+            for extent in extents[:i]:
+                partitions.remove(extent.path)
+            del extents[:i]
+            return
+
+
+def _sync(path: Path) -> None:
+    """What a killed process wrote may be in the system's memory only; new events are put after it."""
+    for file in files_of(path)[:2]:
+        if file.exists():
+            fd = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(fd)
+            finally:
+                os.close(fd)
+
+
+def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:
+    """Companions of databases that are gone: leftovers of a collection, or the rest of a lost partition."""
+    for shm in folder.glob("*.db-shm"):
+        if not Path(str(shm).removesuffix("-shm")).exists():
+            shm.unlink()
+    for wal in folder.glob("[0-9]" * 20 + ".db-wal"):
+        database = Path(str(wal).removesuffix("-wal"))
+        if database.exists():
+            continue
+        position = int(database.stem)
+        following = next((first for first in firsts if first > position), position)
+        # Removal is from the old end, so a process or the power may have gone between two unlinks.
+        older = len(firsts) > 1 and position < firsts[0]
+        if wal.stat().st_size == 0 or older or following <= passed:
+            wal.unlink()
+        else:
+            move_aside(database, FileNotFoundError("the database file itself is gone"))
+
+
+def _open_index(folder: Path, vfs: str | None) -> Index:
+    path = folder / "index.db"
+    if not path.exists() and files_of(path)[1].exists():
+        move_aside(path, FileNotFoundError("the database file itself is gone"))
+    try:
+        index = Index(path, vfs=vfs)
+    except (apsw.Error, ValueError) as error:
+        if not is_damage(error):
+            raise
+        move_aside(path, error)
+        index = Index(path, vfs=vfs)
+    if index.is_new and partition_paths(folder):
+        log.error("index.db was lost: every reader starts again at the oldest event that is kept.")
+        index.note("rebuilt", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    return index

@@ -1,0 +1,1 @@
+"""Refused events with their reasons, kept for replay. Start reading at `store.Rejects`."""

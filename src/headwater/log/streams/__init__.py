@@ -1,0 +1,1 @@
+"""One queue for each stream destination. Start reading at `queues`."""

@@ -1,0 +1,1 @@
+"""The values of each page: one query, one template. Start reading at `pages`."""

@@ -1,0 +1,1 @@
+"""Batch mode: complete event files become rows. Start reading at `cycle`."""

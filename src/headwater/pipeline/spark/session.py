@@ -1,0 +1,158 @@
+"""A Spark session that nobody has to set up: Java found or brought along, memory chosen, noise in a file."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import ExtensionError
+from headwater.pipeline.spark import cluster_packages as cluster
+from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm
+from headwater.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["SPLIT_BYTES", "SparkGone", "configuration", "require_running", "start"]
+
+SPLIT_BYTES = 32 * 1024 * 1024
+"""What one task reads of a file."""
+BROADCAST_BYTES = 64 * 1024 * 1024
+
+
+class SparkGone(SparkUnavailable):
+    """The session has ended under us. This process cannot have another: whoever supervises starts it anew."""
+
+    retryable = True
+
+
+def start(
+    settings: PipelineSettings,
+    *,
+    log_file: Path,
+    app_name: str = "headwater",
+    more: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session by the settings, or the one that runs already.
+
+    What Spark and the JVM print goes to `log_file`. Keep the session between cycles: a JVM is slow for its
+    first seconds.
+    """
+    try:
+        from pyspark import SparkContext
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise ExtensionError(
+            "the pipeline needs Spark, which is not installed.",
+            hint="Run `pip install 'headwater[pipeline]'`.",
+        ) from error
+    if running := SparkSession.getActiveSession():
+        return running
+    java = find_java()
+    conf = configuration(settings) | dict(more or {})
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    if cluster.is_cluster(settings.master):
+        conf = cluster.shipped(settings, conf, log_file.parent / "cluster")
+    # Workers would take the first `python3` of the PATH, which knows nothing of our packages.
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
+    os.environ["JAVA_HOME"] = java.home
+    # Spark must not take up another Spark that happens to be installed on the machine.
+    os.environ.pop("SPARK_HOME", None)
+    try:
+        with _quiet(log_file):
+            if SparkContext._gateway is None and java.is_reduced:
+                start_jvm(java, conf, log_file)
+            builder = SparkSession.Builder().appName(app_name).master(settings.master)
+            for name, value in conf.items():
+                builder = builder.config(name, value)
+            session = builder.getOrCreate()
+            # for this process alone: a Spark that a child starts must not talk to our JVM
+            os.environ.pop("PYSPARK_GATEWAY_PORT", None)
+            os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
+            return session
+    except Exception as error:
+        reason = (str(error) or repr(error)).splitlines()[0]
+        raise SparkUnavailable(
+            f"Spark did not start on {settings.master}: {reason}.", hint=f"See {log_file}."
+        ) from error
+
+
+def require_running(spark: SparkSession) -> None:
+    """Raise SparkGone if the session's JVM has died, or has been stopped."""
+    try:
+        is_gone = bool(spark.sparkContext._jsc.sc().isStopped())
+    except Exception as error:
+        raise SparkGone(f"Spark's JVM is gone: {error}.", hint="Start it again.") from error
+    if is_gone:
+        raise SparkGone("Spark has stopped.", hint="Start it again.")
+
+
+def configuration(settings: PipelineSettings) -> dict[str, str]:
+    """What we set; the user's own `pipeline.spark` has the last word."""
+    cores = os.cpu_count() or 1
+    chosen = {
+        "spark.driver.memory": settings.memory or _memory(),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Parallel rather than G1: batch work on few cores, and pauses hurt nobody.
+        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
+        "spark.sql.session.timeZone": "UTC",
+        # Keys that differ in case alone are different keys; without this one of them is NULL, silently.
+        "spark.sql.caseSensitive": "true",
+        "spark.sql.shuffle.partitions": str(max(2, cores)),
+        # One split a partition, of a fixed size: a row's number is its split and its place there, so that it
+        # is the same whenever and wherever the file is read again.
+        "spark.sql.files.maxPartitionBytes": str(SPLIT_BYTES),
+        "spark.sql.files.openCostInBytes": str(SPLIT_BYTES),
+        "spark.sql.files.minPartitionNum": "1",
+        "spark.sql.autoBroadcastJoinThreshold": str(BROADCAST_BYTES),
+        # Sorting lines of a kilobyte by table costs more than keeping a file open for each.
+        "spark.sql.maxConcurrentOutputFileWriters": "64",
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "snappy",
+        "spark.sql.json.enableExactStringParsing": "true",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        "spark.sql.codegen.maxFields": "2000",
+        # a key of an event must never be taken for the name of a setting (G12)
+        "spark.sql.variable.substitute": "false",
+        # what `from_json` does for an object that repeats a key, for maps too
+        "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+        "spark.log.level": "WARN",
+    }
+    return chosen | {str(name): _text(value) for name, value in settings.spark.items()}
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _memory() -> str:
+    """A quarter of the machine, between 1 and 4 GB: batches stream through, only a little is held."""
+    try:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return "1g"
+    return f"{max(1024, min(4096, total // 4 // 1024**2))}m"
+
+
+@contextmanager
+def _quiet(log_file: Path) -> Iterator[None]:
+    """Children that start meanwhile (the JVM) inherit the log file as their standard error and output."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = os.dup(1), os.dup(2)
+    fd = os.open(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    try:
+        os.dup2(fd, 1)
+        os.dup2(fd, 2)
+        yield
+    finally:
+        os.dup2(kept[0], 1)
+        os.dup2(kept[1], 2)
+        for open_fd in (*kept, fd):
+            os.close(open_fd)

@@ -1,0 +1,303 @@
+"""Staging on an object store: what the executors of a cluster and the driver leave for each other there.
+
+Neither Spark nor the machines need more for it than pyarrow: its file systems write and read the objects, and
+no Hadoop connector is asked for. An object is named by the task that wrote it, and the driver goes by the
+names that the tasks hand back rather than by a listing. So whatever a worker that died left half-way, or two
+attempts at one task wrote, counts once (G5).
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit, urlunsplit
+
+from headwater.destinations.table import ROW
+from headwater.errors import HeadwaterError, SettingsError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = [
+    "ObjectFolder",
+    "ObjectSplit",
+    "StagingUnavailable",
+    "StoredFile",
+    "fetch",
+    "object_lines",
+    "store",
+]
+
+GROUP_BYTES = 32 * 1024 * 1024
+BATCH_BYTES = 4 * 1024 * 1024
+READ_ROWS = 8_192
+COPY_BYTES = 4 * 1024 * 1024
+
+Batches = Iterator[Any]
+
+
+class StagingUnavailable(HeadwaterError):
+    """The object store cannot be reached, or refuses us."""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """An object of rows, and the value of the column by which they were told apart."""
+
+    name: str
+    rows: int
+    part: int
+    key: int | None
+
+
+@dataclass(frozen=True)
+class ObjectFolder:
+    """Objects with a prefix in common; goes to the executors as it is."""
+
+    url: str = field(repr=False)
+    """As pyarrow reads it; there may be secrets in it (G12)."""
+
+    def __truediv__(self, name: str) -> ObjectFolder:
+        parts = urlsplit(self.url)
+        return ObjectFolder(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
+
+    def __str__(self) -> str:
+        """Without what is secret in it (G12)."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+    def place(self) -> tuple[Any, str]:
+        """The file system and the path in it."""
+        from pyarrow import fs
+
+        try:
+            return fs.FileSystem.from_uri(self.url)  # type: ignore[no-any-return]
+        except (ValueError, OSError) as error:
+            told = str(error).replace(self.url, str(self))
+            raise SettingsError([f"`pipeline.staging_url` cannot be used ({self}): {told}"]) from None
+
+    def check(self) -> None:
+        """StagingUnavailable unless objects can be written and removed there."""
+        filesystem, path = self.place()
+        probe = f"{path}/probe-{uuid.uuid4().hex}"
+        try:
+            with filesystem.open_output_stream(probe) as stream:
+                stream.write(b"?")
+            filesystem.delete_file(probe)
+        except OSError as error:
+            raise StagingUnavailable(
+                f"nothing can be staged in {self}: {error}.",
+                hint="Check `pipeline.staging_url` and the credentials; then run again.",
+            ) from error
+
+    def upload(self, source: Path) -> None:
+        """Copy a local file to where this names."""
+        filesystem, path = self.place()
+        with source.open("rb") as file, filesystem.open_output_stream(path) as stream:
+            shutil.copyfileobj(file, stream, COPY_BYTES)
+
+    def download(self, files: Sequence[StoredFile], folder: Path) -> list[str]:
+        """Copy stored files of this folder to a local one; their paths, in order."""
+        filesystem, path = self.place()
+        paths = []
+        for stored in files:
+            target = folder / stored.name
+            with filesystem.open_input_stream(f"{path}/{stored.name}") as stream, target.open("wb") as file:
+                shutil.copyfileobj(stream, file, COPY_BYTES)
+            paths.append(str(target))
+        return paths
+
+    def remove(self) -> None:
+        """Remove it and all objects below it; none is no error, and neither is a store that is away."""
+        from pyarrow import fs
+
+        try:
+            filesystem, path = self.place()
+            found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
+            for each in [filesystem.get_file_info(path), *found]:
+                if each.type == fs.FileType.File:
+                    filesystem.delete_file(each.path)
+        except OSError:
+            pass  # what is left costs space, and is nobody's input
+
+
+def store(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[StoredFile]:
+    """Have the executors write the rows as Parquet; the objects in the order of their rows.
+
+    `by` names an integer column: each of its values then gets objects of its own, without the column.
+    """
+    written = rows.mapInArrow(_writing(folder, by), "name string, rows bigint, part bigint, key bigint")
+    found = [StoredFile(*row) for row in written.collect()]
+    return sorted(found, key=lambda file: (file.part, file.key or 0))
+
+
+def fetch(spark: SparkSession, folder: ObjectFolder, files: Sequence[StoredFile], schema: str) -> DataFrame:
+    """Stored rows as a table again, read by the executors; an object is a partition."""
+    if not files:
+        return spark.createDataFrame([], schema)
+    names = [file.name for file in files]
+    return spark.range(0, len(names), 1, len(names)).mapInArrow(_reading(folder, names), schema)
+
+
+@dataclass(frozen=True)
+class ObjectSplit:
+    """Bytes of an uploaded file that one task reads, and the number of the first line that begins there."""
+
+    file: ObjectFolder
+    start: int
+    end: int
+    first: int
+
+
+def object_lines(spark: SparkSession, splits: Sequence[ObjectSplit], line: str) -> DataFrame:
+    """The lines of uploaded files with their numbers; the same numbers whenever they are read again."""
+    schema = f"{line} string, {ROW} bigint"
+    return spark.range(0, len(splits), 1, len(splits)).mapInArrow(_splitting(splits, line), schema)
+
+
+def _writing(folder: ObjectFolder, by: str) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        part = context.partitionId()
+        files = (_by_key if by else _one_file)(folder, batches, by, part)
+        columns = [list(column) for column in zip(*files, strict=True)] or [[], [], [], []]
+        kinds = (pa.string(), pa.int64(), pa.int64(), pa.int64())
+        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=["name", "rows", "part", "key"])
+
+    return run
+
+
+Written = tuple[str, int, int, int | None]
+
+
+def _one_file(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[Written]:
+    """One object, a group of rows in memory at a time (G8)."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return []
+    filesystem, path = folder.place()
+    name = _name(part)
+    rows, gathered, size = 0, [first], first.nbytes
+    options = {"use_dictionary": False, "compression": "snappy", "filesystem": filesystem}
+    with pq.ParquetWriter(f"{path}/{name}", first.schema, **options) as writer:
+        for batch in batches:
+            if size >= GROUP_BYTES:
+                rows += _flush(writer, pa.Table.from_batches(gathered))
+                gathered, size = [], 0
+            gathered.append(batch)
+            size += batch.nbytes
+        rows += _flush(writer, pa.Table.from_batches(gathered))
+    return [(name, rows, part, None)]
+
+
+def _flush(writer: Any, table: pa.Table) -> int:
+    writer.write_table(table, row_group_size=max(1, table.num_rows))
+    return int(table.num_rows)
+
+
+def _by_key(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[Written]:
+    """An object for each value; a partition, which is at most a split of a file, is in memory."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    gathered = [batch for batch in batches if batch.num_rows]
+    if not gathered:
+        return []
+    filesystem, path = folder.place()
+    table = pa.Table.from_batches(gathered)
+    files: list[Written] = []
+    for key in pc.unique(table.column(by)).to_pylist():
+        own = table.filter(pc.equal(table.column(by), key)).drop_columns([by])
+        name = _name(part)
+        pq.write_table(own, f"{path}/{name}", compression="snappy", filesystem=filesystem)
+        files.append((name, own.num_rows, part, key))
+    return files
+
+
+def _name(part: int) -> str:
+    # never the same twice: another attempt at the task must not touch what this one has handed back
+    return f"part-{part:05d}-{uuid.uuid4().hex}.parquet"
+
+
+def _reading(folder: ObjectFolder, names: Sequence[str]) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        import pyarrow.parquet as pq
+
+        filesystem, path = folder.place()
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with pq.ParquetFile(f"{path}/{names[number]}", filesystem=filesystem) as parquet:
+                    yield from parquet.iter_batches(READ_ROWS)
+
+    return run
+
+
+def _splitting(splits: Sequence[ObjectSplit], line: str) -> Callable[[Batches], Batches]:
+    def run(batches: Batches) -> Batches:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                split = splits[number]
+                filesystem, path = split.file.place()
+                with filesystem.open_input_file(path) as stream:
+                    yield from _lines(stream, split, line)
+
+    return run
+
+
+def _lines(stream: Any, split: ObjectSplit, line: str) -> Batches:
+    """The lines that begin in a split; the last of them may end behind it."""
+    at, number = split.start, split.first
+    if at:
+        # the line before ours ends with the first newline at or behind the byte before the split
+        stream.seek(at - 1)
+        at += len(_to_newline(stream)) - 1
+    while at < split.end:
+        data = stream.read(min(BATCH_BYTES, split.end - at))
+        if not data:
+            return
+        if not data.endswith(b"\n"):
+            data += _to_newline(stream)
+        at += len(data)
+        lines = data.removesuffix(b"\n").split(b"\n")
+        yield _lines_batch(lines, number, line)
+        number += len(lines)
+
+
+def _to_newline(stream: Any) -> bytes:
+    """What follows, up to and with the next newline; the stream stands behind it then."""
+    found = b""
+    while data := stream.read(64 * 1024):
+        at = data.find(b"\n")
+        if at >= 0:
+            stream.seek(stream.tell() - (len(data) - at - 1))
+            return found + bytes(data[: at + 1])
+        found += data
+    return found
+
+
+def _lines_batch(lines: Sequence[bytes], first: int, line: str) -> pa.RecordBatch:
+    from array import array
+    from itertools import accumulate
+
+    import pyarrow as pa
+
+    # not by pa.array(): a line may be anything but UTF-8, which Spark's own text source does not mind either
+    ends = array("i", accumulate(map(len, lines), initial=0))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(lines))]
+    bodies = pa.Array.from_buffers(pa.string(), len(lines), buffers)
+    numbers = pa.array(range(first, first + len(lines)), pa.int64())
+    return pa.RecordBatch.from_arrays([bodies, numbers], names=[line, ROW])

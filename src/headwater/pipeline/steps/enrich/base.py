@@ -1,0 +1,50 @@
+"""The enrichment contract: what it takes to look a value up.
+
+An enricher is a class named by an entry point of the group `headwater.enrichers`. It is made once, by the
+driver, which calls `open` so that what is missing is told at the start. It is then pickled to Spark's
+workers, where `lookup` is called with values that are distinct within a batch, in any order; what it
+opened does not travel along.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from headwater.destinations.column_types import Kind
+from headwater.extensions import load
+from headwater.settings import PipelineSettings
+
+__all__ = ["GROUP", "Enricher", "Found", "load_enricher"]
+
+GROUP = "headwater.enrichers"
+
+Found = Mapping[str, Any] | None
+"""What a lookup found: values by name, those that are unknown left out; None if it found nothing."""
+
+
+class Enricher(ABC):
+    """A function from a text node to an object node."""
+
+    fields: ClassVar[Mapping[str, Kind]]
+    """What a result can hold. It is fixed, so that columns do not depend on what a batch happens to hold."""
+
+    def __init__(self, settings: PipelineSettings) -> None:  # noqa: B027
+        """Opens nothing: that is for `open`."""
+
+    def open(self) -> None:  # noqa: B027 - many rules have nothing to open
+        """Open what `lookup` needs, once; raises ExtensionError or SettingsError where it cannot be had."""
+
+    @abstractmethod
+    def lookup(self, values: Sequence[str]) -> list[Found]:
+        """A result per value, in order. Never raises: a value that cannot be read has none (G6)."""
+
+
+def load_enricher(name: str, settings: PipelineSettings) -> Enricher:
+    """The enricher that a rule names, opened."""
+    install = "pip install 'headwater[pipeline]'"
+    kind = load(GROUP, name, Enricher, what="enrichment rule", install=install)  # type: ignore[type-abstract]
+    enricher = kind(settings)
+    enricher.open()
+    return enricher

@@ -1,0 +1,1 @@
+"""Stream mode: ranges of positions become rows. Start reading at `stream`."""

@@ -1,0 +1,94 @@
+"""The archive of a stream destination: what is done, as files like those of batch mode (seed 003).
+
+archive/2026-11-16/streaming-archive.dst=<destination>-2026-11-16T10-05-00.000.log.gz
+
+A file is written from the queue itself, apart from the loading. Which positions it has is written down
+before, so that a crash leaves no event out and none in two files; only then may the queue let go of them.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from headwater.crash_points import crash_point
+from headwater.log.files.archive import packing
+from headwater.log.files.layout import EventFolder, rotated_name
+from headwater.log.queue.offline import commits
+from headwater.log.queue.sqlite import sync_folder
+from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.settings import Settings
+
+__all__ = ["StreamArchive"]
+
+MAX_EVENTS = 500_000
+"""Events of one file; more of them make more files."""
+ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
+
+
+class StreamArchive:
+    """Writes what is loaded and not archived. Used by one thread; `guard` protects the cursor."""
+
+    def __init__(
+        self, settings: Settings, id: str, queue: Path, cursor: StreamCursor, guard: threading.Lock
+    ) -> None:
+        self._folder = EventFolder(settings.events_dir)
+        self._seconds = settings.events.rotation_minutes * 60
+        self._id = id
+        self._queue = queue
+        self._cursor = cursor
+        self._guard = guard
+        self._waits_since: float | None = None
+
+    def is_due(self, now: float) -> bool:
+        """Whether a file should be written: as often as incoming files are completed, or when it is full."""
+        waiting = self._cursor.position - self._cursor.archived
+        if not waiting:
+            self._waits_since = None
+            return False
+        if self._waits_since is None:
+            self._waits_since = now
+        return waiting >= MAX_EVENTS or now - self._waits_since >= self._seconds
+
+    def run(self, now: float) -> None:
+        """Write all that is loaded."""
+        self._waits_since = None
+        while self._cursor.archived < self._cursor.position:
+            if not self._cursor.archive_name:
+                self._plan(now)
+            self._write(self._folder.archive / self._cursor.archive_name)
+            crash_point("stream.after_archive")
+            with self._guard:
+                self._cursor.archived = self._cursor.archive_end
+                self._cursor.archive_name, self._cursor.archive_end = "", 0
+                self._cursor.save(self._queue)
+
+    def _plan(self, now: float) -> None:
+        at = datetime.fromtimestamp(now, UTC)
+        while (self._folder.archive / self._name(at)).exists():
+            at += timedelta(milliseconds=1)
+        with self._guard:
+            self._cursor.archive_name = self._name(at)
+            self._cursor.archive_end = min(self._cursor.position, self._cursor.archived + MAX_EVENTS)
+            self._cursor.save(self._queue)
+
+    def _name(self, at: datetime) -> str:
+        return f"{at:%Y-%m-%d}/{rotated_name('streaming-archive', self._id, at)}.gz"
+
+    def _write(self, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        try:
+            with draft.open("wb") as raw:
+                with packing(raw) as packed:
+                    for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
+                        packed.write(b"".join(body.translate(ONE_LINE) + b"\n" for body in commit.bodies))
+                raw.flush()
+                os.fsync(raw.fileno())
+            draft.rename(target)
+        finally:
+            draft.unlink(missing_ok=True)
+        sync_folder(target.parent)
+        sync_folder(target.parent.parent)

@@ -1,0 +1,101 @@
+"""What is wrong with values that are fine each by itself."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from headwater.settings.pipeline import DestinationSettings, FieldSettings
+from headwater.settings.server import TokenSettings
+
+if TYPE_CHECKING:  # `load` checks what it has read, so it imports this module
+    from headwater.settings.load import Settings
+
+__all__ = ["contradictions"]
+
+
+def contradictions(settings: Settings) -> Iterator[str]:
+    """A line for each."""
+    for name in _twice(outlet.name for outlet in settings.outlets):
+        yield f"`outlets` has two of the name `{name}`; each needs its own, since the cursor goes by it"
+    if not all(key.strip() for key in settings.gateway.api_keys):
+        yield "`gateway.api_keys` has an empty key, which anybody could show; remove it or set its variable"
+    for i, network in enumerate(settings.gateway.trusted_proxies):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            yield f"`gateway.trusted_proxies[{i}]` is no network such as 10.0.0.0/8: {error}"
+    if settings.gateway.max_event_bytes > settings.gateway.max_body_bytes:
+        yield "`gateway.max_event_bytes` is larger than `gateway.max_body_bytes`"
+    if settings.gateway.max_body_bytes > settings.gateway.max_pending_bytes:
+        yield "`gateway.max_body_bytes` is larger than `gateway.max_pending_bytes`: it could never be taken"
+    if settings.log.partition_bytes * 2 > settings.log.retention_bytes:
+        yield (
+            "`log.retention_bytes` must be at least twice `log.partition_bytes`: "
+            "space is given back a whole partition at a time"
+        )
+    if settings.log.partition_hours > settings.log.retention_hours:
+        yield "`log.partition_hours` is longer than `log.retention_hours`"
+    yield from _of_tokens(settings.tokens)
+    yield from _of_destinations(settings.destinations, {token.id for token in settings.tokens})
+    if settings.events.kafka is not None:
+        for i, destination in enumerate(settings.destinations):
+            if destination.is_batch:
+                yield (
+                    f"`destinations[{i}].mode` is `{destination.mode}`, and `events.kafka` is set: there are "
+                    "no files then; set `mode: stream`"
+                )
+
+
+def _twice(names: Iterable[str]) -> list[str]:
+    seen = list(names)
+    return sorted({name for name in seen if seen.count(name) > 1})
+
+
+def _of_tokens(tokens: tuple[TokenSettings, ...]) -> Iterator[str]:
+    # folded: on a disk that ignores case, two tokens would share their files
+    for id in _twice(token.id.lower() for token in tokens):
+        yield f"`tokens` has two of the id `{id}`; each needs its own, since its files go by it"
+    for i, token in enumerate(tokens):
+        if not (token.client_secret.strip() or token.server_secret.strip()):
+            yield f"`tokens[{i}]` ({token.id}) has no secret; nobody could show it"
+    secrets = [
+        (token.id, secret) for token in tokens for secret in (token.client_secret, token.server_secret)
+    ]
+    shared = _twice(secret for _, secret in secrets if secret.strip())
+    for secret in shared:  # the secret itself is not told (G12)
+        owners = ", ".join(sorted({id for id, other in secrets if other == secret}))
+        yield f"`tokens` has a secret twice ({owners}); each client_secret and server_secret must differ"
+
+
+def _of_destinations(destinations: tuple[DestinationSettings, ...], tokens: set[str]) -> Iterator[str]:
+    for id in _twice(destination.id.lower() for destination in destinations):
+        yield f"`destinations` has two of the id `{id}`; each needs its own, since its status goes by it"
+    for i, destination in enumerate(destinations):
+        for key in destination.only_keys:
+            if key not in tokens:
+                known = ", ".join(sorted(tokens)) or "none"
+                yield f"`destinations[{i}].only_keys` names `{key}`, which is no token's id; known: {known}"
+        if destination.mode == "both" and not destination.primary_key:
+            yield (
+                f"`destinations[{i}].mode` is `both`, and without a `primary_key` every event would be "
+                "stored twice; set one, such as [eventn_ctx_event_id]"
+            )
+        for j, field in enumerate(destination.mappings.fields):
+            for key in _missing(field):
+                place = f"destinations[{i}].mappings.fields[{j}]"
+                yield f"`{place}.{key}` is missing; `action: {field.action}` needs it"
+
+
+def _missing(field: FieldSettings) -> Iterator[str]:
+    if field.action in ("move", "remove") and not field.src:
+        yield "src"
+    if field.action in ("move", "constant") and not field.dst:
+        yield "dst"
+    if field.action == "cast" and not (field.src or field.dst):
+        yield "src"
+    if field.action == "cast" and not field.type:
+        yield "type"
+    if field.action == "constant" and field.value is None:
+        yield "value"

@@ -1,0 +1,233 @@
+"""From a YAML text to the tree of settings, with all problems told at once."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+import yaml
+
+from headwater.errors import SettingsError
+from headwater.settings.consistency import contradictions
+from headwater.settings.pipeline import DestinationSettings, GraphSettings, PipelineSettings
+from headwater.settings.server import (
+    EventsSettings,
+    GatewaySettings,
+    LogSettings,
+    MetricsSettings,
+    OutletSettings,
+    TokenSettings,
+)
+from headwater.settings.types import doc
+
+__all__ = ["Settings", "convert", "load", "parse", "problems_of"]
+
+
+def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
+    """A line for each key that no field takes, with the nearest one that exists, and for each bad value.
+
+    msgspec alone stops at the first; a person who mends a file wants to see all.
+    """
+    struct = _struct(kind)
+    if struct is None or not isinstance(raw, dict):
+        items = (
+            get_args(_bare(kind))[:1] if get_origin(_bare(kind)) is tuple and isinstance(raw, list) else ()
+        )
+        if items and _struct(items[0]) is not None:
+            for i, item in enumerate(raw):
+                yield from problems_of(item, items[0], f"{path}[{i}]")
+        else:
+            yield from _mismatch(raw, kind, path)
+        return
+    by_attribute = typing.get_type_hints(struct, include_extras=True)
+    fields = msgspec.structs.fields(struct)
+    hints = {field.encode_name: by_attribute[field.name] for field in fields}
+    prefix = f"{path}." if path else ""
+    for key, value in raw.items():
+        if key in hints:
+            yield from problems_of(value, hints[key], f"{prefix}{key}")
+            continue
+        near = difflib.get_close_matches(str(key), hints, n=1)
+        guess = f"did you mean `{prefix}{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}."
+        yield f"`{prefix}{key}` is not a setting; {guess}"
+    for field in fields:
+        if field.required and field.encode_name not in raw:
+            yield f"`{prefix}{field.encode_name}` is missing"
+
+
+def _mismatch(raw: Any, kind: Any, path: str) -> Iterator[str]:
+    try:
+        msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError as error:
+        text, _, inner = str(error).partition(" - at ")
+        yield f"`{path}{inner.strip('`').removeprefix('$')}`: {text[:1].lower()}{text[1:]}"
+
+
+def _bare(kind: Any) -> Any:
+    return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def _struct(kind: Any) -> type[msgspec.Struct] | None:
+    bare = _bare(kind)
+    options = get_args(bare) if get_origin(bare) in (types.UnionType, typing.Union) else (bare,)
+    for option in options:
+        if isinstance(option, type) and issubclass(option, msgspec.Struct):
+            return option
+    return None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole configuration."""
+
+    data_dir: Annotated[str, doc("Folder of the log, the rejects and the events.")] = "./headwater-data"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], doc("Least severe line that is printed.")
+    ] = "info"
+    log_format: Annotated[Literal["text", "json"], doc("Form of the lines.")] = "text"
+    gateway: Annotated[GatewaySettings, doc("Where events come in.")] = GatewaySettings()
+    log: Annotated[LogSettings, doc("How long and how much is kept.")] = LogSettings()
+    outlets: Annotated[tuple[OutletSettings, ...], doc("Who receives the events.")] = ()
+    tokens: Annotated[
+        tuple[TokenSettings, ...], doc("Who may send events for the pipeline; none: those routes are off.")
+    ] = ()
+    events: Annotated[EventsSettings, doc("The files in which events wait for the pipeline.")] = (
+        EventsSettings()
+    )
+    destinations: Annotated[tuple[DestinationSettings, ...], doc("Where rows are stored.")] = ()
+    pipeline: Annotated[PipelineSettings, doc("How the pipeline runs.")] = PipelineSettings()
+    graph: Annotated[GraphSettings, doc("The graph of lineage.")] = GraphSettings()
+    metrics: Annotated[MetricsSettings, doc("How the numbers are published.")] = MetricsSettings()
+
+    @property
+    def events_dir(self) -> Path:
+        """The folder of incoming, archived and failed events."""
+        return Path(self.events.dir) if self.events.dir else Path(self.data_dir) / "events"
+
+    @property
+    def staging_dir(self) -> Path:
+        """The folder of Parquet files on their way to a destination."""
+        # absolute: Spark's JVM has a working folder of its own
+        return Path(self.pipeline.staging_dir or Path(self.data_dir) / "staging").absolute()
+
+    @property
+    def locks_dir(self) -> Path:
+        """The folder of the lock files."""
+        return Path(self.pipeline.lock.dir or Path(self.data_dir) / "locks")
+
+    @property
+    def graph_dir(self) -> Path:
+        """The folder of the graph of lineage."""
+        return Path(self.graph.path or Path(self.data_dir) / "graph")
+
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings of `path`, else of $HEADWATER_CONFIG, else of ./headwater.yml, else the defaults."""
+    chosen = (
+        path
+        or environ.get("HEADWATER_CONFIG")
+        or ("headwater.yml" if Path("headwater.yml").exists() else None)
+    )
+    if chosen is None:
+        return Settings()
+    try:
+        text = Path(chosen).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError([f"cannot be read: {error}"], source=str(chosen)) from None
+    return parse(text, environ, source=str(chosen))
+
+
+def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
+    """The settings that a YAML text describes; all problems are raised together as one SettingsError."""
+    try:
+        raw = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SettingsError([f"is not YAML: {error}"], source=source) from None
+    raw = {} if raw is None else raw
+    problems: list[str] = []
+    if not isinstance(raw, dict):
+        raise SettingsError([f"must be a mapping, not {type(raw).__name__}"], source=source)
+    raw = _interpolate(_without_empty(raw, Settings), environ, "", problems)
+    for section, kind in (("outlets", OutletSettings), ("destinations", DestinationSettings)):
+        if isinstance(raw.get(section), list):
+            raw[section] = [_split_options(item, kind) for item in raw[section]]
+    problems += problems_of(raw, Settings, "")
+    if problems:
+        raise SettingsError(problems, source=source)
+    settings = _convert(raw, Settings, source)
+    problems = list(contradictions(settings))
+    if problems:
+        raise SettingsError(problems, source=source)
+    return settings
+
+
+def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
+    """Turn an extension's own settings into its Struct, with the same checks as for the whole tree."""
+    if problems := list(problems_of(dict(raw), kind, "")):
+        raise SettingsError(problems, source=source)
+    return _convert(dict(raw), kind, source)
+
+
+def _convert(raw: dict[str, Any], kind: type[S], source: str) -> S:
+    try:
+        # not strict: an interpolated `${env.PORT}` is text and still has to become a number
+        return msgspec.convert(raw, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise SettingsError([re.sub(r"`\$\.?(.*?)`", r"`\1`", str(error))], source=source) from None
+
+
+def _without_empty(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
+    """Without the sections whose lines are all commented out: read as null, meant as the defaults."""
+    sections = {
+        field.encode_name: field.default
+        for field in msgspec.structs.fields(kind)
+        if isinstance(field.default, msgspec.Struct | tuple)
+    }
+    found = {key: value for key, value in raw.items() if value is not None or key not in sections}
+    for key, default in sections.items():
+        if isinstance(default, msgspec.Struct) and isinstance(found.get(key), dict):
+            found[key] = _without_empty(found[key], type(default))
+    return found
+
+
+def _split_options(raw: Any, kind: type[msgspec.Struct]) -> Any:
+    """An outlet or a destination with the keys of its type moved to `options`."""
+    if not isinstance(raw, dict):
+        return raw
+    known = {field.encode_name for field in msgspec.structs.fields(kind)} - {"options"}
+    own = {key: value for key, value in raw.items() if key not in known and key != "options"}
+    return {key: raw[key] for key in raw if key in known} | {"options": own | (raw.get("options") or {})}
+
+
+_REFERENCE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?:\|([^}]*))?\}")
+
+
+def _interpolate(value: Any, environ: Mapping[str, str], path: str, problems: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _interpolate(item, environ, f"{path}.{key}", problems) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_interpolate(item, environ, f"{path}[{i}]", problems) for i, item in enumerate(value)]
+    if not isinstance(value, str):
+        return value
+
+    def replace(match: re.Match[str]) -> str:
+        name, default = match.groups()
+        if name in environ:
+            return environ[name]
+        if default is None:
+            problems.append(
+                f"`{path.lstrip('.')}` needs the environment variable {name}: set it, "
+                f"or give a default as ${{env.{name}|default}}"
+            )
+        return default or ""
+
+    return _REFERENCE.sub(replace, value)
