@@ -10,7 +10,7 @@ import pytest
 from headwater.durable_files import FolderLock, is_locked
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 from tests.log.parts import DAMAGES, Damage, adds_up, copy_of, fill, small
 
 

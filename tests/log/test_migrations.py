@@ -11,7 +11,7 @@ from headwater.errors import LogTooNew
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.cursors import MIGRATIONS, Index
 from headwater.log.queue.log import Log
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.sqlite import migrate
 from headwater.log.rejects.store import Rejects
 from tests.log.parts import adds_up, fill, read_all, small

@@ -11,7 +11,7 @@ import zstandard
 
 from headwater.log.queue.commit_format import Commit, Packer, unpack
 from headwater.log.queue.damaged import move_aside, set_aside
-from headwater.log.queue.partitions import (
+from headwater.log.queue.partition_file import (
     PartitionReader,
     PartitionWriter,
     disk_bytes,

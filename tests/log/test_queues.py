@@ -11,7 +11,7 @@ from headwater.errors import HeadwaterError, LogFull
 from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import offline as inspect
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 from headwater.log.streams.queues import Multiplex, Queues, identity_of
 from headwater.log.streams.stream_cursor import StreamCursor
 from headwater.settings import DestinationSettings

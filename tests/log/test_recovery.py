@@ -10,7 +10,7 @@ import pytest
 from headwater.errors import LogUnavailable
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
-from headwater.log.queue.partitions import PartitionWriter, partition_paths
+from headwater.log.queue.partition_file import PartitionWriter, partition_paths
 from headwater.metrics import Metrics
 from tests.log.parts import DAMAGES, Damage, FaultyDisk, adds_up, body, copy_of, fill, read_all, small
 

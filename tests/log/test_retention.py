@@ -16,7 +16,7 @@ from headwater.clock import ManualClock
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.damaged import set_aside
 from headwater.log.queue.log import Log, removals
-from headwater.log.queue.partitions import Extent, partition_paths
+from headwater.log.queue.partition_file import Extent, partition_paths
 from headwater.metrics import Metrics
 from tests.log.parts import MIB, FaultyDisk, adds_up, body, copy_of, fill, read_all, small
 

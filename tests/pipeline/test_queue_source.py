@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headwater.log.queue.log import Log
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 from headwater.pipeline import register
 from headwater.settings import LogSettings
 from tests.pipeline.stream_rig import until

@@ -22,7 +22,8 @@ from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
 from headwater.log.queue.damaged import set_aside, trim_aside
 from headwater.log.queue.group_commit import Answer, Entry, Receipt, Writer
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
-from headwater.log.queue.partitions import HOUR_SECONDS, Extent, PartitionReader, Shelf, disk_bytes
+from headwater.log.queue.partition_file import Extent, PartitionReader, disk_bytes
+from headwater.log.queue.partitions import HOUR_SECONDS, Shelf
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings

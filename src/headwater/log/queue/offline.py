@@ -13,11 +13,11 @@ import msgspec
 
 from headwater.durable_files import is_locked
 from headwater.events import Event
-from headwater.log.queue import partitions
+from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import CursorRow, Index
 from headwater.log.queue.damaged import set_aside
-from headwater.log.queue.partitions import Extent, PartitionReader, partition_paths
+from headwater.log.queue.partition_file import Extent, PartitionReader, partition_paths
 from headwater.log.queue.sqlite import is_damage
 
 __all__ = [
@@ -143,7 +143,7 @@ def stat(folder: Path) -> LogStat:
     paths = partition_paths(folder)
     for path in paths:
         try:
-            extents.append(partitions.inspect(path, closed=path != paths[-1]))
+            extents.append(partition_file.inspect(path, closed=path != paths[-1]))
         except (apsw.Error, ValueError) as error:
             if path.exists():  # else it was collected under our eyes
                 damaged.append(f"{path.name}: {error}")
@@ -271,7 +271,7 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
 
 def _verify(path: Path, problems: list[Problem], *, closed: bool) -> int:
     expected = int(path.stem)
-    if partitions.inspect(path, closed=closed).end == expected:
+    if partition_file.inspect(path, closed=closed).end == expected:
         return expected  # it is just being created, or a process died while it did
     reader = PartitionReader(path, closed=closed)
     try:
@@ -298,4 +298,4 @@ def _readable(path: Path, position: int, *, closed: bool) -> Iterator[Commit]:
             raise
     finally:
         reader.close()
-    yield from (commit for commit in partitions.salvage(path) if commit.end > position)
+    yield from (commit for commit in partition_file.salvage(path) if commit.end > position)

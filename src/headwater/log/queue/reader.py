@@ -11,7 +11,7 @@ from headwater.crash_points import crash_point
 from headwater.events import Event
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import Cursor
-from headwater.log.queue.partitions import Extent, PartitionReader
+from headwater.log.queue.partition_file import Extent, PartitionReader
 from headwater.log.queue.sqlite import is_damage
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.log.queue import partitions
+from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Index
 from headwater.log.queue.damaged import copy_aside, files_of, move_aside
 from headwater.log.queue.offline import missing, tail_of
-from headwater.log.queue.partitions import Extent, PartitionWriter, partition_paths
+from headwater.log.queue.partition_file import Extent, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import is_damage, sync_folder
 
 __all__ = ["Found", "recover", "repair"]
@@ -41,13 +41,13 @@ class Found(msgspec.Struct, frozen=True):
 
 def recover(folder: Path, *, vfs: str | None = None) -> Found:
     """Look at every partition and at the index; repair or set aside what is damaged."""
-    partitions.remove(folder / REPAIR_NAME)
+    partition_file.remove(folder / REPAIR_NAME)
     for repaired in folder.glob(f"*{REPAIRED}"):
         _install(repaired)
     extents: list[Extent] = []
     for path in partition_paths(folder):
         try:
-            extent: Extent | None = partitions.inspect(path, closed=True, vfs=vfs)
+            extent: Extent | None = partition_file.inspect(path, closed=True, vfs=vfs)
         except (apsw.Error, ValueError) as error:
             if not is_damage(error):
                 raise
@@ -79,13 +79,13 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | 
 
     Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
     """
-    commits = partitions.salvage(path, vfs=vfs)
+    commits = partition_file.salvage(path, vfs=vfs)
     log.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
     if not commits:
         move_aside(path, error)
         return None
     fresh = path.parent / REPAIR_NAME
-    partitions.remove(fresh)
+    partition_file.remove(fresh)
     writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
     try:
         for commit in commits:
@@ -96,7 +96,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | 
     copy_aside(path)
     log.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
     _install(fresh.rename(path.with_suffix(REPAIRED)))
-    return partitions.inspect(path, closed=True, vfs=vfs)
+    return partition_file.inspect(path, closed=True, vfs=vfs)
 
 
 def _install(repaired: Path) -> None:
@@ -117,7 +117,7 @@ def _finish_collection(extents: list[Extent], end: int, passed: int) -> None:
         following = extents[i].first if i < len(extents) else end
         if extents[i - 1].end < following <= passed:
             for extent in extents[:i]:
-                partitions.remove(extent.path)
+                partition_file.remove(extent.path)
             del extents[:i]
             return
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.durable_files import replace
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 
 __all__ = ["Planned", "StreamCursor", "stream_folder"]
 

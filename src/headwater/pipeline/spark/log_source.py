@@ -37,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from headwater.errors import LogUnavailable, SettingsError
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.offline import commits, tail_of
-from headwater.log.queue.partitions import partition_paths
+from headwater.log.queue.partition_file import partition_paths
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,0 +1,255 @@
+"""One partition file: commits in SQLite, written once, read by position."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from headwater.crash_points import crash_point, is_armed
+from headwater.log.queue.commit_format import Commit, unpack
+from headwater.log.queue.damaged import files_of
+from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, select, sync_folder
+
+__all__ = [
+    "PAGE_BYTES",
+    "Extent",
+    "PartitionReader",
+    "PartitionWriter",
+    "disk_bytes",
+    "inspect",
+    "is_whole",
+    "partition_path",
+    "partition_paths",
+    "remove",
+    "salvage",
+]
+
+
+PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
+
+
+CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load
+
+
+class Extent(msgspec.Struct):
+    """What a partition holds: positions `first` up to and without `end`, received between two times."""
+
+    path: Path
+    first: int
+    end: int
+    first_at: float
+    last_at: float
+    bytes: int
+
+
+def _create_commits(connection: apsw.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE commits(first INTEGER PRIMARY KEY, count INTEGER NOT NULL,"
+        " received_at REAL NOT NULL, bodies BLOB NOT NULL) STRICT"
+    )
+
+
+MIGRATIONS = (_create_commits,)
+
+
+def partition_path(folder: Path, first: int) -> Path:
+    return folder / f"{first:020d}.db"
+
+
+def partition_paths(folder: Path) -> list[Path]:
+    """The partitions of a folder in order. A file of any other name is not ours."""
+    return sorted(folder.glob("[0-9]" * 20 + ".db"))
+
+
+def disk_bytes(path: Path) -> int:
+    total = 0
+    for file in files_of(path)[:2]:  # the -shm file is memory, not storage
+        with contextlib.suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total
+
+
+def is_whole(path: Path) -> bool:
+    """Whether the database file alone tells all: no WAL or journal of a writer or of a crash beside it."""
+    _, wal, _, journal = files_of(path)
+    with contextlib.suppress(FileNotFoundError):
+        if wal.stat().st_size > 0:
+            return False
+    return not journal.exists()
+
+
+def remove(path: Path) -> None:
+    """Unlink the database and its companions."""
+    for file in files_of(path):
+        file.unlink(missing_ok=True)
+
+
+def _before_commit() -> bool:
+    crash_point("writer.before_commit")
+    return False  # SQLite goes on with the commit
+
+
+class PartitionWriter:
+    """The one connection that writes to a partition, and that may checkpoint it."""
+
+    def __init__(self, path: Path, *, vfs: str | None, limit_bytes: int) -> None:
+        self.path = path
+        fresh = not path.exists()
+        self._connection = connect(path, vfs=vfs, create=True)
+        try:
+            self._connection.pragma("page_size", PAGE_BYTES)  # has an effect on a new file only
+            self._connection.pragma("journal_mode", "wal")
+            self._connection.pragma("synchronous", "FULL")  # G1; never left to the build's default
+            pages = max(8, min(CHECKPOINT_PAGES, limit_bytes // PAGE_BYTES // 4))
+            self._connection.pragma("wal_autocheckpoint", pages)
+            migrate(self._connection, MIGRATIONS, path)
+            if is_armed("writer.before_commit"):
+                self._connection.set_commit_hook(_before_commit)
+            if fresh:
+                sync_folder(path.parent)
+        except BaseException:
+            self._connection.close()
+            if fresh:  # a file without its table would be taken for a damaged one
+                remove(path)
+            raise
+
+    def insert(self, first: int, count: int, received_at: float, packed: bytes) -> None:
+        """Durable when it returns: one transaction, fsynced."""
+        crash_point("writer.before_insert")
+        # One statement is one transaction, and one release of the interpreter's lock: with BEGIN and COMMIT
+        # of their own the thread had to win the lock back from the busy loop three times in each commit.
+        self._connection.execute(
+            "INSERT INTO commits VALUES (?, ?, ?, ?)", (first, count, received_at, packed)
+        )
+
+    def close(self) -> None:
+        """Fold the WAL into the file, so that a closed partition is a single file."""
+        try:
+            self._connection.pragma("wal_checkpoint", "TRUNCATE")
+        except apsw.Error:
+            self.abandon()  # no space for it: the WAL stays beside the file and is read from there
+        else:
+            self._connection.close()
+
+    def abandon(self) -> None:
+        """Let go without touching the file again, as after an I/O error that made its state unknown."""
+        self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        self._connection.close()
+
+
+class PartitionReader:
+    """A connection that reads one partition, beside the writer and other readers.
+
+    `closed` says that nobody will write to it any more. It is then read without a shared-memory file, which
+    leaves nothing behind and works on a full disk, where draining is what makes room.
+    """
+
+    def __init__(self, path: Path, *, closed: bool = False, vfs: str | None = None) -> None:
+        self.path = path
+        self._connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+
+    def commit_at(self, position: int) -> Commit | None:
+        """The commit that holds `position`, or else the next one after it. Holds no lock when it returns."""
+        for where in ("first <= ? ORDER BY first DESC", "first > ? ORDER BY first"):
+            sql = f"SELECT first, count, received_at, bodies FROM commits WHERE {where} LIMIT 1"  # noqa: S608
+            for first, count, received_at, blob in select(self._connection, sql, position):
+                if first + count > position:
+                    return _checked(first, count, received_at, blob)
+        return None
+
+    def commits(self, position: int) -> Iterator[Commit]:
+        """Commits in order, from `position`, each read by itself: a slow caller holds back no checkpoint."""
+        while (commit := self.commit_at(position)) is not None:
+            yield commit
+            position = commit.end
+
+    def received_at(self, position: int) -> float | None:
+        """When the event at `position`, or else the one before it, was received; None without one."""
+        rows = select(
+            self._connection,
+            "SELECT received_at FROM commits WHERE first <= ? ORDER BY first DESC LIMIT 1",
+            position,
+        )
+        return float(rows[0][0]) if rows else None
+
+    def problems(self) -> list[str]:
+        """What SQLite's own check of the file's structure has to say."""
+        return [text for (text,) in select(self._connection, "PRAGMA quick_check") if text != "ok"]
+
+    def close(self) -> None:
+        self._connection.close()
+
+
+def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
+    commit = unpack(blob)
+    if (commit.first, len(commit.bodies), commit.received_at) != (first, count, received_at):
+        raise ValueError(f"the commit at {first} says something else than its row")
+    return commit
+
+
+def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Extent:
+    """A partition's extent by its first and last row; raises what SQLite raises when it is damaged."""
+    connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+    first = int(path.stem)
+    try:
+        check_version(connection, MIGRATIONS, path)
+        edges: list[tuple[int, int, float, bytes]] = []
+        if select(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'commits'"):  # else: died creating it
+            edges = select(
+                connection,
+                "SELECT first, count, received_at, bodies FROM commits WHERE first IN"
+                " (SELECT min(first) FROM commits UNION ALL SELECT max(first) FROM commits) ORDER BY first",
+            )
+    finally:
+        connection.close()
+    if not edges:
+        return Extent(path, first, first, 0.0, 0.0, disk_bytes(path))
+    low, high = edges[0], _checked(*edges[-1])
+    if low[0] < first:
+        raise ValueError(f"{path.name} holds position {low[0]}, which is before its own first one")
+    return Extent(path, first, high.end, low[2], high.received_at, disk_bytes(path))
+
+
+def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:
+    """Every commit of a damaged partition that can still be found and read, in order.
+
+    The keys are gathered from both ends, since one bad page stops a scan but not a scan from the other side;
+    then each row is read by itself, so that a bad one costs no other.
+    """
+    try:
+        connection = connect(path, vfs=vfs, reader=True)
+    except apsw.Error as error:
+        if is_damage(error) or not path.exists():
+            return []
+        raise
+    found: list[Commit] = []
+    try:
+        keys: set[int] = set()
+        for order in ("ASC", "DESC"):
+            with _passing_over_damage():
+                for (first,) in connection.execute(f"SELECT first FROM commits ORDER BY first {order}"):  # noqa: S608
+                    if first in keys:
+                        break
+                    keys.add(first)
+        for first in sorted(key for key in keys if key >= int(path.stem)):
+            with _passing_over_damage():
+                for row in select(connection, "SELECT * FROM commits WHERE first = ?", first):
+                    commit = _checked(*row)
+                    if not found or commit.first >= found[-1].end:
+                        found.append(commit)
+    finally:
+        connection.close()
+    return found
+
+
+@contextlib.contextmanager
+def _passing_over_damage() -> Iterator[None]:
+    try:
+        yield
+    except (apsw.Error, ValueError) as error:
+        if not is_damage(error):  # the disk is unwell, and what it cannot give now is not lost
+            raise
