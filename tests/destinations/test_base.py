@@ -52,3 +52,39 @@ def test_the_installed_types_are_named_when_one_is_unknown() -> None:
         ExtensionError, match=r"`oracle`.*bigquery, clickhouse, duckdb, http, postgres, redshift, snowflake"
     ):
         destination_class("oracle")
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "expected"),
+    [
+        ("duckdb", {"path": "/data/w.duckdb"}, ("duckdb:///data/w.duckdb", "main.orders")),
+        (
+            "postgres",
+            {"url": "postgresql://u:secret@db.example/shop"},
+            ("postgres://db.example:5432", "shop.public.orders"),
+        ),
+        (
+            "redshift",
+            {"url": "postgresql://u:secret@rs/shop", "staging_url": "s3://bucket/x"},
+            ("redshift://rs:5439", "shop.public.orders"),
+        ),
+        (
+            "clickhouse",
+            {"url": "http://u:secret@ch:9000", "database": "raw"},
+            ("clickhouse://ch:9000", "raw.orders"),
+        ),
+        (
+            "snowflake",
+            {"account": "acme-x", "user": "u", "database": "shop"},
+            ("snowflake://acme-x", "SHOP.PUBLIC.ORDERS"),
+        ),
+        ("bigquery", {"project": "acme", "dataset": "shop"}, ("bigquery", "acme.shop.orders")),
+        ("http", {"url": "https://u:secret@collect.example"}, ("http://dwh", "orders")),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_dataset_has_no_credentials_when_a_table_is_named(
+    name: str, options: dict[str, str], expected: tuple[str, str]
+) -> None:
+    destination = load_destination(DestinationSettings(id="dwh", type=name, options=options))
+    assert destination.dataset("orders") == expected

@@ -136,6 +136,10 @@ class Destination(ABC):
         self.id = id
         self.options = options
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        """OpenLineage namespace and name of a table, without credentials; needs no connection."""
+        return f"headwater://{self.id}", table
+
     @abstractmethod
     def connect(self) -> None:
         """Open what the other methods need; DestinationUnavailable when it cannot be had now."""

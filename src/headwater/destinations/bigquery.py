@@ -118,6 +118,9 @@ class BigQueryDestination(MergingDestination):
         super().__init__(id, options)
         self._client: bigquery.Client | None = None
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        return "bigquery", f"{self.options.project}.{self.options.dataset}.{table}"
+
     def connect(self) -> None:
         if self._client is not None:
             return

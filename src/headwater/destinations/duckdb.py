@@ -82,6 +82,9 @@ class DuckDBDestination(TransactionalDestination):
         super().__init__(id, options)
         self._connection: duckdb.DuckDBPyConnection | None = None
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        return f"duckdb://{Path(self.options.path).resolve()}", f"main.{table}"
+
     def connect(self) -> None:
         if self._connection is not None:
             return

@@ -87,6 +87,9 @@ class HttpDestination(Destination):
         self._done: OrderedDict[str, Loaded] = OrderedDict()
         self._sent: dict[str, set[int]] = {}
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        return f"http://{self.id}", table
+
     def connect(self) -> None:
         load_outlet(self._outlet())  # wrong settings are told at once; there is nothing to log in to
         self._is_open = True

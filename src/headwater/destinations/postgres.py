@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
 import msgspec
 import psycopg
@@ -130,6 +131,12 @@ class PostgresDestination(TransactionalDestination):
         super().__init__(id, options)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._fits = "pg_input_is_valid"
+
+    def dataset(self, table: str) -> tuple[str, str]:
+        url = urlsplit(self.options.url)
+        database = url.path.strip("/") or "postgres"
+        host = f"{url.hostname or 'localhost'}:{url.port or 5432}"
+        return f"postgres://{host}", f"{database}.{self.options.schema}.{table}"
 
     def connect(self) -> None:
         if self._connection is not None:

@@ -134,6 +134,11 @@ class RedshiftDestination(SqlMergingDestination):
         super().__init__(id, options)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        url = urlsplit(self.options.url)
+        host = f"{url.hostname or 'localhost'}:{url.port or 5439}"
+        return f"redshift://{host}", f"{url.path.strip('/')}.{self.options.schema}.{table}"
+
     def connect(self) -> None:
         if self._connection is not None:
             return

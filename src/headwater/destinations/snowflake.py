@@ -129,6 +129,10 @@ class SnowflakeDestination(SqlMergingDestination):
         super().__init__(id, options)
         self._connection: Any = None
 
+    def dataset(self, table: str) -> tuple[str, str]:
+        name = f"{self.options.database}.{self.options.schema}.{table}"
+        return f"snowflake://{self.options.account}", name.upper()
+
     def connect(self) -> None:
         if self._connection is not None:
             return

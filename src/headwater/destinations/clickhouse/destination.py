@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -79,6 +80,11 @@ class ClickHouseDestination(Destination):
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
         self._open: ClickHouseServer | None = None
+
+    def dataset(self, table: str) -> tuple[str, str]:
+        url = urlsplit(self.options.url)
+        host = f"{url.hostname or 'localhost'}:{url.port or 8123}"
+        return f"clickhouse://{host}", f"{self.options.database}.{table}"
 
     def connect(self) -> None:
         if self._open is not None:
