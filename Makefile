@@ -2,8 +2,10 @@
 # but the Python package index.
 
 RUN := .venv/bin/python
+# Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
+WORKERS := -n 3 --dist loadgroup
 .DEFAULT_GOAL := help
-.PHONY: help demo test check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
+.PHONY: help demo test test-long check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -12,19 +14,26 @@ demo: ## events through outages and kill -9; events that become tables; all of t
 	@PYTHON='$(PYTHON)' scripts/setup demo
 	@$(RUN) -m headwater demo
 
-test: check ## check, then all tests, with the coverage that log/ and delivery/ must have
+test: check ## what to run before each push: lint, types, and every test that is not long (six minutes)
 	@echo "test: running the tests ..."
-	@$(RUN) -m coverage erase
-	@$(RUN) scripts/run_tests.py
-	@echo "test: branch coverage of log/ and delivery/ ..."
-	@$(RUN) scripts/coverage_gate.py
+	@$(RUN) -m pytest -q -m "not long" $(WORKERS) $(ARGS)
 
-check: setup ## lint, types, generated docs
+test-long: setup ## the other tests: crashes, brokers, clusters, browsers, other versions; then coverage
+	@$(RUN) scripts/fetch_parts.py
+	@echo "test-long: running the long tests ..."
+	@$(RUN) -m pytest -q -m long $(WORKERS) --ignore=tests/log --ignore=tests/delivery $(ARGS)
+	@echo "test-long: all tests of log/ and delivery/, with their branch coverage ..."
+	@$(RUN) -m pytest -q tests/log tests/delivery $(WORKERS) --cov=headwater.log --cov=headwater.delivery \
+		--cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
+
+check: setup ## lint, types, English, generated docs
 	@echo "check: ruff ..."
 	@$(RUN) -m ruff check .
 	@$(RUN) -m ruff format --check .
 	@echo "check: mypy --strict ..."
 	@$(RUN) -m mypy
+	@echo "check: English ..."
+	@$(RUN) scripts/english.py
 	@echo "check: generated docs are fresh ..."
 	@$(RUN) scripts/docs.py --check
 

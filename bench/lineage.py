@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import statistics
 import subprocess
 import sys
@@ -35,7 +34,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import msgspec
-from tests.parts import cache
+from tests.parts import maven
 from tests.parts.cache import Missing
 from tests.parts.spark_versions import python_of
 from tests.sources import ROOT
@@ -50,7 +49,6 @@ MODES = ("nothing", "headwater", "jar")
 FULL = {"warm": 20, "tpch": 22, "writes": 500, "tasks": 10_000, "steps": 500}
 QUICK = {"warm": 3, "tpch": 4, "writes": 25, "tasks": 500, "steps": 50}
 COLUMNS, QUICK_COLUMNS = 1_000, 200
-FETCH_SECONDS = 300
 APPLICATION_SECONDS = 3_600
 
 
@@ -121,19 +119,9 @@ class Figure(msgspec.Struct):
 
 
 def find_jar() -> Path:
-    """openlineage-spark from its published coordinates; raises Missing where it cannot be had."""
+    """openlineage-spark from its published coordinates; raises Missing where it cannot be fetched."""
     name = f"openlineage-spark_2.13-{JAR_VERSION}"
-
-    def fill(folder: Path) -> None:
-        if (mvn := shutil.which("mvn")) is None:
-            raise Missing("`mvn` (Maven), which fetches openlineage-spark, is not on PATH")
-        command = [mvn, "-B", "-q", "dependency:copy", f"-DoutputDirectory={folder}"]
-        command += [f"-Dartifact=io.openlineage:openlineage-spark_2.13:{JAR_VERSION}"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS)
-        if done.returncode != 0 or not (folder / f"{name}.jar").exists():
-            raise Missing(f"mvn could not fetch {name}: {(done.stdout + done.stderr).strip()[:200]}")
-
-    return cache.once(name, fill) / f"{name}.jar"
+    return maven.jars(name, f"io.openlineage:openlineage-spark_2.13:{JAR_VERSION}") / f"{name}.jar"
 
 
 def application(

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from tests.parts import cache
+from tests.parts import maven
 from tests.parts.cache import Missing
 
 __all__ = ["KAFKA_VERSION", "KafkaBroker", "find_jars", "find_java"]
@@ -24,30 +24,8 @@ __all__ = ["KAFKA_VERSION", "KafkaBroker", "find_jars", "find_java"]
 KAFKA_VERSION = "4.3.1"
 SLF4J_VERSION = "1.7.36"  # the line that this Kafka is built with
 MIN_JAVA = 17
-FETCH_SECONDS = 240
 START_SECONDS = 90  # a cold JVM on a busy machine; it takes about 5
 CLUSTER_ID = "SGVhZHdhdGVyLXRlc3RzLQ"  # any 16 bytes as URL-safe base64
-
-POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>headwater.tests</groupId>
-  <artifactId>kafka-broker</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{KAFKA_VERSION}</version>
-    </dependency>
-    <dependency>
-      <groupId>org.slf4j</groupId>
-      <artifactId>slf4j-simple</artifactId>
-      <version>{SLF4J_VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 
 
 def find_java() -> str:
@@ -68,24 +46,12 @@ def find_java() -> str:
 
 
 def find_jars() -> Path:
-    """The folder with Kafka's server and all it needs at run time, fetched if it is not in the cache."""
-    return cache.once(f"kafka-{KAFKA_VERSION}", _fetch_jars)
-
-
-def _fetch_jars(folder: Path) -> None:
-    if (mvn := shutil.which("mvn")) is None:
-        raise Missing("`mvn` (Maven), which fetches Kafka's jars, is not on PATH")
-    pom = folder / "pom.xml"
-    pom.write_text(POM, encoding="utf-8")
-    command = [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Missing(f"mvn did not fetch kafka_2.13 {KAFKA_VERSION} within {FETCH_SECONDS} s") from None
-    if done.returncode != 0:
-        told = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        raise Missing(f"mvn could not fetch kafka_2.13 {KAFKA_VERSION}: {told[0]}")
+    """The folder with Kafka's server and everything it needs at run time."""
+    return maven.jars_with_dependencies(
+        f"kafka-{KAFKA_VERSION}",
+        f"org.apache.kafka:kafka_2.13:{KAFKA_VERSION}",
+        f"org.slf4j:slf4j-simple:{SLF4J_VERSION}",
+    )
 
 
 class KafkaBroker:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -20,7 +19,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from tests.parts import cache
+from tests.parts import maven
 from tests.parts.cache import Missing
 from tests.parts.kafka_broker import find_java
 from tests.parts.postgres import PostgresServer
@@ -28,25 +27,8 @@ from tests.parts.postgres import PostgresServer
 __all__ = ["MARQUEZ_VERSION", "Marquez", "find_jars"]
 
 MARQUEZ_VERSION = "0.50.0"
-FETCH_SECONDS = 300
 START_SECONDS = 240  # it makes its tables first; about 15 where nothing else runs
 ANSWER_SECONDS = 60
-
-POM = f"""\
-<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>headwater.tests</groupId>
-  <artifactId>marquez</artifactId>
-  <version>1</version>
-  <dependencies>
-    <dependency>
-      <groupId>io.github.marquezproject</groupId>
-      <artifactId>marquez-api</artifactId>
-      <version>{MARQUEZ_VERSION}</version>
-    </dependency>
-  </dependencies>
-</project>
-"""
 
 
 def find_jars() -> Path:
@@ -55,23 +37,9 @@ def find_jars() -> Path:
         if not list(Path(named).glob("*.jar")):
             raise Missing(f"there is no jar in {named}, which HEADWATER_TEST_MARQUEZ names")
         return Path(named)
-    return cache.once(f"marquez-{MARQUEZ_VERSION}", _fetch_jars)
-
-
-def _fetch_jars(folder: Path) -> None:
-    if (mvn := shutil.which("mvn")) is None:
-        raise Missing("`mvn` (Maven), which fetches Marquez, is not on PATH")
-    pom = folder / "pom.xml"
-    pom.write_text(POM, encoding="utf-8")
-    command = [mvn, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
-    command += ["-DincludeScope=runtime", f"-DoutputDirectory={folder}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise Missing(f"mvn did not fetch marquez-api {MARQUEZ_VERSION} within {FETCH_SECONDS} s") from None
-    if done.returncode != 0:
-        told = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        raise Missing(f"mvn could not fetch marquez-api {MARQUEZ_VERSION}: {told[0]}")
+    return maven.jars_with_dependencies(
+        f"marquez-{MARQUEZ_VERSION}", f"io.github.marquezproject:marquez-api:{MARQUEZ_VERSION}"
+    )
 
 
 class Marquez:

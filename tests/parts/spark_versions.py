@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-from tests.parts.cache import Missing, folder, once
+from tests.parts.cache import Missing, once
 from tests.sources import ROOT
 
 __all__ = ["VERSIONS", "python_of"]
@@ -18,10 +17,7 @@ _INSTALL_SECONDS = 900
 
 
 def python_of(version: str) -> Path:
-    """The Python that has this PySpark; raises Missing where it cannot be had.
-
-    Each is 400 MB, so that it is fetched only when HEADWATER_SPARK_VERSIONS asks for it, and kept.
-    """
+    """The Python that has this PySpark (400 MB, kept in the cache); raises Missing."""
 
     def fill(place: Path) -> None:
         # it is moved afterwards, and works there when its Python is called by its path
@@ -39,8 +35,6 @@ def python_of(version: str) -> Path:
             raise Missing(f"pyspark {version} cannot be installed: {str(said).strip()[-200:]}") from error
 
     name = f"pyspark-{version}-py{sys.version_info.major}{sys.version_info.minor}"
-    if not (folder() / name).is_dir() and not os.environ.get("HEADWATER_SPARK_VERSIONS"):
-        raise Missing(f"pyspark {version} is not in the cache; HEADWATER_SPARK_VERSIONS=1 fetches it")
     return once(name, fill) / "bin" / "python"
 
 
