@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import HeadwaterError, LogFull
+from headwater.log.event_sink import FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.streams.queues import Multiplex, Queues, identity_of
+from headwater.log.streams.queues import Queues, identity_of
 from headwater.log.streams.stream_cursor import StreamCursor
 from headwater.settings import DestinationSettings
 from tests.log.event_parts import FullDisk, lines
@@ -54,7 +55,7 @@ def test_events_are_in_every_place_that_wants_them_when_they_are_answered(tmp_pa
     ]
     incoming = Incoming(tmp_path)
     queues = Queues(tmp_path, [each for each in wanted if each.is_stream])
-    places = Multiplex(incoming, queues, wanted)
+    places = FanOut(incoming, queues, wanted)
     answers = Answers()
     places.append("web", [b"1", b"2"], answers, "a")
     places.append("app", [b"3"], answers, "b")
@@ -72,7 +73,7 @@ def test_events_go_to_the_files_when_no_destination_wants_them(tmp_path: Path) -
     wanted = [destination("web", "stream", "web")]
     incoming, queues = Incoming(tmp_path), Queues(tmp_path, wanted)
     answers = Answers()
-    Multiplex(incoming, queues, wanted).append("app", [b"1"], answers, "a")
+    FanOut(incoming, queues, wanted).append("app", [b"1"], answers, "a")
     answers.wait(1)
     queues.close()
     incoming.close()
@@ -84,7 +85,7 @@ def test_the_sender_is_told_the_error_once_when_one_place_fails(tmp_path: Path) 
     wanted = [destination("s"), destination("f", "batch")]
     incoming, queues = Incoming(tmp_path, disk=FullDisk(0)), Queues(tmp_path, wanted[:1])
     answers = Answers()
-    places = Multiplex(incoming, queues, wanted)
+    places = FanOut(incoming, queues, wanted)
     for token in "abc":
         places.append("web", [b"1"], answers, token)
     told = answers.wait(3)
@@ -99,7 +100,7 @@ def test_nobody_is_left_waiting_when_a_place_is_closed_already(tmp_path: Path) -
     incoming, queues = Incoming(tmp_path), Queues(tmp_path, wanted[:1])
     queues.close()
     answers = Answers()
-    Multiplex(incoming, queues, wanted).append("web", [b"1"], answers, "a")
+    FanOut(incoming, queues, wanted).append("web", [b"1"], answers, "a")
     [(token, error)] = answers.wait(1)
     assert token == "a"
     assert error is not None

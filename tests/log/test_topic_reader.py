@@ -23,7 +23,7 @@ def settings(kafka_broker: KafkaBroker) -> KafkaSettings:
     made = KafkaSettings(servers=kafka_broker.bootstrap, topic_prefix=prefix, partitions=1, replicas=1)
     topics = Topics(made, ["web"])
     receipt = Receipt()
-    topics.append("web", BODIES, Receipt.answer, receipt)
+    topics.append("web", BODIES, Receipt.complete, receipt)
     receipt.future.result(120)
     topics.close()
     return made

@@ -42,7 +42,7 @@ def opened() -> Iterator[Callable[..., Topics]]:
 def append(topics: Topics, *bodies: bytes) -> None:
     """Wait for the answer; raises what it says."""
     receipt = Receipt()
-    topics.append("web", bodies, Receipt.answer, receipt)
+    topics.append("web", bodies, Receipt.complete, receipt)
     receipt.future.result(LIMIT_SECONDS)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogUnavailable
-from headwater.log.queue.group_commit import Entry, Writer
+from headwater.log.queue.group_commit import GroupCommit, PendingAppend
 
 
 class Store:
@@ -21,7 +21,7 @@ class Store:
         self.gate = threading.Event()
         self.gate.set()
 
-    def commit(self, group: list[Entry]) -> None:
+    def commit(self, group: list[PendingAppend]) -> None:
         self.gate.wait(30)
         if self.error is not None:
             raise self.error
@@ -32,8 +32,8 @@ class Store:
         raise RuntimeError("a tick that fails stops nobody")
 
 
-def started(store: Store, *, tick_seconds: float = 60, max_bytes: int = 100) -> Writer:
-    writer = Writer(store.commit, store.tick, tick_seconds, max_bytes)
+def started(store: Store, *, tick_seconds: float = 60, max_bytes: int = 100) -> GroupCommit:
+    writer = GroupCommit(store.commit, store.tick, tick_seconds, max_bytes)
     writer.start()
     return writer
 

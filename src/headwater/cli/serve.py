@@ -22,11 +22,12 @@ from headwater.durable_files import Reserve
 from headwater.errors import HeadwaterError, LogFull
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
+from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import Rejects
-from headwater.log.streams.queues import Multiplex, Queues
+from headwater.log.streams.queues import Queues
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
 
@@ -156,11 +157,11 @@ class Sidecar:
             )
         elif settings.tokens:
             self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
-            places: Incoming | Multiplex = self._incoming
+            sink: EventSink = self._incoming
             if streams := [each for each in settings.destinations if each.is_stream]:
                 self._queues = Queues(settings.events_dir, streams, settings.log, metrics=self.metrics)
-                places = Multiplex(self._incoming, self._queues, settings.destinations)
-            events = EventRoutes(settings.gateway, settings.tokens, places, self.metrics)
+                sink = FanOut(self._incoming, self._queues, settings.destinations)
+            events = EventRoutes(settings.gateway, settings.tokens, sink, self.metrics)
             events.add(self._gateway.routes)
         if self._with_graph:
             from headwater.cli.server import GraphPart  # the sidecar alone does not load it

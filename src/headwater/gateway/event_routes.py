@@ -1,7 +1,7 @@
 """Events for the pipeline: the routes of browsers and of servers.
 
 The way of an event, in one thread without a pause: token, intake, context enrichment, `Incoming.append` (or
-`Multiplex.append`, where destinations are in stream mode, or `Topics.append`, where Kafka is the log). The
+`FanOut.append`, where destinations are in stream mode, or `Topics.append`, where Kafka is the log). The
 thread of the token's file calls back once per group commit, and all answers go out together (G1).
 """
 
@@ -23,9 +23,7 @@ from headwater.gateway.tokens import Sender, Tokens
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response, problem_of
 from headwater.http.router import Routes
-from headwater.log.files.incoming import Incoming
-from headwater.log.kafka.topics import Topics
-from headwater.log.streams.queues import Multiplex
+from headwater.log.event_sink import EventSink
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
 
@@ -59,7 +57,7 @@ class EventRoutes:
         self,
         settings: GatewaySettings,
         tokens: Sequence[TokenSettings],
-        incoming: Incoming | Multiplex | Topics,
+        incoming: EventSink,
         metrics: Metrics,
         *,
         clock: Clock | None = None,

@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
@@ -22,7 +21,7 @@ from headwater.errors import LogClosed, LogFull, LogLocked
 from headwater.log.files.archive import archive, clean_archive, settle_archive
 from headwater.log.files.file_status import Status
 from headwater.log.files.layout import EventFolder, IncomingFile, rotated_name, unprocessed
-from headwater.log.queue.group_commit import Answer, Entry, Receipt, Writer
+from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.sqlite import classify, sync_folder
 from headwater.log.rejects.destination_file import (
     EventError,
@@ -87,26 +86,27 @@ class Incoming:
         self._is_closed = False
         self.metrics.gauge("incoming_files_waiting").set(lambda: len(self.folder.rotated_files()))
 
-    def append(self, token_id: str, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Never blocks, thread-safe. Events of one call lie next to each other in the token's file.
+    def append(
+        self, token_id: str, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: object
+    ) -> None:
+        """Append to the token's file, where the events of one call lie next to each other.
 
-        The writer's thread calls `answer([token, …], None)` when they are on disk, or with LogFull,
-        LogUnavailable or LogClosed when they are not. An event is one line: ValueError if it is not.
+        The error, if any, is LogFull, LogUnavailable or LogClosed. An event is one line: ValueError if not.
         """
         if any(b"\n" in body for body in bodies):
             raise ValueError("an event of an incoming file must be a single line")
-        self._file(token_id).writer.append(bodies, answer, token)
+        self._file(token_id).group_commit.append(bodies, on_committed, receipt)
 
     def append_wait(self, token_id: str, bodies: Sequence[bytes]) -> None:
         """The same, and wait until they are on disk."""
         receipt = Receipt()
-        self.append(token_id, bodies, Receipt.answer, receipt)
+        self.append(token_id, bodies, Receipt.complete, receipt)
         receipt.future.result()
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait for their commit."""
-        return sum(file.writer.pending_bytes for file in list(self._files.values()))
+        return sum(file.group_commit.pending_bytes for file in list(self._files.values()))
 
     @property
     def healthy(self) -> bool:
@@ -116,7 +116,7 @@ class Incoming:
     def rotate(self) -> None:
         """Close all files now, so that the pipeline can have what they hold."""
         for file in list(self._files.values()):
-            file.writer.call(file.rotate)
+            file.group_commit.call(file.rotate)
 
     def close(self) -> None:
         """Take nothing new, commit and answer what is pending, complete the files, free the folder."""
@@ -125,8 +125,8 @@ class Incoming:
                 return
             self._is_closed = True
         for file in self._files.values():
-            file.writer.close()
-            file.writer.guarded(file.rotate)
+            file.group_commit.close()
+            file.group_commit.run_and_log_errors(file.rotate)
             file.release()
         self._lock.release()
 
@@ -138,7 +138,7 @@ class Incoming:
                 raise LogClosed("The event files are being closed.", hint="Send it again.")
             if (file := self._files.get(token_id)) is None:
                 file = self._files[token_id] = _TokenFile(self, token_id)
-                file.writer.start()
+                file.group_commit.start()
             return file
 
 
@@ -154,7 +154,7 @@ class _TokenFile:
         self._is_torn = False
         self._began = 0.0
         self.healthy = True
-        self.writer = Writer(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
+        self.group_commit = GroupCommit(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
         metrics = owner.metrics
         self._events = metrics.counter("incoming_events_appended")
         self._bytes = metrics.counter("incoming_bytes_appended")
@@ -162,9 +162,9 @@ class _TokenFile:
         self._seconds = metrics.histogram("incoming_commit_seconds")
         self._rotated = metrics.counter("incoming_files_rotated")
 
-    def _commit(self, group: list[Entry]) -> None:
-        self.writer.guarded(self._rotate_if_due)
-        data = b"".join([body + b"\n" for entry in group for body in entry.bodies])
+    def _commit(self, group: list[PendingAppend]) -> None:
+        self.group_commit.run_and_log_errors(self._rotate_if_due)
+        data = b"".join([body + b"\n" for append in group for body in append.bodies])
         began = self._owner.clock.monotonic()
         try:
             self._write(data)
@@ -172,11 +172,11 @@ class _TokenFile:
             self.healthy = False
             failure = classify(error, self._owner.folder.incoming)
             self._errors.add(1, "full" if isinstance(failure, LogFull) else "io")
-            self.writer.guarded(self._mend)
+            self.group_commit.run_and_log_errors(self._mend)
             raise failure from error
         self.healthy = True
         self._seconds.observe(self._owner.clock.monotonic() - began)
-        self._events.add(sum(len(entry.bodies) for entry in group), self._token_id)
+        self._events.add(sum(len(append.bodies) for append in group), self._token_id)
         self._bytes.add(len(data), self._token_id)
 
     def _write(self, data: bytes) -> None:

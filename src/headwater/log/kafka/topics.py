@@ -16,7 +16,7 @@ from typing import Any
 
 from headwater.clock import SystemClock
 from headwater.errors import ExtensionError, HeadwaterError, LogClosed, LogUnavailable, SettingsError
-from headwater.log.queue.group_commit import Answer
+from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 
@@ -91,7 +91,7 @@ class Topics:
         self._is_closing = threading.Event()
         self._is_broken = False
         self._problem = ""
-        self._told: list[_Handed] = []
+        self._reported_on: list[_InFlight] = []
         self.pending_bytes = 0
         self._is_taken = True
         self._ready: set[str] = set()
@@ -108,21 +108,23 @@ class Topics:
         """Whether there are topics, and the last event that was reported on was taken."""
         return self._is_taken and self._are_ready.is_set()
 
-    def append(self, token_id: str, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Never blocks, thread-safe. `answer([token, …], error)` is called once, when all are reported on.
+    def append(
+        self, token_id: str, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: object
+    ) -> None:
+        """Produce the events; `on_committed` is called once the broker has reported on all of them.
 
         An error means that not all of them are known to be there; some may be. LogUnavailable at once where
         there is no room for any.
         """
         if self._is_closing.is_set():
             raise LogClosed("The topics are being closed.", hint="Send it again.")
-        handed = _Handed(answer, token, token_id, bodies, self._clock.monotonic())
+        in_flight = _InFlight(on_committed, receipt, token_id, bodies, self._clock.monotonic())
         topic = self._names[token_id]
         if topic not in self._ready:
             # to produce to it would have the broker make it, in its own way
             self._errors.add(1, "io")
             raise self._unavailable(f"the topic {topic} is not there yet")
-        report = partial(self._reported, handed)
+        report = partial(self._reported, in_flight)
         for place, body in enumerate(bodies):
             try:
                 self._producer.produce(topic, body, on_delivery=report)
@@ -131,11 +133,11 @@ class Topics:
                 if not place:
                     self._errors.add(1, "io")
                     raise failure from error
-                self._part(handed, len(bodies) - place, failure)
+                self._part(in_flight, len(bodies) - place, failure)
                 break
             if not place:
                 with self._guard:
-                    self.pending_bytes += handed.bytes
+                    self.pending_bytes += in_flight.bytes
 
     def close(self) -> None:
         """Take nothing new, wait for what is under way as long as it may take, and answer everybody."""
@@ -171,12 +173,12 @@ class Topics:
         self._problem = error.str()
         self._is_broken = self._is_broken or error.fatal()
 
-    def _reported(self, handed: _Handed, error: Any, _: Any) -> None:
+    def _reported(self, in_flight: _InFlight, error: Any, _: Any) -> None:
         if error is None:
-            self._part(handed, 1, None)
+            self._part(in_flight, 1, None)
         else:
             self._is_broken = self._is_broken or error.fatal()
-            self._part(handed, 1, self._unavailable(error.str()))
+            self._part(in_flight, 1, self._unavailable(error.str()))
 
     def _failure(self, error: Exception) -> HeadwaterError:
         if isinstance(error, BufferError):
@@ -193,14 +195,14 @@ class Topics:
             hint="Nothing was acknowledged. Send it again.",
         )
 
-    def _part(self, handed: _Handed, count: int, error: HeadwaterError | None) -> None:
-        """Some events of a request are reported on; when all are, it is told after this poll."""
+    def _part(self, in_flight: _InFlight, count: int, error: HeadwaterError | None) -> None:
+        """Some events of a request are reported on; when all are, it is reported after this poll."""
         with self._guard:
-            handed.open -= count
-            handed.error = handed.error or error
-            if not handed.open:
-                self.pending_bytes -= handed.bytes
-                self._told.append(handed)
+            in_flight.open -= count
+            in_flight.error = in_flight.error or error
+            if not in_flight.open:
+                self.pending_bytes -= in_flight.bytes
+                self._reported_on.append(in_flight)
 
     def _poll(self) -> None:
         while not self._is_closing.is_set():
@@ -218,8 +220,8 @@ class Topics:
         except Exception:
             log.exception("The producer failed; it goes on.")
         with self._guard:
-            told, self._told = self._told, []
-        self._tell(told)
+            reported, self._reported_on = self._reported_on, []
+        self._complete(reported)
 
     def _replace(self) -> None:
         """One that met a fatal error takes nothing any more: what it has fails, and another is made."""
@@ -230,23 +232,16 @@ class Topics:
         old.purge()
         old.flush(1.0)
 
-    def _tell(self, told: list[_Handed]) -> None:
-        start = 0
-        for i, handed in enumerate(told):
-            if handed.error is None:
-                self._events.add(handed.count, handed.token_id)
-                self._bytes.add(handed.bytes, handed.token_id)
-                self._seconds.observe(self._clock.monotonic() - handed.at)
+    def _complete(self, reported: list[_InFlight]) -> None:
+        for in_flight in reported:
+            if in_flight.error is None:
+                self._events.add(in_flight.count, in_flight.token_id)
+                self._bytes.add(in_flight.bytes, in_flight.token_id)
+                self._seconds.observe(self._clock.monotonic() - in_flight.at)
             else:
                 self._errors.add(1, "io")
-            self._is_taken = handed.error is None
-            if i + 1 == len(told) or not told[i + 1].is_told_with(told[start]):
-                first = told[start]
-                try:
-                    first.answer([each.token for each in told[start : i + 1]], first.error)
-                except Exception:
-                    log.exception("An answer could not be given; the others are.")
-                start = i + 1
+            self._is_taken = in_flight.error is None
+        complete_runs((each.on_committed, each.error, [each.receipt]) for each in reported)
 
     # --- topics ---------------------------------------------------------------------------------------
 
@@ -280,19 +275,18 @@ class Topics:
             future.result(2 * CREATE_SECONDS)
 
 
-class _Handed:
+class _InFlight:
     """Events of one request that the producer has."""
 
-    __slots__ = ("answer", "at", "bytes", "count", "error", "open", "token", "token_id")
+    __slots__ = ("at", "bytes", "count", "error", "on_committed", "open", "receipt", "token_id")
 
-    def __init__(self, answer: Answer, token: Any, token_id: str, bodies: Sequence[bytes], at: float) -> None:
-        self.answer = answer
-        self.token = token
+    def __init__(
+        self, on_committed: OnCommitted, receipt: object, token_id: str, bodies: Sequence[bytes], at: float
+    ) -> None:
+        self.on_committed = on_committed
+        self.receipt = receipt
         self.token_id = token_id
         self.count = self.open = len(bodies)
         self.bytes = sum(map(len, bodies))
         self.at = at
         self.error: HeadwaterError | None = None
-
-    def is_told_with(self, other: _Handed) -> bool:
-        return self.answer == other.answer and self.error is other.error

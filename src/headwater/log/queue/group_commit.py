@@ -1,7 +1,7 @@
-"""The group commit: one thread takes what has gathered, writes it in one transaction, then answers.
+"""The group commit: one thread gathers appends, writes them in one transaction, then completes them.
 
-While one group is being synced the next gathers, so the cost of an fsync is shared by everybody who waits
-for it, and nobody is answered before the commit that holds the event is on disk (G1).
+While one group is being synced the next one gathers, so that one fsync serves all requests of a group. No
+request is answered before the commit that holds its events is on disk (G1).
 """
 
 from __future__ import annotations
@@ -10,36 +10,47 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
 
-__all__ = ["Answer", "Entry", "Receipt", "Writer"]
+__all__ = ["GroupCommit", "OnCommitted", "PendingAppend", "Receipt", "complete_runs"]
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[list[Any], HeadwaterError | None], None]
+OnCommitted = Callable[[list[Any], HeadwaterError | None], None]
+"""Called with receipts, in order, whose events are on disk; or, with an error, are not."""
 T = TypeVar("T")
 
 
-class Entry(NamedTuple):
-    """Events that were handed in together, and whom to tell: a token for each who handed some in."""
+def complete_runs(done: Iterable[tuple[OnCommitted, HeadwaterError | None, Sequence[Any]]]) -> None:
+    """Call each callback once for neighbours that share it and their error."""
+    for (on_committed, error), run in groupby(done, key=itemgetter(0, 1)):
+        try:
+            on_committed([receipt for _, _, receipts in run for receipt in receipts], error)
+        except Exception:
+            log.exception("A callback of a commit failed; the others are called.")
+
+
+class PendingAppend(NamedTuple):
+    """Events that wait for the next commit, and the receipts of those who appended them."""
 
     bodies: Sequence[bytes]
     bytes: int
-    answer: Answer
-    tokens: list[Any]
+    on_committed: OnCommitted
+    receipts: list[Any]
 
 
-class Writer:
-    """Owns the thread. `commit` stores a group, or raises the error that everybody in it is told."""
+class GroupCommit:
+    """Owns the writer's thread. `commit` stores a group, or raises the error with which all of it fails."""
 
     def __init__(
         self,
-        commit: Callable[[list[Entry]], None],
+        commit: Callable[[list[PendingAppend]], None],
         tick: Callable[[], None],
         tick_seconds: float,
         max_bytes: int,
@@ -48,7 +59,7 @@ class Writer:
         self._tick = tick
         self._tick_seconds = max(tick_seconds, 0.05)  # 0 means often, not a busy loop
         self._max_bytes = max_bytes
-        self._pending: deque[Entry] = deque()
+        self._pending: deque[PendingAppend] = deque()
         self._calls: deque[Callable[[], None]] = deque()
         self._wake = threading.Condition()
         self._closing = False
@@ -59,36 +70,38 @@ class Writer:
     def start(self) -> None:
         self._thread.start()
 
-    def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Never blocks; the thread calls `answer([token, …], error)`. Raises LogClosed once it is closed."""
-        self.append_all([(bodies, token)], answer)
+    def append(self, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: Any) -> None:
+        """Add events to the next group; never blocks. LogClosed once `close` was called."""
+        self.append_all([(bodies, receipt)], on_committed)
 
-    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
-        """`append` for several at once, in order: one wake-up and few entries instead of many."""
-        entries = self._joined(items, answer)
+    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], on_committed: OnCommitted) -> None:
+        """`append` for several (bodies, receipt) at once, in order, with one wake-up of the thread."""
+        appends = self._joined(items, on_committed)
         with self._wake:
             if self._closing:
                 raise LogClosed("The log is being closed.", hint="Send the event again to the next process.")
-            self._pending.extend(entries)
-            self.pending_bytes += sum(entry.bytes for entry in entries)
+            self._pending.extend(appends)
+            self.pending_bytes += sum(each.bytes for each in appends)
             self._wake.notify()
 
-    def _joined(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> list[Entry]:
-        """As few entries as fit into a commit each, since both threads work by the entry."""
-        entries: list[Entry] = []
+    def _joined(
+        self, items: Sequence[tuple[Sequence[bytes], Any]], on_committed: OnCommitted
+    ) -> list[PendingAppend]:
+        """As few appends as fit into a commit each: the work of both threads grows with their number."""
+        joined: list[PendingAppend] = []
         bodies: list[bytes] = []
-        tokens: list[Any] = []
+        receipts: list[Any] = []
         size = 0
-        for theirs, token in items:
-            more = sum(map(len, theirs))
-            if tokens and size + more > self._max_bytes:
-                entries.append(Entry(bodies, size, answer, tokens))
-                bodies, tokens, size = [], [], 0
-            bodies += theirs
-            tokens.append(token)
-            size += more
-        entries.append(Entry(bodies, size, answer, tokens))
-        return entries
+        for more, receipt in items:
+            more_bytes = sum(map(len, more))
+            if receipts and size + more_bytes > self._max_bytes:
+                joined.append(PendingAppend(bodies, size, on_committed, receipts))
+                bodies, receipts, size = [], [], 0
+            bodies += more
+            receipts.append(receipt)
+            size += more_bytes
+        joined.append(PendingAppend(bodies, size, on_committed, receipts))
+        return joined
 
     def call(self, function: Callable[[], T]) -> T:
         """Run a function between two commits, in the thread that alone changes partitions."""
@@ -132,38 +145,33 @@ class Writer:
             elif done:
                 return
             if time.monotonic() - ticked >= self._tick_seconds:
-                self.guarded(self._tick)
+                self.run_and_log_errors(self._tick)
                 ticked = time.monotonic()
 
-    def _take(self) -> list[Entry]:
-        group: list[Entry] = []
+    def _take(self) -> list[PendingAppend]:
+        group: list[PendingAppend] = []
         room = self._max_bytes
         while self._pending and (not group or self._pending[0].bytes <= room):
             room -= self._pending[0].bytes
             group.append(self._pending.popleft())
         return group
 
-    def _store(self, group: list[Entry]) -> None:
+    def _store(self, group: list[PendingAppend]) -> None:
         error: HeadwaterError | None = None
         try:
             self._commit(group)
         except HeadwaterError as failure:
             error = failure
-        except Exception as failure:  # a fault of ours must not leave everybody waiting for ever
+        except Exception as failure:  # a fault of ours must not leave requests without an answer
             error = self._fault(failure)
         else:
             self._recovered()
         with self._wake:
-            self.pending_bytes -= sum(entry.bytes for entry in group)
-        start = 0
-        for i in range(1, len(group) + 1):
-            if i == len(group) or group[i].answer != group[start].answer:
-                tokens = [token for entry in group[start:i] for token in entry.tokens]
-                self.guarded(partial(group[start].answer, tokens, error))
-                start = i
+            self.pending_bytes -= sum(each.bytes for each in group)
+        complete_runs((each.on_committed, error, each.receipts) for each in group)
 
     def _fault(self, failure: Exception) -> LogUnavailable:
-        if self._faults == 0:  # told once, not for every commit until it is mended
+        if self._faults == 0:  # logged once, not for every commit until it works again
             log.error("The log's writer failed.", exc_info=failure)
         self._faults += 1
         return LogUnavailable(f"The log's writer failed ({type(failure).__name__}).", hint="Send it again.")
@@ -173,8 +181,8 @@ class Writer:
             log.warning("The log's writer works again; it had failed %d times in a row.", self._faults)
             self._faults = 0
 
-    def guarded(self, function: Callable[[], None]) -> None:
-        """Whatever a callback does, the thread that everybody depends on goes on."""
+    def run_and_log_errors(self, function: Callable[[], None]) -> None:
+        """Run a callback; an exception is logged, and does not end the writer's thread."""
         try:
             function()
         except Exception:
@@ -182,14 +190,14 @@ class Writer:
 
 
 class Receipt:
-    """Lets a caller wait for the answer, and tells it the position."""
+    """Lets a thread wait for its commit and returns the position of its first event."""
 
     def __init__(self) -> None:
         self.future: Future[int] = Future()
         self.first = 0
 
     @staticmethod
-    def answer(receipts: list[Any], error: HeadwaterError | None) -> None:
+    def complete(receipts: list[Receipt], error: HeadwaterError | None) -> None:
         for receipt in receipts:
             if error is None:
                 receipt.future.set_result(receipt.first)

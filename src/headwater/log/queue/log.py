@@ -20,7 +20,7 @@ from headwater.log.queue import recovery, sqlite
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
 from headwater.log.queue.damaged import set_aside, trim_aside
-from headwater.log.queue.group_commit import Answer, Entry, Receipt, Writer
+from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
 from headwater.log.queue.partition_file import Extent, PartitionReader, disk_bytes
 from headwater.log.queue.partitions import HOUR_SECONDS, Shelf
@@ -74,7 +74,7 @@ class Log:
         self._complained: dict[str, float] = {}
         self._closed = False
         self._closing = threading.Lock()
-        self._writer = Writer(
+        self._group_commit = GroupCommit(
             self._commit, self._maintain, settings.collect_seconds, settings.max_commit_bytes
         )
         self._count()
@@ -109,34 +109,34 @@ class Log:
             except (apsw.Error, OSError) as error:
                 raise sqlite.classify(error, folder) from error
             undo.pop_all()
-        opened._writer.start()
+        opened._group_commit.start()
         return opened
 
     # --- appending -----------------------------------------------------------------------------------
 
-    def append(self, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Hand in events that stay together; never blocks. Raises LogClosed once the log is being closed.
+    def append(self, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: object) -> None:
+        """Append events that stay together; never blocks. LogClosed while the log is being closed.
 
-        When the commit that holds them is on disk, the writer's thread calls `answer([token, …], None)`,
-        once for neighbours that share the same `answer`, in order. On failure it gets the error instead,
-        and none of the events was taken.
+        When the commit that holds them is on disk, the writer's thread calls `on_committed([receipt, …],
+        None)`, in order, once for neighbours that share the callback. If the commit fails it gets the error,
+        and none of the events is in the log.
         """
-        self._writer.append(bodies, answer, token)
+        self._group_commit.append(bodies, on_committed, receipt)
 
-    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], answer: Answer) -> None:
-        """`append` for several (bodies, token) at once, in order, with one wake-up of the writer."""
-        self._writer.append_all(items, answer)
+    def append_all(self, items: Sequence[tuple[Sequence[bytes], Any]], on_committed: OnCommitted) -> None:
+        """`append` for several (bodies, receipt) at once, in order, with one wake-up of the writer."""
+        self._group_commit.append_all(items, on_committed)
 
     def append_wait(self, bodies: Sequence[bytes]) -> int:
         """Append and wait until it is on disk; the position of the first event."""
         receipt = Receipt()
-        self._writer.append(bodies, Receipt.answer, receipt)
+        self._group_commit.append(bodies, Receipt.complete, receipt)
         return receipt.future.result()
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait for their commit."""
-        return self._writer.pending_bytes
+        return self._group_commit.pending_bytes
 
     def on_append(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back after each commit, in the writer's thread; returns how to stop that."""
@@ -147,15 +147,15 @@ class Log:
 
         return stop
 
-    def _commit(self, group: list[Entry]) -> None:
+    def _commit(self, group: list[PendingAppend]) -> None:
         """Store one group; the writer's thread answers everybody in it afterwards."""
         began = self.clock.monotonic()
-        bodies = [body for entry in group for body in entry.bodies]
+        bodies = [body for append in group for body in append.bodies]
         position = first = self.end
-        for entry in group:
-            if type(entry.tokens[0]) is Receipt:  # it then is the only one
-                entry.tokens[0].first = position
-            position += len(entry.bodies)
+        for append in group:
+            if type(append.receipts[0]) is Receipt:  # it then is the only one
+                append.receipts[0].first = position
+            position += len(append.bodies)
         if not bodies:
             return
         stamp = max(self._stamp, self.clock.now())  # never back, whatever the clock does
@@ -174,10 +174,10 @@ class Log:
         except OSError as error:
             self.trouble("The log's tail could not be noted", error)
         self._metrics.counter("log_events_appended").add(len(bodies))
-        self._metrics.counter("log_bytes_appended").add(sum(entry.bytes for entry in group))
+        self._metrics.counter("log_bytes_appended").add(sum(append.bytes for append in group))
         self._metrics.histogram("log_commit_seconds").observe(self.clock.monotonic() - began)
         for listener in self._listeners:
-            self._writer.guarded(listener)
+            self._group_commit.run_and_log_errors(listener)
 
     def _commit_failed(self, error: Exception) -> LogError:
         failure = self.classify(error)
@@ -219,7 +219,7 @@ class Log:
     def collect(self) -> None:
         """Remove what every reader has passed and what is over a limit; what is dropped is counted (G3)."""
         try:
-            self._writer.call(self._collect)
+            self._group_commit.call(self._collect)
         except (apsw.Error, OSError) as error:
             raise self.classify(error) from error
 
@@ -299,7 +299,7 @@ class Log:
             return cursor
 
         try:
-            return Reader(self, self._cursors.get(name) or self._writer.call(begin))
+            return Reader(self, self._cursors.get(name) or self._group_commit.call(begin))
         except apsw.Error as error:
             raise self.classify(error) from error
 
@@ -325,7 +325,7 @@ class Log:
     def repair(self, extent: Extent, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
         try:
-            self._writer.call(lambda: self._shelf.repair(extent, error))
+            self._group_commit.call(lambda: self._shelf.repair(extent, error))
         except (apsw.Error, OSError) as trouble:
             raise self.classify(trouble) from trouble
         self._count()
@@ -394,7 +394,7 @@ class Log:
             last.callback(self._lock.release)
             last.callback(os.close, self._tail)
             last.callback(self._index.close)
-            self._writer.close()
+            self._group_commit.close()
             self._shelf.close_current()
             if not all(cursor.is_stored for cursor in self._cursors.values()):
                 self._store_cursors()

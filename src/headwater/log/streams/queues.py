@@ -10,19 +10,15 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from headwater.clock import Clock
 from headwater.durable_files import replace
-from headwater.errors import HeadwaterError
-from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import EventFolder
-from headwater.log.queue.group_commit import Answer
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import tail_line
 from headwater.log.queue.reader import Reader
@@ -30,11 +26,11 @@ from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, LogSettings
 
-__all__ = ["READER", "Multiplex", "Queues", "identity_of"]
+__all__ = ["STREAM_READER", "Queues", "identity_of"]
 
 log = logging.getLogger(__name__)
 
-READER = "stream"
+STREAM_READER = "stream"
 FOLLOW_SECONDS = 1.0
 FOR_EVER_HOURS = 1e9
 NO_LIMIT_BYTES = 1 << 62
@@ -77,7 +73,7 @@ class Queues:
                 undo.callback(opened.close)
                 _prepare(queue, opened.end)
                 self._logs[destination.id] = opened
-                self._readers[destination.id] = opened.reader(READER)
+                self._readers[destination.id] = opened.reader(STREAM_READER)
                 if metrics is not None:
                     lag = self._readers[destination.id].lag_events
                     metrics.gauge("queue_lag_events").set(lag, destination.id)
@@ -131,82 +127,3 @@ def _prepare(queue: Path, end: int) -> None:
     # After a power cut the note of the end may be old, and whoever reads from outside goes by it.
     with (queue / "tail").open("r+b") as tail:
         tail.write(tail_line(end))
-
-
-class Multiplex:
-    """Hands events to every place that wants their token: the incoming files, and queues (seed 003).
-
-    Stands where `Incoming` stands for the gateway. An answer goes out when the events are on disk in all
-    places (G1). Where one place fails, the request is answered with its error, and what other places have
-    taken stays taken: when the sender repeats it, they have it twice, as they would after a lost answer.
-    """
-
-    def __init__(
-        self, incoming: Incoming, queues: Queues, destinations: Sequence[DestinationSettings]
-    ) -> None:
-        self._incoming = incoming
-        self._queues = queues
-        self._destinations = destinations
-        self._routes: dict[str, tuple[list[Log], bool]] = {}
-        self._guard = threading.Lock()
-
-    def append(self, token_id: str, bodies: Sequence[bytes], answer: Answer, token: Any) -> None:
-        """Never blocks, thread-safe; `answer` is called once, by the thread of the last place."""
-        if (route := self._routes.get(token_id)) is None:
-            route = self._routes[token_id] = self._route(token_id)
-        queues, wants_file = route
-        if not queues:
-            self._incoming.append(token_id, bodies, answer, token)
-            return
-        if len(queues) == 1 and not wants_file:
-            queues[0].append(bodies, answer, token)
-            return
-        shared = _Shared(answer, token, len(queues) + wants_file)
-        handed = 0
-        try:
-            if wants_file:
-                self._incoming.append(token_id, bodies, self._part, shared)
-                handed += 1
-            for queue in queues:
-                queue.append(bodies, self._part, shared)
-                handed += 1
-        except HeadwaterError as error:  # one of them is being closed; the rest will never be asked
-            for _ in range(len(queues) + wants_file - handed):
-                self._part([shared], error)
-
-    def _route(self, token_id: str) -> tuple[list[Log], bool]:
-        wanting = [each for each in self._destinations if each.wants(token_id)]
-        queues = [self._queues.log(each.id) for each in wanting if each.is_stream]
-        # Events that nobody wants yet are kept in files, for a destination that is added later.
-        return queues, not queues or any(each.is_batch for each in wanting)
-
-    def _part(self, tokens: list[Any], error: HeadwaterError | None) -> None:
-        """One place has answered for some; whose last answer it was are told together."""
-        done: list[_Shared] = []
-        with self._guard:
-            for shared in tokens:
-                shared.error = shared.error or error
-                shared.open -= 1
-                if not shared.open:
-                    done.append(shared)
-        start = 0
-        for i in range(1, len(done) + 1):
-            if i == len(done) or not done[i].is_told_with(done[start]):
-                first = done[start]
-                first.answer([each.token for each in done[start:i]], first.error)
-                start = i
-
-
-class _Shared:
-    """Events that several places are asked to keep."""
-
-    __slots__ = ("answer", "error", "open", "token")
-
-    def __init__(self, answer: Answer, token: Any, places: int) -> None:
-        self.answer = answer
-        self.token = token
-        self.open = places
-        self.error: HeadwaterError | None = None
-
-    def is_told_with(self, other: _Shared) -> bool:
-        return self.answer == other.answer and self.error is other.error
