@@ -1,7 +1,4 @@
-"""A little space that is set by, so that a server can start on a full disk, answer 507 and drain (G9).
-
-SQLite needs a few pages to open a database at all, even to read it; what is read is what makes room.
-"""
+"""Files that survive a crash and a power cut: fsync, write-then-rename, torn lines, locks, reserved space."""
 
 from __future__ import annotations
 
@@ -10,74 +7,171 @@ import fcntl
 import os
 import socket
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from headwater.errors import LogLocked
-from headwater.log.queue.sqlite import sync_folder
 
-__all__ = ["Disk", "FolderLock", "Reserve", "is_locked", "replace"]
+__all__ = [
+    "Disk",
+    "DiskReserve",
+    "FolderLock",
+    "cut_torn_line",
+    "exclusive",
+    "folder_watchers",
+    "is_locked",
+    "make_folder",
+    "one_line",
+    "replace",
+    "replacing",
+    "sync_file",
+    "sync_folder",
+    "try_lock",
+]
+
+STEP_BYTES = 64 * 1024
+LOCK_TRIES = 5
+LOCK_PAUSE_SECONDS = 0.02
+RESERVE_BYTES = 512 * 1024  # a shared-memory file of 32 KiB and the head of a WAL, for each database
+_LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
+
+# Called with each synced folder: a simulated power cut must know which names are durable (testing.powerloss).
+folder_watchers: list[Callable[[Path], None]] = []
 
 
 class Disk:
-    """The machine's own. Every method raises OSError, as the kernel tells it."""
+    """Writes to an open file; tests replace it by one that fails. Every method raises OSError."""
 
     def write(self, fd: int, data: bytes) -> None:
-        """All of it, at the end of the file."""
+        """Write all of the data at the end of the file."""
         view = memoryview(data)
         while view:
             view = view[os.write(fd, view) :]
 
     def sync(self, fd: int) -> None:
-        """Return when it would survive a power cut."""
+        """Return when the content survives a power cut."""
         os.fsync(fd)
 
     def cut(self, fd: int, size: int) -> None:
-        """Forget everything beyond `size`."""
+        """Remove everything beyond `size`."""
         os.ftruncate(fd, size)
 
 
-def replace(path: Path, data: bytes, disk: Disk | None = None) -> None:
-    """Give the file this content, wholly or not at all: a crash leaves the old one or the new one."""
-    disk = disk or Disk()
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+def sync_folder(folder: Path) -> None:
+    """Make the creation, renaming or removal of files in the folder durable."""
+    sync_file(folder)
+    for watcher in folder_watchers:
+        watcher(folder)
+
+
+def sync_file(path: Path) -> None:
+    """Make the content of a file durable that another process may have written."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        try:
-            disk.write(fd, data)
-            disk.sync(fd)
-        finally:
-            os.close(fd)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def make_folder(folder: Path, root: Path) -> None:
+    """Create a folder whose name survives a power cut; `root` is an ancestor that exists."""
+    if not folder.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        for parent in (folder.parent, root):
+            sync_folder(parent)
+
+
+# --- whole files --------------------------------------------------------------------------------------
+
+
+def replace(path: Path, data: bytes, disk: Disk | None = None) -> None:
+    """Replace the content of a file atomically: a crash leaves the old content or the new."""
+    disk = disk or Disk()
+    with replacing(path, disk) as file:
+        disk.write(file.fileno(), data)
+
+
+@contextmanager
+def replacing(path: Path, disk: Disk | None = None) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` at the end of the block, durably; not after an error."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with draft.open("wb") as file:
+            yield file
+            file.flush()
+            (disk or Disk()).sync(file.fileno())
         draft.rename(path)
-    except OSError:
+    except BaseException:
         draft.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
 
 
-TRIES = 5
+# --- files of lines -----------------------------------------------------------------------------------
 
 
-PAUSE_SECONDS = 0.02
+def one_line(json: bytes) -> bytes:
+    """JSON without line breaks: outside of strings they are white space, inside they are not allowed."""
+    return json.translate(_LINE_BREAKS) if b"\n" in json or b"\r" in json else json
+
+
+def cut_torn_line(fd: int, disk: Disk | None = None) -> tuple[int, int]:
+    """Cut a last line without an end: its write was never reported. Returns the sizes before and after."""
+    size = end = os.fstat(fd).st_size
+    while end > 0:
+        start = max(0, end - STEP_BYTES)
+        found = os.pread(fd, end - start, start).rfind(b"\n")
+        if found >= 0:
+            end = start + found + 1
+            break
+        end = start
+    if end < size:
+        (disk or Disk()).cut(fd, end)
+    return size, end
+
+
+# --- locks --------------------------------------------------------------------------------------------
+
+
+def try_lock(fd: int, *, shared: bool = False) -> bool:
+    """Whether this process has the flock of the file now; the kernel frees it when the process dies."""
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Wait for the lock of a file, which is created if it is missing, and hold it during the block."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 class FolderLock:
-    """An flock on `<folder>/lock`, which the kernel frees when the process dies, however it dies."""
+    """An flock on `<folder>/lock`; LogLocked if another process has it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, wait_seconds: float = LOCK_TRIES * LOCK_PAUSE_SECONDS) -> None:
+        """`wait_seconds` covers processes that hold the lock for a moment only, such as `is_locked`."""
         self._fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        for _ in range(TRIES):
-            try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(PAUSE_SECONDS)  # whoever only looks (`is_locked`) holds it for a moment
-        else:
-            owner = os.pread(self._fd, 200, 0).decode(errors="replace").strip() or "another process"
-            os.close(self._fd)
-            raise LogLocked(
-                f"{folder} is in use by {owner}.",
-                hint="Stop that process, or give this one a `data_dir` of its own.",
-            )
+        deadline = time.monotonic() + wait_seconds
+        while not try_lock(self._fd):
+            if time.monotonic() >= deadline:
+                owner = os.pread(self._fd, 200, 0).decode(errors="replace").strip() or "another process"
+                os.close(self._fd)
+                raise LogLocked(
+                    f"{folder} is in use by {owner}.",
+                    hint="Stop that process, or give this one another `data_dir`.",
+                )
+            time.sleep(LOCK_PAUSE_SECONDS)
         try:
             line = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
             os.ftruncate(self._fd, os.pwrite(self._fd, line, 0))
@@ -95,31 +189,28 @@ def is_locked(folder: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
+        return not try_lock(fd, shared=True)
     finally:
         os.close(fd)
-    return False
 
 
-RESERVE_BYTES = 512 * 1024  # a shared-memory file of 32 KiB and the head of a WAL, for each database
+class DiskReserve:
+    """Reserves 512 KiB, so that the server can start, answer 507 and drain when the disk is full (G9).
 
-
-class Reserve:
-    """The file `reserve` in the data folder."""
+    SQLite needs a few pages to open a database, even to read it, and reading it is what makes room.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "reserve"
 
-    def take(self) -> None:
-        """Set the space by, unless it is; on a disk that has none, another time."""
+    def allocate(self) -> None:
+        """Reserve the space unless it is; on a full disk, at a later start."""
         if not self._path.exists():
             with contextlib.suppress(OSError):
                 replace(self._path, os.urandom(RESERVE_BYTES))  # zeros may take no space at all
 
-    def give(self) -> bool:
-        """Give the space up; whether there was any."""
+    def release(self) -> bool:
+        """Free the space; whether there was any."""
         try:
             self._path.unlink()
         except OSError:

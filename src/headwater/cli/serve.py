@@ -18,7 +18,7 @@ import click
 from headwater.cli.logging_setup import print_lines
 from headwater.cli.options import log_folder, rejects_path, with_settings
 from headwater.delivery.outlet_worker import Drain
-from headwater.durable_files import Reserve
+from headwater.durable_files import DiskReserve
 from headwater.errors import HeadwaterError, LogFull
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
@@ -84,25 +84,25 @@ async def _serve(settings: Settings, *, with_graph: bool) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping, number)
-    reserve = Reserve(Path(settings.data_dir))
+    reserve = DiskReserve(Path(settings.data_dir))
     sidecar = Sidecar(settings, with_graph=with_graph)
     try:
         try:
             await sidecar.start()
         except LogFull as error:
-            if not reserve.give():
+            if not reserve.release():
                 raise
             logger.warning("%s Starting with the space that was set by for that.", error.text)
             await sidecar.close()
             sidecar = Sidecar(settings, with_graph=with_graph)
             await sidecar.start()
         else:
-            reserve.take()
+            reserve.allocate()
         click.echo(sidecar.greeting(), err=True)
         await stop.wait()
     finally:
         await sidecar.close()
-    reserve.take()
+    reserve.allocate()
     logger.info("Stopped.")
 
 

@@ -7,7 +7,6 @@ session, Redis forgets the key.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 import time
@@ -19,6 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, ExtensionError, LockTaken, SettingsError
 from headwater.settings import LockSettings
 
@@ -69,16 +69,8 @@ class FileLocks(Locks):
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
             0o644,
         )
-
-        def attempt() -> bool:
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            return True
-
         try:
-            yield attempt
+            yield lambda: try_lock(fd)
         finally:
             os.close(fd)
 

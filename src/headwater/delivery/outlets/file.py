@@ -11,14 +11,12 @@ import msgspec
 
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Outlet, Results
+from headwater.durable_files import Disk, cut_torn_line, one_line, sync_folder
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
 __all__ = ["FileOptions", "FileOutlet"]
-
-_ONE_LINE = bytes.maketrans(b"\r\n", b"  ")  # in JSON a raw line break can only be white space between tokens
-_TAIL_BYTES = 64 * 1024
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +28,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileOutlet(Outlet):
-    """Appends events to a file that nobody else writes. A file moved away (logrotate) is made anew."""
+    """Appends events to a file that no other process writes. A file moved by logrotate is created again."""
 
     Settings = FileOptions
     options: FileOptions
@@ -38,6 +36,7 @@ class FileOutlet(Outlet):
     def __init__(self, options: Any, settings: OutletSettings) -> None:
         super().__init__(options, settings)
         self._path = Path(self.options.path)
+        self._disk = Disk()
         self._file = -1
         self._lock = asyncio.Lock()  # sessions share the file
 
@@ -60,15 +59,15 @@ class FileOutlet(Outlet):
         self._shut()
 
     def prepare(self, event: Event, key: Key) -> bytes:
-        return event.body.translate(_ONE_LINE) if b"\n" in event.body or b"\r" in event.body else event.body
+        return one_line(event.body)
 
     def _open(self) -> None:
         self._shut()
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
-            _drop_torn_line(self._file)
-            _sync_folder(self._path.parent)
+            cut_torn_line(self._file)
+            sync_folder(self._path.parent)
         except OSError as error:
             self._shut()
             raise OutletUnavailable(f"{self._path} cannot be opened: {error.strerror}.") from error
@@ -80,13 +79,11 @@ class FileOutlet(Outlet):
             self._open()
         size = os.fstat(self._file).st_size
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(self._file, view) :]
-            os.fsync(self._file)
+            self._disk.write(self._file, data)
+            self._disk.sync(self._file)
         except OSError as error:
             try:
-                os.ftruncate(self._file, size)  # a disk that filled up leaves no half line behind
+                self._disk.cut(self._file, size)  # a disk that filled up leaves no half line behind
             except OSError:
                 self._shut()  # `connect` looks for the torn line
             raise NotConnected(f"{self._path} cannot be written: {error.strerror}.") from error
@@ -102,27 +99,3 @@ class FileOutlet(Outlet):
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def _drop_torn_line(file: int) -> None:
-    """Cut off a last line without an end: a crash left it, and its event was never reported as delivered."""
-    size = os.fstat(file).st_size
-    keep = size
-    while keep > 0:
-        start = max(0, keep - _TAIL_BYTES)
-        found = os.pread(file, keep - start, start).rfind(b"\n")
-        if found >= 0:
-            keep = start + found + 1
-            break
-        keep = start
-    if keep < size:
-        os.ftruncate(file, keep)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Without it the file's very name may not survive a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
-import os
 import shutil
 import time
 from datetime import UTC, date, datetime, timedelta
@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headwater.crash_points import crash_point
+from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
 from headwater.log.files.layout import EventFolder, IncomingFile
-from headwater.log.queue.sqlite import sync_folder
 
-__all__ = ["archive", "clean_archive", "packing", "settle_archive"]
+__all__ = ["archive", "clean_archive", "open_gzip", "settle_archive"]
 
 DRAFT_SECONDS = 24 * 3600  # a draft this old is nobody's any more
 # CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
@@ -30,29 +30,20 @@ def archive(file: IncomingFile) -> Path:
     is called again it finishes. A file that is not there any more and was archived is no error.
     """
     target = file.archive_path
-    _make(target.parent, file.folder.path)
-    if file.path.exists():
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with file.path.open("rb") as source, draft.open("wb") as raw:
-                with packing(raw) as packed:
-                    shutil.copyfileobj(source, packed, 1024 * 1024)
-                raw.flush()
-                os.fsync(raw.fileno())
-            draft.rename(target)
-        except FileNotFoundError:
-            draft.unlink(missing_ok=True)  # another pipeline was faster
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
-        sync_folder(target.parent)
+    make_folder(target.parent, file.folder.path)
+    try:
+        source = file.path.open("rb")
+    except FileNotFoundError as error:
+        if not target.exists():  # unless another pipeline was faster
+            raise LogUnavailable(
+                f"{file.path} has disappeared before it was archived.",
+                hint="Find out which process removed it. Rows that were loaded stay loaded.",
+            ) from error
+    else:
+        with source, replacing(target) as raw, open_gzip(raw) as packed:
+            shutil.copyfileobj(source, packed, 1024 * 1024)
         crash_point("archive.after_copy")
         file.path.unlink(missing_ok=True)
-    elif not target.exists():
-        raise LogUnavailable(
-            f"{file.path} has disappeared before it was archived.",
-            hint="Look for who removed it; its rows that were loaded stay loaded.",
-        )
     crash_point("archive.after_unlink")
     try:
         file.status_path.rename(target.with_name(file.status_path.name))
@@ -63,7 +54,7 @@ def archive(file: IncomingFile) -> Path:
     return target
 
 
-def packing(raw: BinaryIO) -> gzip.GzipFile:
+def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
     """A gzip file, without a name and a time in it: the same events give the same bytes."""
     try:
         from isal import igzip
@@ -98,16 +89,17 @@ def clean_archive(events_dir: Path, days: float, now: float) -> int:
         except ValueError:
             continue  # somebody else's folder
         if is_old:
-            for path in folder.iterdir():
-                path.unlink(missing_ok=True)
-                removed += 1
-            folder.rmdir()
+            removed += _remove_day(folder)
     return removed
 
 
-def _make(folder: Path, root: Path) -> None:
-    """Make a folder so that it survives a power cut, and so does what is put into it."""
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        for parent in (folder.parent, root):
-            sync_folder(parent)
+def _remove_day(folder: Path) -> int:
+    """Remove the files of a day; a folder in it belongs to someone else, and stays with the day's folder."""
+    removed = 0
+    for path in folder.iterdir():
+        if not path.is_dir():
+            path.unlink(missing_ok=True)
+            removed += 1
+    with contextlib.suppress(OSError):  # not empty, or removed by another pipeline
+        folder.rmdir()
+    return removed

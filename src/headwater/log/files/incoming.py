@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
-from headwater.durable_files import Disk, FolderLock
+from headwater.durable_files import Disk, FolderLock, cut_torn_line, sync_folder
 from headwater.errors import LogClosed, LogFull, LogLocked
 from headwater.log.files.archive import archive, clean_archive, settle_archive
 from headwater.log.files.file_status import Status
 from headwater.log.files.layout import EventFolder, IncomingFile, rotated_name, unprocessed
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
-from headwater.log.queue.sqlite import classify, sync_folder
+from headwater.log.queue.sqlite import classify
 from headwater.log.rejects.destination_file import (
     EventError,
     read_failed,
@@ -52,8 +51,7 @@ log = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 TICK_SECONDS = 1.0  # how late a file may be closed
-STEP_BYTES = 64 * 1024
-LOCK_SECONDS = 2.0
+LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder for a moment
 
 
 class Incoming:
@@ -67,6 +65,7 @@ class Incoming:
         clock: Clock | None = None,
         metrics: Metrics | None = None,
         disk: Disk | None = None,
+        lock_seconds: float = LOCK_SECONDS,
     ) -> None:
         """Open the folder: LogLocked if another process has it. What a dead writer left becomes complete."""
         self.folder = EventFolder(events_dir)
@@ -75,7 +74,7 @@ class Incoming:
         self.metrics = metrics or Metrics()
         self.disk = disk or Disk()
         self.folder.make()
-        self._lock = _patiently_locked(self.folder.incoming)
+        self._lock = FolderLock(self.folder.incoming, wait_seconds=lock_seconds)
         try:
             _complete_left_overs(self.folder, self.clock, self.disk)
         except BaseException:
@@ -257,27 +256,14 @@ def settle(events_dir: Path, *, clock: Clock | None = None) -> None:
     settle_archive(events_dir)
 
 
-def _patiently_locked(folder: Path) -> FolderLock:
-    """A pipeline that settles the folder has it for a moment; that must not keep a server from starting."""
-    deadline = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            return FolderLock(folder)
-        except LogLocked:
-            if time.monotonic() >= deadline:
-                raise
-
-
 def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
     for token_id, path in folder.active_files().items():
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            size = os.fstat(fd).st_size
-            end = _end_of_last_line(fd, size)
+            size, end = cut_torn_line(fd, disk)
             if end < size:
                 # whole lines are kept, acknowledged or not; a part of one was never acknowledged
                 log.warning("%s ended in %d bytes of an unfinished write; they were cut.", path, size - end)
-                disk.cut(fd, end)
             disk.sync(fd)
         finally:
             os.close(fd)
@@ -286,18 +272,6 @@ def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
         else:
             path.unlink()
     sync_folder(folder.incoming)
-
-
-def _end_of_last_line(fd: int, size: int) -> int:
-    """Where the last newline is, searched from the end in steps."""
-    at = size
-    while at > 0:
-        start = max(0, at - STEP_BYTES)
-        found = os.pread(fd, at - start, start).rfind(b"\n")
-        if found >= 0:
-            return start + found + 1
-        at = start
-    return 0
 
 
 def _complete(path: Path, token_id: str, clock: Clock) -> None:

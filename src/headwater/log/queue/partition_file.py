@@ -10,9 +10,10 @@ import apsw
 import msgspec
 
 from headwater.crash_points import crash_point, is_armed
+from headwater.durable_files import sync_folder
 from headwater.log.queue.commit_format import Commit, unpack
 from headwater.log.queue.damaged import files_of
-from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, select, sync_folder
+from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, select
 
 __all__ = [
     "PAGE_BYTES",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -11,13 +10,14 @@ from pathlib import Path
 import apsw
 import msgspec
 
+from headwater.durable_files import sync_file, sync_folder
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Index
 from headwater.log.queue.damaged import copy_aside, files_of, move_aside
 from headwater.log.queue.offline import missing, tail_of
 from headwater.log.queue.partition_file import Extent, PartitionWriter, partition_paths
-from headwater.log.queue.sqlite import is_damage, sync_folder
+from headwater.log.queue.sqlite import is_damage
 
 __all__ = ["Found", "recover", "repair"]
 
@@ -126,11 +126,7 @@ def _sync(path: Path) -> None:
     """What a killed process wrote may be in the system's memory only; new events are put after it."""
     for file in files_of(path)[:2]:
         if file.exists():
-            fd = os.open(file, os.O_RDONLY)
-            try:
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            sync_file(file)
 
 
 def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,11 +18,9 @@ __all__ = [
     "check_version",
     "classify",
     "connect",
-    "folder_watchers",
     "is_damage",
     "migrate",
     "select",
-    "sync_folder",
 ]
 
 # What a damaged file shows: not a database, a page that is not what the tree says, a table that is not there
@@ -123,18 +120,3 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
         f"The disk that holds {folder} answered with an error ({type(error).__name__}: {error}).",
         hint="Look at the machine's disk; send the event again.",
     )
-
-
-# Told of each synced folder: a test that cuts the power must know what was durable (testing.powerloss).
-folder_watchers: list[Callable[[Path], None]] = []
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the creation, renaming or removal of files in the folder durable."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    for watcher in folder_watchers:
-        watcher(folder)

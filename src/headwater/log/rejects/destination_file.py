@@ -6,20 +6,18 @@ pipeline takes it up like any other, for that destination alone. What fails agai
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 import apsw
 import msgspec
 
 from headwater.crash_points import crash_point
-from headwater.durable_files import Disk
+from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
 from headwater.log.files.layout import EventFolder, rotated_name
-from headwater.log.queue.sqlite import sync_folder
 
 __all__ = [
     "EventError",
@@ -32,7 +30,6 @@ __all__ = [
 ]
 
 WRITE_BYTES = 1024 * 1024
-ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 NONE = msgspec.Raw(b"")
 WRAPPED = ".errors"  # a file on its way from rejects to a replay; holds EventErrors still
 
@@ -84,11 +81,11 @@ def write_failed(
     folder.make()
     disk = disk or Disk()
     written = 0
-    with _exclusive(folder):
+    with exclusive(folder.failed / "lock"):
         path = folder.errors(destination_id)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         try:
-            _cut_torn_line(fd)
+            cut_torn_line(fd)
             gathered = bytearray()
             for error in errors:
                 gathered += msgspec.json.encode(error) + b"\n"
@@ -119,7 +116,7 @@ def count_failed(events_dir: Path) -> dict[str, int]:
 def request_replay(events_dir: Path, destination_id: str, now: float) -> int:
     """Have the destination's rejects tried again by the next cycle of the pipeline; returns how many."""
     folder = EventFolder(events_dir)
-    with _exclusive(folder):
+    with exclusive(folder.failed / "lock"):
         path = folder.errors(destination_id)
         if not path.exists():
             return 0
@@ -131,13 +128,13 @@ def request_replay(events_dir: Path, destination_id: str, now: float) -> int:
         path.rename(wrapped)
         sync_folder(folder.failed)
         crash_point("failed.after_rename")
-        return _unwrap(wrapped)
+        return _write_replay_file(wrapped)
 
 
 def drop_failed(events_dir: Path, destination_id: str) -> int:
     """Remove the destination's rejects for good; returns how many."""
     folder = EventFolder(events_dir)
-    with _exclusive(folder):
+    with exclusive(folder.failed / "lock"):
         path = folder.errors(destination_id)
         count = sum(1 for _ in _read(path))
         path.unlink(missing_ok=True)
@@ -148,30 +145,23 @@ def drop_failed(events_dir: Path, destination_id: str) -> int:
 def settle_replays(events_dir: Path) -> None:
     """Finish replays that a crash interrupted."""
     folder = EventFolder(events_dir)
-    with _exclusive(folder):
+    with exclusive(folder.failed / "lock"):
         for wrapped in sorted(folder.failed.glob(f"failed.dst=*.log{WRAPPED}")):
             if wrapped.with_suffix("").exists():
                 wrapped.unlink()
             else:
-                _unwrap(wrapped)
+                _write_replay_file(wrapped)
 
 
-def _unwrap(wrapped: Path) -> int:
+def _write_replay_file(wrapped: Path) -> int:
+    """Write the events of the rejects to a file that the pipeline loads; returns how many."""
     target = wrapped.with_suffix("")
-    draft = target.with_name(f".{target.name}.tmp")
+    errors = _read(wrapped)
     count = 0
-    with draft.open("wb") as file:
-        for error in _read(wrapped):
-            # outside of strings they are white space in JSON, and inside they cannot stand
-            file.write(error.line().translate(ONE_LINE) + b"\n")
-            count += 1
-        file.flush()
-        os.fsync(file.fileno())
-    if count:
-        draft.rename(target)
-    else:
-        draft.unlink()
-    sync_folder(target.parent)
+    if (first := next(errors, None)) is not None:
+        with replacing(target) as file:
+            for count, error in enumerate(chain([first], errors), 1):  # noqa: B007 - it is returned
+                file.write(one_line(error.line()) + b"\n")
     crash_point("failed.after_unwrap")
     wrapped.unlink()
     sync_folder(target.parent)
@@ -211,26 +201,3 @@ def _event_id(fields: dict[str, msgspec.Raw]) -> str:
         return str(msgspec.json.decode(context.get("event_id", fields.get("event_id", b'""'))))
     except (msgspec.DecodeError, RecursionError):
         return ""
-
-
-def _cut_torn_line(fd: int) -> None:
-    """A line without its end was never reported as written; whoever was writing it does it again."""
-    size = os.fstat(fd).st_size
-    end = size
-    while end and os.pread(fd, 1, end - 1) != b"\n":
-        start = max(0, end - 65536)
-        end = start + os.pread(fd, end - start, start).rfind(b"\n") + 1
-    if end < size:
-        os.ftruncate(fd, end)
-
-
-@contextmanager
-def _exclusive(folder: EventFolder) -> Iterator[None]:
-    """One process at a time: a file must not be renamed under somebody who appends to it."""
-    folder.failed.mkdir(parents=True, exist_ok=True)
-    fd = os.open(folder.failed / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -8,7 +8,6 @@ cycle, and holds back nothing else (G6, G7). Small files that wait together shar
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +19,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
 from headwater.destinations.locks import load_locks
+from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.log.files.incoming import IncomingFile, archive, settle, write_failed
 from headwater.pipeline.batch.file_in_cycle import Taken, fail, reason_of
@@ -320,9 +320,7 @@ def _claim(path: Path, claims: ExitStack) -> bool:
     """Whether the file is ours until the claims end: no other pipeline on this machine works on it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     claims.callback(os.close, fd)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not try_lock(fd):
         return False
     if not path.exists():  # archived between our two steps
         raise FileNotFoundError(path)

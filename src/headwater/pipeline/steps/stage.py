@@ -7,7 +7,6 @@ then needs to have in common.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import uuid
@@ -16,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headwater.durable_files import try_lock
 from headwater.pipeline.spark.storage import ObjectFolder, store
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Staging:
         self.path = root / f"cycle-{uuid.uuid4().hex}"
         self.path.mkdir()
         self._fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(self._fd, fcntl.LOCK_EX)
+        try_lock(self._fd)
         self._objects = store / self.path.name if store is not None else None
         self._shared: set[str] = set()
         self._uploaded: dict[Path, ObjectFolder] = {}
@@ -136,12 +136,9 @@ def _remove_left_overs(root: Path, store: ObjectFolder | None) -> None:
         except OSError:
             continue  # just being made, or just gone
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            continue  # its process lives
-        else:
-            if store is not None:
-                (store / path.name).remove()
-            shutil.rmtree(path, ignore_errors=True)
+            if try_lock(fd):  # its process is dead
+                if store is not None:
+                    (store / path.name).remove()
+                shutil.rmtree(path, ignore_errors=True)
         finally:
             os.close(fd)

@@ -8,16 +8,15 @@ before, so that a crash leaves no event out and none in two files; only then may
 
 from __future__ import annotations
 
-import os
 import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.crash_points import crash_point
-from headwater.log.files.archive import packing
+from headwater.durable_files import make_folder, one_line, replacing
+from headwater.log.files.archive import open_gzip
 from headwater.log.files.layout import EventFolder, rotated_name
 from headwater.log.queue.offline import commits
-from headwater.log.queue.sqlite import sync_folder
 from headwater.log.streams.stream_cursor import StreamCursor
 from headwater.settings import Settings
 
@@ -25,7 +24,6 @@ __all__ = ["StreamArchive"]
 
 MAX_EVENTS = 500_000
 """Events of one file; more of them make more files."""
-ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 class StreamArchive:
@@ -78,17 +76,7 @@ class StreamArchive:
         return f"{at:%Y-%m-%d}/{rotated_name('streaming-archive', self._id, at)}.gz"
 
     def _write(self, target: Path) -> None:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        try:
-            with draft.open("wb") as raw:
-                with packing(raw) as packed:
-                    for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
-                        packed.write(b"".join(body.translate(ONE_LINE) + b"\n" for body in commit.bodies))
-                raw.flush()
-                os.fsync(raw.fileno())
-            draft.rename(target)
-        finally:
-            draft.unlink(missing_ok=True)
-        sync_folder(target.parent)
-        sync_folder(target.parent.parent)
+        make_folder(target.parent, self._folder.path)
+        with replacing(target) as raw, open_gzip(raw) as packed:
+            for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
+                packed.write(b"".join(one_line(body) + b"\n" for body in commit.bodies))
