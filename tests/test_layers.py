@@ -72,13 +72,14 @@ MAY_IMPORT_CLIENT = (
 MAY_IMPORT_RICH = {"headwater.cli.output"}
 # The biggest part has floors of its own: a module imports from its own floor and from those below.
 LINEAGE_FLOORS: list[set[str]] = [
-    {"agent", "naming"},
-    {"plan", "views", "settings", "setting_sources", "producer", "failures", "runs", "guard"},
-    {"dataset_builders", "type_arguments", "extend", "context", "nodes", "registry"},
+    {"naming", "jvm"},
+    {"runs", "settings"},
+    {"extend"},
     {"facets"},
-    {"datasets", "columns", "declared"},
+    {"datasets", "columns"},
     {"events"},
     {"sending"},
+    {"session"},
     {"process"},
     {"__main__"},
 ]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LineageUnavailable", "flush", "install", "uninstall"]
 
-_HOMES = dict.fromkeys(__all__, "process.attach")
+_HOMES = dict.fromkeys(__all__, "process.install")
 
 
 def __getattr__(name: str) -> Any:

@@ -25,7 +25,6 @@ from headwater.lineage.jvm.messages import (
     JobEnd,
     JobStart,
     Message,
-    Noted,
     SqlEnd,
     SqlStart,
     StageDone,
@@ -226,8 +225,6 @@ class Runs:
                 return []
             case Dropped():
                 return self._lost(message)
-            case Noted():
-                return []
 
     def finish(self, time: int, failure: Failure | None = None) -> list[Step]:
         """The application has ended: whatever still runs is aborted, and its own end is told."""

@@ -18,8 +18,7 @@ from headwater.lineage.events.event_filter import Teller
 from headwater.lineage.jvm import compile as jvm
 from headwater.lineage.jvm.agent import Listener
 from headwater.lineage.jvm.messages import AppStart, Message
-from headwater.lineage.jvm.plain_agent import PlainAgent
-from headwater.lineage.runs import Failure, Kind, Runs, State, Step
+from headwater.lineage.runs import ExtractionError, Failure, Kind, Runs, State, Step
 from headwater.lineage.sending.sender import Emitter
 from headwater.lineage.settings import LineageSettings
 
@@ -45,8 +44,10 @@ class Narrator:
         builder: Builder,
         make_client: Callable[[], OpenLineageClient],
         release: Callable[[list[int]], None],
+        agent_error: str | None = None,
     ) -> None:
         self._settings = settings
+        self._agent_error = agent_error
         self._release = release
         self._runs = Runs(_uuid(settings.application_run_id))
         self.emitter = Emitter(make_client, settings)
@@ -58,7 +59,11 @@ class Narrator:
     def handle(self, message: Message) -> None:
         """Take in one message and tell what follows from it."""
         with self._lock:
-            self._tell(self._runs.handle(message))
+            steps = self._runs.handle(message)
+            if isinstance(message, AppStart) and self._agent_error and self._runs.application is not None:
+                error = ExtractionError("agent", self._agent_error)
+                self._runs.application.extraction_errors.append(error)
+            self._tell(steps)
 
     def finish(self, failure: Failure | None, deadline: float) -> None:
         """The application has ended; send what is left until then, by the monotonic clock."""
@@ -112,15 +117,16 @@ class Attachment:
         self._make_builder = make_builder
         self._make_client = make_client
         gateway: Any = context._gateway
-        self.agent = _agent(context, settings)
-        self.agent.needMemory(settings.memory_threshold)
+        self.agent, self.agent_error = _agent(context)
+        if self.agent is not None:
+            self.agent.needMemory(settings.memory_threshold)
+            self.agent.attach()
         self._narrator: Narrator | None = None
         self._lock = threading.Lock()
         self._is_listening = True
         self._is_finished = False
         self._is_mute = False  # whether nothing can be told, which has been told
         self._timer: threading.Timer | None = None
-        self.agent.attach()
         self._listener = Listener(self.agent, gateway, self._handle, first=_application(context))
         self._wrap_stop()
 
@@ -186,7 +192,11 @@ class Attachment:
 
         builder = self._make_builder(self.agent)
         return Narrator(
-            self.settings, builder, self._make_client, lambda ended: self._listener.release(ended)
+            self.settings,
+            builder,
+            self._make_client,
+            lambda ended: self._listener.release(ended),
+            self.agent_error,
         )
 
     def _stop_listening(self, seconds: float) -> None:
@@ -211,19 +221,13 @@ class Attachment:
         self.context.stop = stop  # type: ignore[method-assign]
 
 
-def _agent(context: SparkContext, settings: LineageSettings) -> Any:
-    """The compiled agent; where the JVM does not take it, the one that needs nothing but the JDK."""
-    if settings.compile_agent:
-        try:
-            spark: Any = context._jsc
-            return jvm.load(context).new(context._gateway, "Agent", spark.sc())
-        except Exception as error:
-            made = PlainAgent(context)
-            logger.warning(
-                "Lineage without columns: the agent cannot be compiled in this JVM: %s", jvm.reason(error)
-            )
-            return made
-    return PlainAgent(context)
+def _agent(context: SparkContext) -> tuple[Any, str | None]:
+    """The compiled agent, or None and the reason why this JVM does not accept it."""
+    try:
+        spark: Any = context._jsc
+        return jvm.load(context).new(context._gateway, "Agent", spark.sc()), None
+    except Exception as error:
+        return None, f"the agent cannot be compiled in this JVM: {jvm.reason(error)}"
 
 
 def _application(context: SparkContext) -> AppStart:

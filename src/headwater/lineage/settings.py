@@ -304,14 +304,6 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
             "Factories of builders by dotted name, beside those found as entry points.",
         ),
     ] = ()
-    compile_agent: Annotated[
-        bool,
-        _set(
-            "headwater.compileAgent",
-            "Compile the agent inside the JVM. If not, or where that cannot be done, Spark is listened to"
-            " without it: no columns, no RDDs, no numbers of single inputs, and some milliseconds a query.",
-        ),
-    ] = True
     deadline_millis: Annotated[
         Positive,
         _set("headwater.deadlineMillis", "Time to build one event; then it goes out as far as it is."),

@@ -29,7 +29,6 @@ from headwater.lineage.extend.lineage_nodes import (
     OutputLineageNode,
     PlanNode,
 )
-from headwater.lineage.jvm.plain_agent import PlainAgent
 from headwater.lineage.jvm.plan import Expression, Node, Plan, read_plan
 
 __all__ = ["Asking", "SpokenInputs", "SpokenOutputs", "asking_of", "guarded"]
@@ -210,7 +209,7 @@ class SpokenOutputs(_Spoken, QueryPlanVisitor[OutputDatasetBuilder]):
 def asking_of(context: OpenLineageContext, agent: Any) -> Asking:
     """What asks the nodes of an application's plans; its visitors are entered among the context's."""
     jvm = None
-    if agent is not None and context.spark_context is not None and not isinstance(agent, PlainAgent):
+    if agent is not None and context.spark_context is not None:
         try:
             jvm = Jvm(context.spark_context, agent)
         except Exception as error:  # without it, handlers still speak, only without the JVM's objects

@@ -39,7 +39,6 @@ from headwater.lineage.facets.job import source_code_location
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
 from headwater.lineage.facets.run import ErrorMessage, parent_facet
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
-from headwater.lineage.jvm.plain_agent import PlainAgent
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 
@@ -55,8 +54,7 @@ MOST_INPUTS = 1000  # and outputs, of one event; receivers take no more than a f
 def event_builder(spark_context: SparkContext, settings: LineageSettings, agent: Any) -> EventBuilder:
     """The builder of one application, with all extensions that are installed or set."""
     version, details = version_and_details(spark_context)
-    is_compiled = not isinstance(agent, PlainAgent)
-    around = surroundings_of(spark_context, has_units=is_compiled)
+    around = surroundings_of(spark_context, has_units=agent is not None)
     context = OpenLineageContext(settings, around, spark_context)
     source_code = None
     if "sourceCodeLocation" not in settings.disabled_facets:
@@ -64,7 +62,7 @@ def event_builder(spark_context: SparkContext, settings: LineageSettings, agent:
     found, errors = factories_of(settings)
     extensions = Extensions(context, [BuiltinFactory(version, details, source_code)], found)
     extensions.errors += errors
-    if extensions.has_foreign:
+    if extensions.has_foreign and agent is not None:
         agent.tellRddsOfSql(True)
     context.asking = asking_of(context, agent)
     return EventBuilder(settings, context, extensions, agent=agent, app_name=str(spark_context.appName))

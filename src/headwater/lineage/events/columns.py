@@ -65,7 +65,7 @@ class Columns:
         declared = list(declared)
         facets: dict[Any, dict[str, Any]] = run.memo.setdefault("columns", {})  # type: ignore[assignment]
         for query in objects:
-            if not isinstance(query, QueryExecution) or query.plan is None or not query.plan.columns:
+            if not isinstance(query, QueryExecution) or query.plan is None:
                 continue
             try:
                 own = {

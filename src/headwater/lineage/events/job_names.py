@@ -25,10 +25,6 @@ class JobNames:
         self._settings = settings
         self._app = normalized(settings.app_name or app_name or "unknown") or "unknown"
 
-    def application(self) -> str:
-        """The name of the application's own job."""
-        return self._app
-
     def of(self, run: Run, datasets: Sequence[DatasetBuilder], rdds: Sequence[RDD]) -> str:
         """The name of a run's job; found once, so that the end has the name of the start."""
         known = run.memo.get("job_name")
@@ -91,8 +87,7 @@ def _node(run: Run) -> str:
         top = execution.plan.top if execution.plan is not None else None
     except Exception:  # a plan that cannot be read is reported where its datasets are looked for
         top = None
-    told = [each.physical for each in (execution.start, execution.end) if each is not None and each.physical]
-    physical = told[0] if told else ""
+    physical = execution.start.physical if execution.start is not None else ""
     if top is not None and (not physical or (physical == ADAPTIVE and top.simple in WRITES)):
         physical = f"Execute {top.simple}" if top.simple.endswith("Command") else top.simple
     if scan := re.match(r"Scan \w+", physical):

@@ -48,7 +48,7 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         plan,
         description=start.description if start is not None else "",
         sql=execution.sql,
-        physical=(start.physical if start is not None else "") or (end.physical if end is not None else ""),
+        physical=start.physical if start is not None else "",
         database=start.database if start is not None else "",
         executed=end.executed if end is not None else (),
         error=end.error if end is not None else None,

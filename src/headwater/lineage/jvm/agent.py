@@ -43,6 +43,8 @@ class Listener:
     def flush(self, seconds: float) -> bool:
         """Wait until everything that has happened in Spark so far is handled; whether it is."""
         deadline = time.monotonic() + seconds
+        if self._agent is None:
+            return self._wait(0, deadline)
         with self._hurry():
             try:
                 is_settled = bool(self._agent.settle(int(seconds * 1000)))
@@ -56,6 +58,8 @@ class Listener:
     def close(self, seconds: float) -> bool:
         """Handle what the agent has, stop listening, end the thread; whether all was handled in time."""
         deadline = time.monotonic() + seconds
+        if self._agent is None:
+            return self._wait(0, deadline)
         with self._hurry():
             try:
                 self._agent.detach(int(seconds * 500))  # half of the time for the JVM to finish
@@ -101,6 +105,9 @@ class Listener:
         return True
 
     def _run(self) -> None:
+        if self._agent is None:
+            self._take([self._first])
+            return
         try:
             self._agent.offered()  # opens this thread's connection, and takes nothing
             self._agent.noDelay(self._gateway.java_gateway_server)

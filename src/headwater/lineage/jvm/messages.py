@@ -17,7 +17,6 @@ __all__ = [
     "JobEnd",
     "JobStart",
     "Message",
-    "Noted",
     "SqlEnd",
     "SqlStart",
     "StageDoc",
@@ -40,7 +39,6 @@ class ExecutedNode(msgspec.Struct, frozen=True, kw_only=True):
     ids: list[int] = []
     """Expression ids of its output; those of a scan are the ones of its leaf in the analyzed plan."""
     metrics: dict[str, int] = {}
-    f: dict[str, Any] = {}
 
 
 class StageDoc(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,7 +57,6 @@ class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):
     name: str
     time: Millis
     user: str = ""
-    attempt: str | None = None
 
 
 class AppEnd(msgspec.Struct, frozen=True, kw_only=True, tag="app_end"):
@@ -79,7 +76,6 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     time: Millis
     root: int | None = None
     description: str = ""
-    details: str = ""
     query_id: str | None = None
     sql: str | None = None
     properties: dict[str, str] = {}
@@ -108,7 +104,6 @@ class SqlEnd(msgspec.Struct, frozen=True, kw_only=True, tag="sql_end"):
     sql: str | None = None
     plan: msgspec.Raw = _NOTHING
     plan_error: str | None = None
-    physical: str = ""
     executed: list[ExecutedNode] = []
 
 
@@ -178,11 +173,6 @@ class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
     """The agent's queue was full: so much was not told (G8)."""
 
     count: int
-    what: str = ""
-
-
-class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
-    """Something was heard that says nothing; told so that every event heard is a message."""
 
 
 Message = (
@@ -197,7 +187,6 @@ Message = (
     | StreamBatch
     | StreamEnd
     | Dropped
-    | Noted
 )
 
 _array = msgspec.json.Decoder(list[msgspec.Raw])

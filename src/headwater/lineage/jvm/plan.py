@@ -1,7 +1,6 @@
 """The plan document that agent/java/Walk.java writes, and typed views on it. Nothing here needs Spark.
 
 {"v":1, "root":N, "cut":"why it is not whole"?, "nodes":[node, …]}          in post-order; ids are positions
-                  "columns":false where expressions were not looked at (plain_plan.py)
 node: {"id", "cls",
        "kids":[ids]   children,   "inner":[ids]   a command's query where it is not a child,
        "out":[[exprId,"name",type?], …]   the columns of leaves, of nodes that make new ones, and (with types)
@@ -82,7 +81,6 @@ class Plan(msgspec.Struct, kw_only=True):
     root: int
     v: int = 1
     cut: str | None = None
-    columns: bool = True
 
     def node(self, number: int) -> Node:
         """A node by its id."""

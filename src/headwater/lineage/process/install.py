@@ -149,6 +149,8 @@ def _attach(context: SparkContext) -> None:
             lambda: _client(settings, None if isinstance(transport, dict) else transport),
         )
         _state.attachments.append(made)
+        if made.agent_error is not None:
+            _warn(made.agent_error)
         _hook()
         outcome.current.watch()
 
