@@ -1,6 +1,7 @@
 """The peer of the sidecar benchmark: the same work per event as an ASGI application under uvicorn.
 
-Same validator, same log, same answer, one worker on uvloop and httptools. Only the HTTP layer differs.
+Same validator, same log, same answer, one worker on uvloop and httptools. The events of one turn of the loop
+are appended together, as the gateway does it. Only the HTTP layer differs.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ class Application:
     def __init__(self, log: Log) -> None:
         self._log = log
         self._validator = Validator()
+        self._bodies: list[bytes] = []
+        self._futures: list[asyncio.Future[None]] = []
 
     async def __call__(
         self,
@@ -46,22 +49,34 @@ class Application:
         if self._validator.check(orjson.loads(body)).errors:
             status, content = 400, b'{"status":"failed"}'
         else:
-            loop = asyncio.get_running_loop()
-            committed: asyncio.Future[None] = loop.create_future()
-            self._log.append([body], self._committed, (loop, committed))
-            await committed
+            await self._store(body)
         headers = [JSON, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 
-    def _committed(self, waiting: list[Any], error: HeadwaterError | None) -> None:
-        waiting[0][0].call_soon_threadsafe(self._release, waiting, error)
+    def _store(self, body: bytes) -> asyncio.Future[None]:
+        loop = asyncio.get_running_loop()
+        if not self._bodies:
+            loop.call_soon(self._append_turn, loop)
+        committed: asyncio.Future[None] = loop.create_future()
+        self._bodies.append(body)
+        self._futures.append(committed)
+        return committed
 
-    def _release(self, waiting: list[Any], error: HeadwaterError | None) -> None:
-        for _, future in waiting:
-            if future.cancelled():
-                continue
-            future.set_exception(error) if error else future.set_result(None)
+    def _append_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        bodies, futures = self._bodies, self._futures
+        self._bodies, self._futures = [], []
+        self._log.append(bodies, self._committed, (loop, futures))
+
+    def _committed(self, receipts: list[Any], error: HeadwaterError | None) -> None:
+        receipts[0][0].call_soon_threadsafe(self._release, receipts, error)
+
+    def _release(self, receipts: list[Any], error: HeadwaterError | None) -> None:
+        for _, futures in receipts:
+            for future in futures:
+                if future.cancelled():
+                    continue
+                future.set_exception(error) if error else future.set_result(None)
 
 
 if __name__ == "__main__":
