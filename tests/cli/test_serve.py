@@ -106,7 +106,7 @@ def test_it_quits_at_once_when_it_is_signalled_twice(serve: Serve) -> None:
             time.sleep(0.01)
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(60) == 128 + signal.SIGINT
-    assert "Quitting at once" in server.output
+    assert "Exiting at once" in server.output
 
 
 def test_the_second_server_refuses_to_start_when_both_have_one_folder(serve: Serve, tmp_path: Path) -> None:

@@ -86,10 +86,10 @@ def test_the_gateway_is_started_again_when_it_is_killed(up: Up) -> None:
     os.kill(up.pid_of("serve"), signal.SIGKILL)
     second = until(lambda: up.urls()[1:])[0]
     assert post(second) == 200
-    assert "gateway ended (by SIGKILL); it is started again in 1 s" in up.output
+    assert "gateway ended (by SIGKILL); it restarts in 1 s" in up.output
     up.process.terminate()
     assert up.process.wait(DEADLINE_SECONDS) == 0
-    assert "stopping everything in order" in up.output
+    assert "Stopping on SIGTERM" in up.output
     assert re.search(r"^gateway \| .* Stopped\.$", up.output, re.MULTILINE)
 
 
@@ -110,7 +110,7 @@ def test_lines_stay_json_when_the_configuration_asks_for_it(tmp_path: Path) -> N
     until(up.urls)
     up.process.terminate()
     assert up.process.wait(DEADLINE_SECONDS) == 0
-    lines = [json.loads(line) for line in up.output.splitlines() if not line.startswith("stopping")]
+    lines = [json.loads(line) for line in up.output.splitlines()]
     assert {line["part"] for line in lines if "part" in line} == {"gateway"}
     assert any(line.get("text") == "Stopped." for line in lines)
 
@@ -176,6 +176,59 @@ def test_a_part_is_killed_and_the_code_is_1_when_it_does_not_stop() -> None:
     assert code == FAILED
 
 
+@pytest.mark.parametrize("starts", [1, 2])
+def test_it_stops_when_it_is_stopped_while_a_part_is_being_started(
+    monkeypatch: pytest.MonkeyPatch, starts: int
+) -> None:
+    monkeypatch.setattr("headwater.cli.up.FIRST_PAUSE_SECONDS", 0.01)
+    spawn = asyncio.create_subprocess_exec
+    processes: list[asyncio.subprocess.Process] = []
+
+    async def main() -> int:
+        async def slow_spawn(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+            if len(processes) == starts - 1:
+                supervisor.stop()
+                await asyncio.sleep(0.2)  # `run` looks for the process meanwhile
+                arguments = (sys.executable, "-c", WAITS)
+            processes.append(await spawn(*arguments, **options))
+            return processes[-1]
+
+        monkeypatch.setattr(asyncio, "create_subprocess_exec", slow_spawn)
+        supervisor = Supervisor([python("dies", "raise SystemExit(1)")], lambda name, line: None)
+        return await asyncio.wait_for(supervisor.run(), 30)
+
+    assert asyncio.run(main()) == 0
+    assert len(processes) == starts
+    assert all(process.returncode is not None for process in processes)
+
+
+SIGNALLED_TWICE = """
+import os, signal
+from headwater.cli.process import on_stop_signal
+def killed():
+    raise ProcessLookupError("a part has ended meanwhile")
+on_stop_signal(lambda: None, "in order", killed)
+os.kill(os.getpid(), signal.SIGINT)
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_a_second_signal_exits_when_killing_the_parts_fails() -> None:
+    done = subprocess.run([sys.executable, "-c", SIGNALLED_TWICE], timeout=DEADLINE_SECONDS, check=False)
+    assert done.returncode == 128 + signal.SIGINT
+
+
+def test_a_second_signal_kills_the_parts_when_they_do_not_stop(up: Up) -> None:
+    until(up.urls)
+    gateway = up.pid_of("serve")
+    os.kill(gateway, signal.SIGSTOP)  # it cannot stop in order
+    up.process.send_signal(signal.SIGINT)
+    until(lambda: "Stopping on SIGINT" in up.output)
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(DEADLINE_SECONDS) == 128 + signal.SIGINT
+    until(lambda: not Path(f"/proc/{gateway}").exists())
+
+
 def test_a_part_is_tried_again_when_it_cannot_be_started(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> int:
         supervisor = Supervisor([Part("nowhere", ("/nowhere/at/all",))], lambda name, line: None)
@@ -184,7 +237,7 @@ def test_a_part_is_tried_again_when_it_cannot_be_started(caplog: pytest.LogCaptu
 
     assert asyncio.run(main()) == 0
     assert "nowhere cannot be started" in caplog.text
-    assert "it is started again in 1 s" in caplog.text
+    assert "it restarts in 1 s" in caplog.text
 
 
 def test_long_and_broken_lines_are_passed_on_when_a_part_prints_them() -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from headwater.cli.logging_setup import print_lines
 from headwater.cli.options import with_master, with_settings
 from headwater.cli.output import progress
 from headwater.cli.pipeline.report import print_report
+from headwater.cli.process import configure_logging
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
 
@@ -57,8 +56,7 @@ def backfill_command(
     Times are those of the events' `_timestamp`. A file that the destination has had whole is not loaded
     again, nor is any by a second backfill with the same times. Exit code 1 if something could not be loaded.
     """
-    print_lines(settings)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    configure_logging(settings)
     destination = next((each for each in settings.destinations if each.id == id), None)
     if destination is None:
         known = ", ".join(each.id for each in settings.destinations) or "none"

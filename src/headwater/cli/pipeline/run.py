@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import signal
 import threading
 import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from headwater.cli.logging_setup import print_lines
 from headwater.cli.options import as_json, with_master, with_settings
 from headwater.cli.output import progress
 from headwater.cli.pipeline.backfill import backfill_command
 from headwater.cli.pipeline.own_lineage import tell_own_lineage, with_lineage
 from headwater.cli.pipeline.report import print_report
 from headwater.cli.pipeline.stream import stream
+from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import clean_archive, settle
@@ -75,8 +72,7 @@ def run(
     SIGTERM or Ctrl-C ends it after the step under way; a second one at once, and nothing is lost or doubled
     by that either. If Spark itself dies, it ends with exit code 1.
     """
-    print_lines(settings)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection to the JVM
+    configure_logging(settings)
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nowhere to load events into"])
     if not any(destination.is_batch for destination in settings.destinations):
@@ -154,8 +150,7 @@ class _Cycles:
 
     def forever(self, every_seconds: float) -> None:
         """Cycle after cycle, until a signal comes. A cycle that fails is told and tried again."""
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._stopping)
+        on_stop_signal(self._stop.set, "after the cycle in progress")
         while not self._stop.is_set():
             began = time.monotonic()
             try:
@@ -167,9 +162,3 @@ class _Cycles:
             except Exception:
                 log.exception("The cycle failed; it is tried again.")
             self._stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
-
-    def _stopping(self, number: int, frame: FrameType | None) -> None:
-        if self._stop.is_set():
-            os._exit(128 + number)
-        click.echo("stopping after this cycle; once more quits at once", err=True)
-        self._stop.set()

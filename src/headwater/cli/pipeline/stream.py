@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import threading
 from pathlib import Path
-from types import FrameType
 
 import click
 
-from headwater.cli.logging_setup import print_lines
 from headwater.cli.options import with_master, with_settings
 from headwater.cli.pipeline.own_lineage import tell_own_lineage, with_lineage
+from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import SettingsError
 from headwater.settings import Settings
 
@@ -35,21 +32,12 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     once, and nothing is lost or doubled by that either. A destination that is away is tried again for ever,
     and holds back no other; its events wait in its queue. If Spark itself dies, it ends with exit code 1.
     """
-    print_lines(settings)
-    logging.getLogger("py4j").setLevel(logging.WARNING)  # it tells of every connection to the JVM
+    configure_logging(settings)
     wanted = [each.id for each in settings.destinations if each.is_stream]
     if not wanted:
         raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
     stopping = threading.Event()
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        if stopping.is_set():
-            os._exit(128 + number)
-        click.echo("stopping after what is under way; once more quits at once", err=True)
-        stopping.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
+    on_stop_signal(stopping.set, "after the micro-batches in progress")
     from headwater.pipeline.spark.session import start
     from headwater.pipeline.stream.streams import Streams
 

@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-from headwater.cli.logging_setup import JsonLines, TextLines
+from headwater.cli.process import JsonLines, TextLines
 
 PRINT = """
 import logging, sys
-from headwater.cli.logging_setup import print_lines
+from headwater.cli.process import configure_logging
 from headwater.settings import Settings
-print_lines(Settings(log_level="warning", log_format=sys.argv[1]))
+configure_logging(Settings(log_level="warning", log_format=sys.argv[1]))
 logging.getLogger("a").info("quiet")
 logging.getLogger("a").warning("%s left", 3)
 logging.getLogger("httpx2").info("noise")

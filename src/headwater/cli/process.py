@@ -1,0 +1,90 @@
+"""Logging and stop signals of the commands that run until they are stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from types import FrameType
+
+import msgspec
+
+from headwater.settings import Settings
+
+__all__ = ["JsonLines", "TextLines", "configure_logging", "on_stop_signal"]
+
+log = logging.getLogger(__name__)
+
+
+def configure_logging(settings: Settings) -> None:
+    """Log to stderr from `log_level` up, in the form of `log_format`."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    for noisy in ("httpx2", "httpcore2", "py4j"):
+        # They log every request and every connection to the JVM; the metrics count the same.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+class TextLines(logging.Formatter):
+    """`2026-01-31T12:00:00.000Z INFO headwater.log.queue.log: text`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One object a line: `at`, `level`, `logger`, `text`, and `error` with the traceback if there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "at": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "text": record.getMessage(),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+def _time(record: logging.LogRecord) -> str:
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+def on_stop_signal(stop: Callable[[], None], order: str, exit_now: Callable[[], None] | None = None) -> None:
+    """Call `stop` at the first SIGTERM or SIGINT, and exit with 128 + its number at the second.
+
+    `order` describes the orderly stop in the log. `exit_now` runs before the immediate exit; the process
+    exits even if it raises.
+    """
+    stopping = False
+
+    def received(number: int, frame: FrameType | None = None) -> None:
+        nonlocal stopping
+        if stopping:
+            try:
+                log.warning("Exiting at once; acknowledged events are on disk.")
+                if exit_now is not None:
+                    exit_now()
+            finally:
+                os._exit(128 + number)
+        stopping = True
+        log.info("Stopping on %s: %s; a second signal exits at once.", signal.Signals(number).name, order)
+        stop()
+
+    try:
+        loop = asyncio.get_running_loop()
+    except RuntimeError:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, received)
+    else:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, received, number)
