@@ -28,9 +28,9 @@ import psutil
 
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
-from headwater.graph.ingest.follower import import_events
-from headwater.graph.query.query import Query
-from headwater.graph.store.database import FILE, Graph
+from headwater.graph.ingest.import_files import import_events
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.settings import GraphSettings
 
 __all__ = ["Figures", "run"]
@@ -42,7 +42,7 @@ PRODUCER = "https://bench.example"
 FACET = {"_producer": PRODUCER, "_schemaURL": "https://bench.example/facet.json"}
 
 
-class Folding(msgspec.Struct):
+class LogFollower(msgspec.Struct):
     """What folding took, by the clock and of the processor; memory at a tenth of the events and later."""
 
     events: int
@@ -71,9 +71,9 @@ class Answer(msgspec.Struct):
 class Figures(msgspec.Struct):
     """All of it."""
 
-    stream: Folding
+    stream: LogFollower
     datasets: int
-    large: Folding
+    large: LogFollower
     answers: list[Answer]
 
 
@@ -174,9 +174,9 @@ def layers(datasets: int) -> Iterator[bytes]:
         yield _event("COMPLETE", at, number + 1, f"build.{output}", inputs, output, number, COLUMNS)
 
 
-def fold(folder: Path, bodies: Iterator[bytes], events: int) -> Folding:
+def fold(folder: Path, bodies: Iterator[bytes], events: int) -> LogFollower:
     """Fold events in this process, and take its measure."""
-    graph = Graph(folder, GraphSettings(retention_days=365, max_runs_per_job=100))
+    graph = GraphDatabase(folder, GraphSettings(retention_days=365, max_runs_per_job=100))
     early = done = 0
     spent = busy = collected = 0.0
     batch: list[bytes] = []
@@ -187,7 +187,7 @@ def fold(folder: Path, bodies: Iterator[bytes], events: int) -> Folding:
         graph_done = import_events(graph, iter(batch))
         done += graph_done.events
         if done // 100_000 != (done - graph_done.events) // 100_000:
-            collected += graph.collect()
+            collected += graph.clean_up()
         spent += time.monotonic() - start
         busy += time.process_time() - start_busy
         batch.clear()
@@ -204,7 +204,7 @@ def fold(folder: Path, bodies: Iterator[bytes], events: int) -> Folding:
     graph.close()
     peak = peak_rss_bytes()
     size = (folder / FILE).stat().st_size
-    return Folding(done, spent, busy, early, late, peak, size, int(collected))
+    return LogFollower(done, spent, busy, early, late, peak, size, int(collected))
 
 
 def ask(folder: Path, datasets: int, asked: int) -> list[Answer]:
@@ -212,7 +212,7 @@ def ask(folder: Path, datasets: int, asked: int) -> list[Answer]:
     chance = random.Random(3)
     width = max(1, datasets // LAYERS)
     answers = []
-    with Query(folder) as query:
+    with GraphQuery(folder) as query:
 
         def near(depth: int, columns: bool) -> Callable[[str], int]:
             return lambda name: len(
@@ -254,10 +254,10 @@ def run(events: int = EVENTS, jobs: int = JOBS, datasets: int = DATASETS, asked:
         return Figures(first, datasets, large, ask(folder / "large", datasets, asked))
 
 
-def _apart(folder: Path, what: str, count: int, jobs: int) -> Folding:
+def _apart(folder: Path, what: str, count: int, jobs: int) -> LogFollower:
     command = [sys.executable, "-m", "bench.graph", "--fold", what, str(folder), str(count), str(jobs)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return msgspec.json.decode(done.stdout, type=Folding)
+    return msgspec.json.decode(done.stdout, type=LogFollower)
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ import pytest
 from headwater.log.queue.log import Log
 from tests.cli.servers import Server
 from tests.gateway.running import wait_until
-from tests.graph.parts import dataset, encoded, flow, run_event
+from tests.graph.events import dataset, encoded, flow, run_event
 from tests.graph.shop import shop
 
 from .conftest import Headwater
@@ -29,7 +29,7 @@ def write(folder: Path, events: list[Any]) -> str:
 def imported(headwater: Headwater, tmp_path: Path) -> Headwater:
     result = headwater("lineage", "import", write(tmp_path, shop()))
     assert result.exit_code == 0
-    assert "3 event(s) folded" in result.stdout
+    assert "3 event(s) imported" in result.stdout
     return headwater
 
 
@@ -128,7 +128,7 @@ def test_lines_that_are_no_events_are_counted_when_imported(headwater: Headwater
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     log.close()
-    assert "3 event(s) folded" in headwater("lineage", "import", str(tmp_path / "log")).stdout
+    assert "3 event(s) imported" in headwater("lineage", "import", str(tmp_path / "log")).stdout
 
 
 def test_no_control_character_reaches_the_terminal_when_names_hold_some(

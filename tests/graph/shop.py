@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.graph.parts import column_lineage, dataset, facet, flow, schema, source
+from tests.graph.events import column_lineage, dataset, facet, flow, schema, source
 
 
 def shop() -> list[dict[str, Any]]:

@@ -10,9 +10,19 @@ import pytest
 
 from headwater.settings import GraphSettings
 from tests.gateway.running import Running
-from tests.graph.parts import column_lineage, dataset, facet, flow, folded, run_event, run_id, schema, source
+from tests.graph.events import (
+    column_lineage,
+    dataset,
+    facet,
+    flow,
+    graph_of,
+    run_event,
+    run_id,
+    schema,
+    source,
+)
 from tests.graph.shop import shop
-from tests.graph.test_routes import serving
+from tests.graph.test_endpoints import serving
 
 marquez = pytest.importorskip("marquez_client", reason="marquez-python is not installed")
 
@@ -33,7 +43,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         flow("odd:job/with.signs", ["orders"], [ODD], minute=4),
         run_event("START", minute=6, run=8, job="load", run_facets={"processing_engine": facet(version="4")}),
     ]
-    folded(folder / "graph", events, GraphSettings()).close()
+    graph_of(folder / "graph", events, GraphSettings()).close()
     with Running(folder, prepare=serving(folder / "graph")) as running:
         yield marquez.MarquezClient(running.url)
 

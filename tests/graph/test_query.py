@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 
 from headwater.graph.query.answers import Neighbourhood, Trace
-from headwater.graph.query.names import NotKnown
-from headwater.graph.query.query import Query, TooLong
-from tests.graph.parts import (
+from headwater.graph.query.names import NotFound
+from headwater.graph.query.query import GraphQuery, QueryTimeout
+from tests.graph.events import (
     column_lineage,
     dataset,
     dataset_event,
     facet,
     flow,
-    folded,
+    graph_of,
     run_event,
     run_id,
     schema,
@@ -28,8 +28,8 @@ from tests.graph.shop import shop
 
 
 @pytest.fixture
-def query(tmp_path: Path) -> Iterator[Query]:
-    with folded(tmp_path, shop()) as query:
+def query(tmp_path: Path) -> Iterator[GraphQuery]:
+    with graph_of(tmp_path, shop()) as query:
         yield query
 
 
@@ -54,7 +54,7 @@ def column_arrows(found: Trace | Neighbourhood) -> set[tuple[str, str]]:
     }
 
 
-def test_the_neighbourhood_has_both_sides_when_asked_for_a_dataset(query: Query) -> None:
+def test_the_neighbourhood_has_both_sides_when_asked_for_a_dataset(query: GraphQuery) -> None:
     found = query.neighbourhood("db", "orders", depth=1)
     assert datasets(found) == {"orders": 0, "events": -1, "daily": 1}
     assert arrows(found) == {
@@ -66,7 +66,7 @@ def test_the_neighbourhood_has_both_sides_when_asked_for_a_dataset(query: Query)
     assert not found.truncated
 
 
-def test_depth_and_direction_bound_the_walk_when_given(query: Query) -> None:
+def test_depth_and_direction_bound_the_walk_when_given(query: GraphQuery) -> None:
     assert datasets(query.neighbourhood("db", "orders", direction="down", depth=5)) == {
         "orders": 0,
         "daily": 1,
@@ -80,7 +80,7 @@ def test_depth_and_direction_bound_the_walk_when_given(query: Query) -> None:
     assert datasets(query.neighbourhood("db", "daily", depth=0)) == {"daily": 0}
 
 
-def test_columns_and_their_edges_are_told_when_asked_for(query: Query) -> None:
+def test_columns_and_their_edges_are_told_when_asked_for(query: GraphQuery) -> None:
     found = query.neighbourhood("db", "orders", depth=1, columns=True)
     columns = {node.name: [(column.name, column.type) for column in node.columns] for node in found.datasets}
     assert columns["orders"] == [("id", "bigint"), ("price", "double"), ("email", "string")]
@@ -91,21 +91,21 @@ def test_columns_and_their_edges_are_told_when_asked_for(query: Query) -> None:
     assert [(edge.source_column, edge.target_column) for edge in masked] == [("mail", "email")]
 
 
-def test_a_job_can_be_the_middle_when_asked_for(query: Query) -> None:
+def test_a_job_can_be_the_middle_when_asked_for(query: GraphQuery) -> None:
     found = query.neighbourhood("jobs", "report", kind="job", depth=1)
     assert datasets(found) == {"orders": -1, "calendar": -1, "daily": 1}
     assert [job.name for job in found.jobs] == ["report"]
 
 
 def test_the_walk_stops_and_says_so_when_the_limit_is_reached(tmp_path: Path) -> None:
-    with folded(tmp_path, [flow("wide", [f"in{i}" for i in range(50)], ["out"])]) as query:
+    with graph_of(tmp_path, [flow("wide", [f"in{i}" for i in range(50)], ["out"])]) as query:
         found = query.neighbourhood("db", "out", limit=10)
         assert len(found.datasets) == 10
         assert found.truncated
 
 
 def test_the_walk_ends_when_datasets_feed_each_other(tmp_path: Path) -> None:
-    with folded(tmp_path, [flow("there", ["a"], ["b"]), flow("back", ["b"], ["a"])]) as query:
+    with graph_of(tmp_path, [flow("there", ["a"], ["b"]), flow("back", ["b"], ["a"])]) as query:
         assert datasets(query.neighbourhood("db", "a", depth=50)) == {"a": 0, "b": -1}
 
 
@@ -119,14 +119,14 @@ def test_only_what_was_told_counts_when_a_job_says_explicitly_what_feeds_what(tm
         outputs=["x", "y"],
         job_facets={"lineage": facet(entries=[entry("x", "a"), entry("y", "b")])},
     )
-    with folded(tmp_path, [event]) as query:
+    with graph_of(tmp_path, [event]) as query:
         assert datasets(query.neighbourhood("db", "x", direction="up")) == {"x": 0, "a": -1}
         assert datasets(query.neighbourhood("db", "b", direction="down")) == {"b": 0, "y": 1}
 
 
 def test_datasets_are_tied_without_a_job_when_a_dataset_event_tells_it(tmp_path: Path) -> None:
     told = facet(inputs=[{"namespace": "db", "name": "a", "type": "DATASET", "field": "f"}], fields={})
-    with folded(tmp_path, [dataset_event(dataset("b", lineage=told))]) as query:
+    with graph_of(tmp_path, [dataset_event(dataset("b", lineage=told))]) as query:
         found = query.neighbourhood("db", "b", columns=True)
         assert arrows(found) == {("a", "b")}
         assert datasets(query.neighbourhood("db", "a")) == {"a": 0, "b": 1}
@@ -137,7 +137,7 @@ def test_an_edge_is_not_current_when_the_latest_run_did_not_tell_it(tmp_path: Pa
     old = dataset("out", columnLineage=column_lineage(x=[source("a", "f"), source("b", "g")]))
     new = dataset("out", columnLineage=column_lineage(x=[source("a", "f")]))
     events = [flow("j", ["a", "b"], [old], minute=1), flow("j", ["a"], [new], minute=5)]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         found = query.neighbourhood("db", "out", columns=True)
         keys = {node.name: node.key for node in found.datasets}
         assert {edge.source: edge.current for edge in found.edges if edge.source.startswith("d")} == {
@@ -156,7 +156,7 @@ def test_what_start_told_is_current_when_complete_does_not_repeat_it(tmp_path: P
         run_event("START", minute=1, inputs=["a"], outputs=[told]),
         run_event("COMPLETE", minute=2, outputs=["out"]),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         found = query.neighbourhood("db", "out", columns=True)
         assert all(edge.current for edge in found.edges)
         assert [edge.current for edge in found.column_edges] == [True]
@@ -165,7 +165,7 @@ def test_what_start_told_is_current_when_complete_does_not_repeat_it(tmp_path: P
 # --- columns -----------------------------------------------------------------------------------------
 
 
-def test_a_column_is_traced_to_its_json_field_when_asked_for_upstream(query: Query) -> None:
+def test_a_column_is_traced_to_its_json_field_when_asked_for_upstream(query: GraphQuery) -> None:
     found = query.trace("db", "daily", "total", direction="up")
     assert column_arrows(found) == {
         ("orders.price", "daily.total"),
@@ -180,17 +180,17 @@ def test_a_column_is_traced_to_its_json_field_when_asked_for_upstream(query: Que
     }
 
 
-def test_only_values_are_followed_when_indirect_is_off(query: Query) -> None:
+def test_only_values_are_followed_when_indirect_is_off(query: GraphQuery) -> None:
     found = query.trace("db", "daily", "total", direction="up", indirect=False)
     assert column_arrows(found) == {("orders.price", "daily.total"), ("events.amount", "orders.price")}
 
 
-def test_a_filter_reaches_the_whole_dataset_when_traced_downstream(query: Query) -> None:
+def test_a_filter_reaches_the_whole_dataset_when_traced_downstream(query: GraphQuery) -> None:
     found = query.trace("db", "events", "id", direction="down")
     assert column_arrows(found) == {("events.id", "orders.id"), ("orders.id", "daily.None")}
 
 
-def test_a_gap_is_told_when_a_job_says_nothing_about_columns(query: Query) -> None:
+def test_a_gap_is_listed_when_a_job_has_no_column_lineage(query: GraphQuery) -> None:
     found = query.trace("db", "orders", "price", direction="down")
     names = named(found)
     assert [(names[gap.job], names[gap.source], names[gap.target]) for gap in found.gaps] == [
@@ -222,7 +222,7 @@ def test_parts_are_followed_with_their_whole_when_one_job_tells_of_them_and_the_
             [dataset("daily", columnLineage=column_lineage(who=[source("orders", "who")]))],
         ),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         assert column_arrows(query.trace("db", "orders", "city", direction="up")) == {
             ("raw.body/customer/city", "orders.city"),
             ("topic.value", "raw.body"),
@@ -243,11 +243,13 @@ def test_parts_are_followed_with_their_whole_when_one_job_tells_of_them_and_the_
 def test_a_trace_ends_when_columns_feed_each_other(tmp_path: Path) -> None:
     a = dataset("a", columnLineage=column_lineage(x=[source("b", "y")]))
     b = dataset("b", columnLineage=column_lineage(y=[source("a", "x")]))
-    with folded(tmp_path, [flow("j", ["b"], [a]), flow("k", ["a"], [b])]) as query:
+    with graph_of(tmp_path, [flow("j", ["b"], [a]), flow("k", ["a"], [b])]) as query:
         assert column_arrows(query.trace("db", "a", "x", depth=50)) == {("a.x", "b.y"), ("b.y", "a.x")}
 
 
-def test_impact_lists_datasets_by_distance_with_their_columns_when_a_column_changes(query: Query) -> None:
+def test_impact_lists_datasets_by_distance_with_their_columns_when_a_column_changes(
+    query: GraphQuery,
+) -> None:
     found = query.impact("db", "events", "amount")
     assert [(each.name, each.distance, each.columns) for each in found.datasets] == [
         ("orders", 1, ["price"]),
@@ -266,7 +268,7 @@ def test_impact_lists_datasets_by_distance_with_their_columns_when_a_column_chan
 # --- one thing ---------------------------------------------------------------------------------------
 
 
-def test_a_dataset_tells_schema_users_and_statistics_when_asked_for(query: Query) -> None:
+def test_a_dataset_tells_schema_users_and_statistics_when_asked_for(query: GraphQuery) -> None:
     found = query.dataset("db", "orders")
     assert [column.name for column in found.columns] == ["id", "price", "email"]
     assert [job.name for job in found.writers] == ["load"]
@@ -280,7 +282,7 @@ def test_schema_changes_are_told_when_a_schema_changed(tmp_path: Path) -> None:
         flow("j", [], [dataset("t", schema=schema(a="int", b="int"))], minute=1),
         flow("j", [], [dataset("t", schema=schema(a="bigint", c="text"))], minute=9),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         new, old = query.dataset("db", "t").versions
         assert (new.is_current, old.is_current) == (True, False)
         assert [(each.kind, each.field, each.before, each.after) for each in new.changes] == [
@@ -295,7 +297,7 @@ def test_nested_fields_are_columns_when_a_schema_has_them(tmp_path: Path) -> Non
     told = facet(
         fields=[{"name": "address", "type": "struct", "fields": inner}, {"name": "id", "type": "int"}]
     )
-    with folded(tmp_path, [dataset_event(dataset("t", schema=told))]) as query:
+    with graph_of(tmp_path, [dataset_event(dataset("t", schema=told))]) as query:
         assert [column.name for column in query.dataset("db", "t").columns] == [
             "address",
             "address.city",
@@ -308,7 +310,7 @@ def test_a_writers_schema_counts_when_a_reader_sees_less(tmp_path: Path) -> None
         flow("w", [], [dataset("t", schema=schema(a="int", b="int"))], minute=1),
         flow("r", [dataset("t", schema=schema(a="int"))], [], minute=9),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         assert [column.name for column in query.dataset("db", "t").columns] == ["a", "b"]
 
 
@@ -321,7 +323,7 @@ def test_a_run_tells_timing_error_and_parent_when_asked_for(tmp_path: Path) -> N
         run_event("START", minute=1, run_facets={"parent": parent, "nominalTime": nominal}, inputs=["s"]),
         run_event("START", minute=0, run=9, job="dag"),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         found = query.run(run_id(1).upper())
         assert (found.run.state, found.run.seconds, found.run.parent) == ("FAIL", 120.0, run_id(9))
         assert found.run.error.startswith("out of memory")
@@ -337,7 +339,7 @@ def test_a_run_tells_timing_error_and_parent_when_asked_for(tmp_path: Path) -> N
 
 def test_runs_are_listed_newest_first_when_a_job_has_several(tmp_path: Path) -> None:
     events = [run_event(minute=minute, run=minute) for minute in (3, 1, 2)]
-    with folded(tmp_path, [*events, run_event(minute=9, run=9, job="other")]) as query:
+    with graph_of(tmp_path, [*events, run_event(minute=9, run=9, job="other")]) as query:
         assert [run.id for run in query.runs("jobs", "job")] == [run_id(3), run_id(2), run_id(1)]
         assert [run.id for run in query.runs("jobs", "job", limit=1, offset=1)] == [run_id(2)]
         assert len(query.runs()) == 4
@@ -347,18 +349,18 @@ def test_a_facet_is_gone_when_it_was_deleted_later(tmp_path: Path) -> None:
     def told(minute: int, **content: Any) -> dict[str, Any]:
         return dataset_event(dataset("t", documentation=facet(**content)), minute)
 
-    with folded(tmp_path, [told(5, _deleted=True), told(1, description="old")]) as query:
+    with graph_of(tmp_path, [told(5, _deleted=True), told(1, description="old")]) as query:
         assert "documentation" not in query.dataset("db", "t").facets
-    with folded(tmp_path, [told(7, description="new")]) as query:
+    with graph_of(tmp_path, [told(7, description="new")]) as query:
         assert b"new" in bytes(query.dataset("db", "t").facets["documentation"])
 
 
 def test_what_could_not_be_followed_is_told_until_it_can_be_when_a_producer_says_so(tmp_path: Path) -> None:
     gap = column_lineage(x=[source("a", "f")]) | {"unknown": [{"what": "y", "reason": "no rule"}]}
-    with folded(tmp_path, [flow("j", ["a"], [dataset("t", columnLineage=gap)], minute=1)]) as query:
+    with graph_of(tmp_path, [flow("j", ["a"], [dataset("t", columnLineage=gap)], minute=1)]) as query:
         assert b"no rule" in bytes(query.dataset("db", "t").remarks["columnLineage"])
     mended = flow("j", ["a"], [dataset("t", columnLineage=column_lineage(x=[source("a", "f")]))], minute=2)
-    with folded(tmp_path, [mended]) as query:
+    with graph_of(tmp_path, [mended]) as query:
         assert query.dataset("db", "t").remarks == {}
 
 
@@ -388,25 +390,25 @@ def test_a_dataset_or_column_is_found_when_a_person_names_it(
         schema=schema(price="int") | {"fields": [{"name": "price"}, {"name": "a.b"}]},
         symlinks=symlinks(("hive", "shop.orders")),
     )
-    with folded(tmp_path, [dataset_event(item)]) as query:
-        assert query.named(text) == expected
+    with graph_of(tmp_path, [dataset_event(item)]) as query:
+        assert query.resolve(text) == expected
 
 
 def test_candidates_are_named_when_a_name_means_several(tmp_path: Path) -> None:
     events = [dataset_event(dataset("t", "one")), dataset_event(dataset("t", "two"))]
-    with folded(tmp_path, events) as query:
-        with pytest.raises(NotKnown) as refused:
-            query.named("t")
+    with graph_of(tmp_path, events) as query:
+        with pytest.raises(NotFound) as refused:
+            query.resolve("t")
         assert "one t; two t" in refused.value.hint
-        with pytest.raises(NotKnown):
-            query.named("nothing.of.this")
-        with pytest.raises(NotKnown):
+        with pytest.raises(NotFound):
+            query.resolve("nothing.of.this")
+        with pytest.raises(NotFound):
             query.dataset("one", "u")
-        with pytest.raises(NotKnown):
+        with pytest.raises(NotFound):
             query.trace("one", "t", "x")
 
 
-def test_the_closest_is_first_when_searched_for(query: Query, tmp_path: Path) -> None:
+def test_the_closest_is_first_when_searched_for(query: GraphQuery, tmp_path: Path) -> None:
     first = query.search("ord")[0]
     assert (first.kind, first.name, first.column) == ("dataset", "orders", None)
     assert [(hit.name, hit.column) for hit in query.search("PRICE")] == [("orders", "price")]
@@ -416,7 +418,7 @@ def test_the_closest_is_first_when_searched_for(query: Query, tmp_path: Path) ->
     assert query.search('"*"') == []
 
 
-def test_the_latest_are_told_when_nothing_is_searched_for(query: Query) -> None:
+def test_the_latest_are_told_when_nothing_is_searched_for(query: GraphQuery) -> None:
     hits = query.search("", limit=3)
     assert [(hit.kind, hit.name) for hit in hits] == [
         ("dataset", "daily"),
@@ -427,7 +429,7 @@ def test_the_latest_are_told_when_nothing_is_searched_for(query: Query) -> None:
 
 
 def test_all_is_counted_when_a_summary_is_asked_for(tmp_path: Path) -> None:
-    with folded(tmp_path, [*shop(), run_event("FAIL", minute=9)]) as query:
+    with graph_of(tmp_path, [*shop(), run_event("FAIL", minute=9)]) as query:
         found = query.summary()
         assert (found.datasets, found.jobs, found.runs, found.failed) == (5, 4, 4, 1)
         assert found.last_at == "2026-01-01T00:09:00Z"
@@ -435,12 +437,12 @@ def test_all_is_counted_when_a_summary_is_asked_for(tmp_path: Path) -> None:
 
 def test_an_alias_is_found_when_searched_for(tmp_path: Path) -> None:
     item = dataset("path/to/x", symlinks=symlinks(("hive", "sales.customers")))
-    with folded(tmp_path, [dataset_event(item)]) as query:
+    with graph_of(tmp_path, [dataset_event(item)]) as query:
         (hit,) = query.search("customers")
         assert (hit.name, hit.alias and hit.alias.name) == ("path/to/x", "sales.customers")
 
 
 def test_a_query_is_given_up_when_it_takes_too_long(tmp_path: Path) -> None:
-    folded(tmp_path, [flow(f"j{i}", [f"a{i}"], ["hub"]) for i in range(3000)]).close()
-    with Query(tmp_path, limit_seconds=0) as query, pytest.raises(TooLong):
+    graph_of(tmp_path, [flow(f"j{i}", [f"a{i}"], ["hub"]) for i in range(3000)]).close()
+    with GraphQuery(tmp_path, limit_seconds=0) as query, pytest.raises(QueryTimeout):
         query.neighbourhood("db", "hub", depth=9, limit=5000, columns=True)

@@ -7,10 +7,10 @@ from typing import Any
 
 from headwater.clock import ManualClock
 from headwater.graph.ingest.untrusted_json import micros
-from headwater.graph.query.query import Query
-from headwater.graph.store.database import Graph
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import GraphDatabase
 from headwater.settings import GraphSettings
-from tests.graph.parts import (
+from tests.graph.events import (
     column_lineage,
     content,
     dataset,
@@ -35,12 +35,14 @@ def dated(event: dict[str, Any], day: int) -> dict[str, Any]:
     return event | {"eventTime": f"2026-03-{day:02d}T00:00:00Z"}
 
 
-def collected(folder: Path, events: list[Any], now: str = "2026-03-30T00:00:00Z", **settings: Any) -> Query:
-    graph = Graph(folder, GraphSettings(**settings), clock=clock_at(now))
-    graph.fold(encoded(events))
-    graph.collect()
+def cleaned_up(
+    folder: Path, events: list[Any], now: str = "2026-03-30T00:00:00Z", **settings: Any
+) -> GraphQuery:
+    graph = GraphDatabase(folder, GraphSettings(**settings), clock=clock_at(now))
+    graph.ingest(encoded(events))
+    graph.clean_up()
     graph.close()
-    return Query(folder)
+    return GraphQuery(folder)
 
 
 def chain(job: str, origin: str, target: str) -> dict[str, Any]:
@@ -55,41 +57,43 @@ def chain(job: str, origin: str, target: str) -> dict[str, Any]:
 
 def test_what_no_event_mentions_any_more_is_gone_when_it_is_too_old(tmp_path: Path) -> None:
     old, new = dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 29)
-    collected(tmp_path / "both", [old, new], retention_days=10).close()
-    collected(tmp_path / "new", [new], retention_days=10).close()
+    cleaned_up(tmp_path / "both", [old, new], retention_days=10).close()
+    cleaned_up(tmp_path / "new", [new], retention_days=10).close()
     both, only = content(tmp_path / "both"), content(tmp_path / "new")
     assert both == only
-    with Query(tmp_path / "both") as query:
+    with GraphQuery(tmp_path / "both") as query:
         assert query.search("hive b_table") == []
 
 
 def test_the_graph_is_whole_again_when_what_was_collected_comes_back(tmp_path: Path) -> None:
     old, new = dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 29)
-    graph = Graph(tmp_path / "x", GraphSettings(retention_days=10), clock=clock_at("2026-03-30T00:00:00Z"))
-    graph.fold(encoded([old, new]))
-    graph.collect()
-    graph.fold(encoded([old]))
+    graph = GraphDatabase(
+        tmp_path / "x", GraphSettings(retention_days=10), clock=clock_at("2026-03-30T00:00:00Z")
+    )
+    graph.ingest(encoded([old, new]))
+    graph.clean_up()
+    graph.ingest(encoded([old]))
     graph.close()
-    collected(tmp_path / "y", [old, new], retention_days=90).close()
+    cleaned_up(tmp_path / "y", [old, new], retention_days=90).close()
     assert content(tmp_path / "x") == content(tmp_path / "y")
 
 
 def test_nothing_goes_when_all_events_are_from_last_year(tmp_path: Path) -> None:
     events = [dated(chain("j", "a", "b"), 1), dated(chain("k", "c", "d"), 5)]
-    with collected(tmp_path, events, now="2027-06-01T00:00:00Z", retention_days=10) as query:
+    with cleaned_up(tmp_path, events, now="2027-06-01T00:00:00Z", retention_days=10) as query:
         assert query.dataset("db", "a").readers[0].name == "j"
 
 
 def test_nothing_goes_when_an_event_claims_to_be_from_the_future(tmp_path: Path) -> None:
     future = dated(chain("j", "a", "b"), 1) | {"eventTime": "2999-01-01T00:00:00Z"}
-    with collected(tmp_path, [dated(chain("k", "c", "d"), 25), future], retention_days=10) as query:
+    with cleaned_up(tmp_path, [dated(chain("k", "c", "d"), 25), future], retention_days=10) as query:
         assert query.dataset("db", "c").readers[0].name == "k"
 
 
 def test_the_oldest_runs_go_when_a_job_has_too_many(tmp_path: Path) -> None:
     events = [run_event(minute=minute, run=minute, outputs=["t"]) for minute in range(1, 8)]
     events.append(run_event(minute=0, run=99, job="other"))
-    with collected(tmp_path, events, now="2026-01-02T00:00:00Z", max_runs_per_job=3) as query:
+    with cleaned_up(tmp_path, events, now="2026-01-02T00:00:00Z", max_runs_per_job=3) as query:
         assert [run.id for run in query.runs("jobs", "job")] == [run_id(7), run_id(6), run_id(5)]
         assert len(query.runs("jobs", "other")) == 1
         assert len(query.statistics("db", "t")) == 3
@@ -97,7 +101,7 @@ def test_the_oldest_runs_go_when_a_job_has_too_many(tmp_path: Path) -> None:
 
 def test_the_oldest_schemas_go_when_there_are_too_many(tmp_path: Path) -> None:
     events = [dataset_event(dataset("t", schema=schema(**{f"c{i}": "int"})), i) for i in range(9)]
-    with collected(tmp_path, events, now="2026-01-02T00:00:00Z", max_schema_versions=2) as query:
+    with cleaned_up(tmp_path, events, now="2026-01-02T00:00:00Z", max_schema_versions=2) as query:
         versions = query.dataset("db", "t").versions
         assert [version.columns[0].name for version in versions] == ["c8", "c7"]
 
@@ -105,5 +109,5 @@ def test_the_oldest_schemas_go_when_there_are_too_many(tmp_path: Path) -> None:
 def test_an_alias_stays_when_only_its_other_name_is_mentioned(tmp_path: Path) -> None:
     item = dataset("path", symlinks=symlinks(("hive", "table")))
     events = [dated(dataset_event(item), 1), dated(dataset_event(dataset("path")), 29)]
-    with collected(tmp_path, events, retention_days=10) as query:
+    with cleaned_up(tmp_path, events, retention_days=10) as query:
         assert query.dataset("hive", "table").name == "path"

@@ -84,7 +84,7 @@ class Shop:
         answer = httpx2.post(f"{self.url}/api/v1/lineage/batch", json=found, timeout=60)
         assert answer.json()["status"] == "success", answer.text
         self._sent += len(found)
-        wait_for(lambda: self.metric("graph_events_folded_total") >= self._sent, "everything is folded")
+        wait_for(lambda: self.metric("graph_events_ingested_total") >= self._sent, "everything is graph_of")
 
     def metric(self, name: str) -> float:
         text = httpx2.get(f"{self.url}/metrics", timeout=60).text

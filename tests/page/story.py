@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from tests.graph.parts import facet
+from tests.graph.events import facet
 
 INCOMING = ("file", "/srv/headwater/events/incoming.tok=shop.log")
 ORDERS = ("duckdb:///srv/headwater/warehouse.duckdb", "main.orders")

@@ -15,7 +15,7 @@ import httpx2
 import pytest
 from playwright.sync_api import expect
 
-from tests.graph.parts import facet
+from tests.graph.events import facet
 from tests.page.conftest import Look
 from tests.page.served import Shop
 from tests.page.story import ORDERS

@@ -10,7 +10,7 @@ import pytest
 
 from headwater.page.lineage_graph.drawing import WIDTH, draw
 from headwater.page.lineage_graph.layout import Link, arrange, forward, rows
-from tests.graph.parts import column_lineage, dataset, flow, folded, schema, source
+from tests.graph.events import column_lineage, dataset, flow, graph_of, schema, source
 from tests.graph.shop import shop
 
 
@@ -68,7 +68,7 @@ def test_no_two_boxes_overlap_when_the_graph_is_random(seed: int) -> None:
 
 
 def test_columns_are_rows_and_gaps_are_marked_when_a_neighbourhood_is_drawn(tmp_path: Path) -> None:
-    with folded(tmp_path, shop()) as query:
+    with graph_of(tmp_path, shop()) as query:
         found = draw(query.neighbourhood("db", "orders", depth=3, columns=True))
         traced = draw(
             query.neighbourhood("db", "orders", depth=3, columns=True), query.trace("db", "daily", "total")
@@ -89,7 +89,7 @@ def test_columns_are_rows_and_gaps_are_marked_when_a_neighbourhood_is_drawn(tmp_
 def test_the_columns_that_matter_are_kept_when_a_dataset_has_too_many(tmp_path: Path) -> None:
     wide = dataset("wide", schema=schema(**{f"c{n:03d}": "int" for n in range(200)}))
     end = dataset("end", columnLineage=column_lineage(x=[source("wide", "c150")]))
-    with folded(
+    with graph_of(
         tmp_path, [flow("fill", ["in"], [wide], minute=1), flow("use", [wide], [end], minute=2)]
     ) as query:
         found = draw(query.neighbourhood("db", "end", depth=2, columns=True))

@@ -26,8 +26,8 @@ from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
-    from headwater.graph.http.query_pool import Readers
-    from headwater.graph.ingest.follower import Folding
+    from headwater.graph.http.query_pool import QueryPool
+    from headwater.graph.ingest.follower import LogFollower
     from headwater.page.app import Page
     from headwater.page.views.rates import Pulse
 
@@ -89,7 +89,7 @@ class Server:
         if self._with_graph:
             self._graph = _Graph(settings, self._log, self._gateway, self.metrics)
             if importlib.util.find_spec("jinja2") is not None:
-                self._page = _Page(self, self._log, self._rejects, self._gateway, self._graph.readers)
+                self._page = _Page(self, self._log, self._rejects, self._gateway, self._graph.pool)
             else:
                 logger.info("No page at /: it needs `pip install 'headwater[page]'`.")
         else:
@@ -145,7 +145,7 @@ class Server:
             reasons.append("events: the last commit to a stream's queue failed")
         if self._topics is not None and not self._topics.healthy:
             reasons.append("events: Kafka did not accept the last one")
-        if self._graph is not None and (trouble := self._graph.trouble()):
+        if self._graph is not None and (trouble := self._graph.stalled_reason()):
             reasons.append(f"graph: {trouble}")
         return reasons
 
@@ -182,18 +182,20 @@ class _Graph:
 
     def __init__(self, settings: Settings, log: Log, gateway: Gateway, metrics: Metrics) -> None:
         from headwater.graph.http.endpoints import add_routes
-        from headwater.graph.http.query_pool import Readers
-        from headwater.graph.ingest.follower import Folding
-        from headwater.graph.store.database import Graph
+        from headwater.graph.http.query_pool import QueryPool
+        from headwater.graph.ingest.follower import LogFollower
+        from headwater.graph.store.database import GraphDatabase
 
-        graph = Graph(settings.graph_dir, settings.graph)
+        database = GraphDatabase(settings.graph_dir, settings.graph)
         try:
-            self._folding: Folding = Folding(log, graph, metrics, batch_events=settings.graph.batch_events)
+            self._follower: LogFollower = LogFollower(
+                log, database, metrics, batch_events=settings.graph.batch_events
+            )
         except BaseException:
-            graph.close()
+            database.close()
             raise
-        self.readers: Readers = Readers(settings.graph_dir)
-        add_routes(gateway.routes, self.readers, Admin(settings.gateway))
+        self.pool: QueryPool = QueryPool(settings.graph_dir)
+        add_routes(gateway.routes, self.pool, Admin(settings.gateway))
         if not settings.gateway.admin_token and not is_loopback(settings.gateway.host):
             logger.warning(
                 "The graph cannot be read over HTTP: `gateway.host` is not a loopback address, and "
@@ -201,24 +203,22 @@ class _Graph:
             )
 
     def start(self) -> None:
-        self._folding.start()
+        self._follower.start()
 
-    def trouble(self) -> str:
+    def stalled_reason(self) -> str:
         """Why the graph does not advance; empty while it does."""
-        return self._folding.trouble()
+        return self._follower.stalled_reason()
 
     def close(self) -> None:
         """Finish the batch and the queries in progress."""
-        self.readers.close()
-        self._folding.close()
+        self.pool.close()
+        self._follower.close()
 
 
 class _Page:
     """The page on the gateway's routes. Its streams end before the gateway stops, its thread after."""
 
-    def __init__(
-        self, server: Server, log: Log, rejects: Rejects, gateway: Gateway, readers: Readers
-    ) -> None:
+    def __init__(self, server: Server, log: Log, rejects: Rejects, gateway: Gateway, pool: QueryPool) -> None:
         from headwater.page.access import Guard
         from headwater.page.app import Page
         from headwater.page.views.event_tail import Tail
@@ -231,7 +231,7 @@ class _Page:
         self._pulse: Pulse = Pulse(server.metrics)
         stages = Stages(settings, log, rejects, self._pulse, health=server._health)
         self._page: Page = Page(
-            readers,
+            pool,
             Guard(settings.gateway),
             Sources(stages, Refused(settings, rejects)),
             lambda: Tail(log_folder(settings), settings.events_dir),

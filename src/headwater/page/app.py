@@ -10,9 +10,9 @@ from urllib.parse import parse_qs
 import msgspec
 
 from headwater.errors import HeadwaterError, RejectNotFound
-from headwater.graph.http.query_pool import Parameters, Readers
-from headwater.graph.query.names import NotKnown
-from headwater.graph.query.query import Query, TooLong
+from headwater.graph.http.query_pool import Parameters, QueryPool
+from headwater.graph.query.names import NotFound
+from headwater.graph.query.query import GraphQuery, QueryTimeout
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.router import Routes
@@ -45,9 +45,9 @@ class Page:
     """All routes of the page."""
 
     def __init__(
-        self, readers: Readers, guard: Guard, sources: views.Sources, make_tail: Callable[[], Tail]
+        self, pool: QueryPool, guard: Guard, sources: views.Sources, make_tail: Callable[[], Tail]
     ) -> None:
-        self._readers = readers
+        self._pool = pool
         self._guard = guard
         self._sources = sources
         self._make_tail = make_tail
@@ -84,7 +84,7 @@ class Page:
         make = views.VIEWS[name]
 
         async def handle(request: Request) -> None:
-            def page(query: Query) -> Response:
+            def page(query: GraphQuery) -> Response:
                 given = Parameters(request)
                 fragment = make(self._sources, query, given)
                 address = None if name in STILL else f"{PATHS['live']}?{request.query}&view={name}"
@@ -97,7 +97,7 @@ class Page:
         return handle
 
     async def _lineage(self, request: Request) -> None:
-        def page(query: Query) -> Response:
+        def page(query: GraphQuery) -> Response:
             given = Parameters(request)
             if not given.get("name", ""):
                 newest = query.search("", kinds=("dataset",), limit=1)
@@ -133,10 +133,10 @@ class Page:
         )
         return document(status, text)
 
-    async def _asked(self, make: Callable[[Query], Response]) -> Response:
+    async def _asked(self, make: Callable[[GraphQuery], Response]) -> Response:
         """What the function answers, in a thread of the graph's; errors as pages for people."""
         try:
-            return await self._readers.ask(make)
+            return await self._pool.run(make)
         except Exception as error:
             told = _told(error)
         fragment = views.Fragment("_error.html", told.title, "", {"told": told})
@@ -147,7 +147,7 @@ class Page:
     async def _trace(self, request: Request) -> None:
         """A traced column: which rows and lines are lit, and the list of its way."""
 
-        def answer(query: Query) -> Response:
+        def answer(query: GraphQuery) -> Response:
             values = views.traced(query, Parameters(request))
             trace = values["trace"]
             # as the drawing has them, which is compared with them
@@ -173,7 +173,7 @@ class Page:
         request.respond(await self._fetched(answer))
 
     async def _svg(self, request: Request) -> None:
-        def answer(query: Query) -> Response:
+        def answer(query: GraphQuery) -> Response:
             values = views.lineage(query, Parameters(request)).values
             text = render("export.svg", **values)
             name = "".join(c if c.isascii() and c.isalnum() else "-" for c in short(values["name"]))[:60]
@@ -182,7 +182,7 @@ class Page:
         request.respond(await self._fetched(answer))
 
     async def _suggest(self, request: Request) -> None:
-        def answer(query: Query) -> Response:
+        def answer(query: GraphQuery) -> Response:
             hits = views.search(query, Parameters(request)).values["hits"]
             found = [
                 {
@@ -203,13 +203,13 @@ class Page:
         given = Parameters(request)
         name = given.choice("view", "pipeline", *(name for name in views.VIEWS if name not in STILL))
 
-        def text(query: Query) -> str:
+        def text(query: GraphQuery) -> str:
             fragment = views.VIEWS[name](self._sources, query, given)
             return render(fragment.template, **fragment.values)
 
         async def make() -> str:
             try:
-                return await self._readers.ask(text)
+                return await self._pool.run(text)
             except HeadwaterError as error:
                 return render("_error.html", told=_told(error))
 
@@ -218,9 +218,9 @@ class Page:
     async def _live_tail(self, request: Request) -> None:
         await self.live.tail(request, self._make_tail())
 
-    async def _fetched(self, make: Callable[[Query], Response]) -> Response:
+    async def _fetched(self, make: Callable[[GraphQuery], Response]) -> Response:
         try:
-            return await self._readers.ask(make)
+            return await self._pool.run(make)
         except Exception as error:
             told = _told(error)
             return Problem(told.status, told.code, told.title, hint=told.hint).response()
@@ -289,9 +289,9 @@ class Told(NamedTuple):
 def _told(error: Exception) -> Told:
     if isinstance(error, Problem):
         return Told(error.status, error.code, error.text, error.hint or "")
-    if isinstance(error, (NotKnown, RejectNotFound)):
+    if isinstance(error, (NotFound, RejectNotFound)):
         return Told(404, "not_found", error.text, error.hint or "")
-    if isinstance(error, TooLong):
+    if isinstance(error, QueryTimeout):
         return Told(503, "too_long", error.text, error.hint or "")
     if isinstance(error, HeadwaterError):
         return Told(503, "unavailable", error.text, error.hint or "")

@@ -21,9 +21,9 @@ from headwater.cli.lineage.text_tree import (
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import format_seconds, format_table, json_text, progress
 from headwater.errors import HeadwaterError
-from headwater.graph.ingest.follower import import_events, lines_of
-from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, Query
-from headwater.graph.store.database import Graph
+from headwater.graph.ingest.import_files import import_events, read_events
+from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
+from headwater.graph.store.database import GraphDatabase
 from headwater.settings import Settings
 
 __all__ = ["COMMANDS"]
@@ -37,10 +37,12 @@ _dot = click.option("--dot", "as_dot", is_flag=True, help="Print a graph for Gra
 _mermaid = click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a graph for Mermaid.")
 
 
-def _meant(query: Query, text: str, namespace: str | None, column: str | None) -> tuple[str, str, str | None]:
+def _meant(
+    query: GraphQuery, text: str, namespace: str | None, column: str | None
+) -> tuple[str, str, str | None]:
     if namespace is not None:
         return namespace, text, column
-    found = query.named(text)
+    found = query.resolve(text)
     return found if column is None else (*found[:2], column)
 
 
@@ -99,7 +101,7 @@ def show(
     """
     how = [as_json, as_dot, as_mermaid]
     direction: Any = only or "both"
-    with Query(settings.graph_dir) as query:
+    with GraphQuery(settings.graph_dir) as query:
         space, name, field = _meant(query, dataset, namespace, column)
         ways = ("up", "down") if only is None else (only,)
         if field is not None:
@@ -157,7 +159,7 @@ def impact(
 
     Where a job told nothing about columns, all that it writes counts as reached.
     """
-    with Query(settings.graph_dir) as query:
+    with GraphQuery(settings.graph_dir) as query:
         space, name, field = _meant(query, dataset, namespace, column)
         found = query.impact(space, name, field, depth=depth or 50, limit=limit)
     if as_json:
@@ -190,7 +192,7 @@ def impact(
 @with_settings
 def runs(settings: Settings, job: str | None, namespace: str | None, limit: int, as_json: bool) -> None:
     """List the runs of a job, or the latest of all, newest first."""
-    with Query(settings.graph_dir) as query:
+    with GraphQuery(settings.graph_dir) as query:
         space, name = _job(query, job, namespace)
         found = query.runs(space, name, limit=limit)
     if as_json:
@@ -210,7 +212,7 @@ def runs(settings: Settings, job: str | None, namespace: str | None, limit: int,
     click.echo(format_table(("state", "started", "took", "job", "run", "error"), rows) if rows else "no runs")
 
 
-def _job(query: Query, job: str | None, namespace: str | None) -> tuple[str, str]:
+def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str, str]:
     if job is None or namespace is not None:
         return namespace or "", job or ""
     hits = query.search(job, kinds=("job",), limit=100)
@@ -234,7 +236,7 @@ def _job(query: Query, job: str | None, namespace: str | None) -> tuple[str, str
 @with_settings
 def search(settings: Settings, text: str, namespace: str | None, limit: int, as_json: bool) -> None:
     """Find datasets, jobs and columns by parts of their names, the closest first."""
-    with Query(settings.graph_dir) as query:
+    with GraphQuery(settings.graph_dir) as query:
         hits = query.search(text, namespace=namespace or "", limit=limit)
     if as_json:
         click.echo(json_text(hits))
@@ -256,32 +258,32 @@ def search(settings: Settings, text: str, namespace: str | None, limit: int, as_
 @as_json
 @with_settings
 def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> None:
-    """Fold events from files of JSON lines (also .gz), or from folders of a log, into the graph.
+    """Import events from files of JSON lines (also .gz), or from folders of a log, into the graph.
 
-    Importing again changes nothing: folding is idempotent. A server with the graph must not be running;
-    while it is, send it the events instead.
+    Importing again changes nothing. A server with the graph must not be running; while it runs, send the
+    events to it instead.
     """
-    graph = Graph(settings.graph_dir, settings.graph)
-    events = unreadable = 0
+    database = GraphDatabase(settings.graph_dir, settings.graph)
+    events = invalid = 0
     try:
         for source in sources:
             total = source.stat().st_size if source.is_file() else 0
-            with progress(f"import {source}") as tell:
+            with progress(f"import {source}") as report:
                 done = import_events(
-                    graph,
-                    lines_of(source),
+                    database,
+                    read_events(source),
                     batch_events=settings.graph.batch_events,
-                    tell=lambda read, total=total: tell(read, total),  # type: ignore[misc]
+                    on_progress=lambda read, total=total: report(read, total),  # type: ignore[misc]
                 )
-            events, unreadable = events + done.events, unreadable + done.unreadable
+            events, invalid = events + done.events, invalid + done.invalid
     finally:
-        graph.close()
+        database.close()
     if as_json:
-        click.echo(json_text({"events": events, "unreadable": unreadable}))
+        click.echo(json_text({"events": events, "unreadable": invalid}))
         return
-    click.echo(f"{events - unreadable:,} event(s) folded into {settings.graph_dir}")
-    if unreadable:
-        click.echo(f"{unreadable:,} line(s) are not OpenLineage events and were passed over", err=True)
+    click.echo(f"{events - invalid:,} event(s) imported into {settings.graph_dir}")
+    if invalid:
+        click.echo(f"{invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
 
 
 COMMANDS = (show, impact, runs, search, import_)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any
 
 from headwater.graph.http.openapi import graph_paths, graph_schemas
-from headwater.graph.http.query_pool import Parameters, Readers
+from headwater.graph.http.query_pool import Parameters, QueryPool
 from headwater.graph.marquez import endpoints as marquez_routes
 from headwater.graph.marquez.openapi import marquez_paths
-from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, Query
+from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.http.auth import Admin
 from headwater.http.request import Request
 from headwater.http.router import Routes
@@ -21,21 +21,21 @@ __all__ = ["add_routes"]
 KINDS = ("dataset", "job", "column")
 
 
-def add_routes(routes: Routes, readers: Readers, admin: Admin) -> None:
+def add_routes(routes: Routes, pool: QueryPool, admin: Admin) -> None:
     """Serve the graph, in our words and in those of Marquez."""
     for name, answer in ANSWERS.items():
         path = f"/api/v1/graph/{name}"
-        routes.add("GET", path, readers.serve(answer), is_open=True, admit=admin.admit)
-    marquez_routes.add_routes(routes, readers, admin)
+        routes.add("GET", path, pool.handler(answer), is_open=True, admit=admin.admit)
+    marquez_routes.add_routes(routes, pool, admin)
     routes.described |= graph_paths() | marquez_paths()
     routes.schemas |= graph_schemas()
 
 
-def _summary(query: Query, request: Request) -> Any:
+def _summary(query: GraphQuery, request: Request) -> Any:
     return query.summary()
 
 
-def _search(query: Query, request: Request) -> Any:
+def _search(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.search(
         given.get("q", ""),
@@ -45,21 +45,21 @@ def _search(query: Query, request: Request) -> Any:
     )
 
 
-def _dataset(query: Query, request: Request) -> Any:
+def _dataset(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.dataset(given.get("namespace"), given.get("name"))
 
 
-def _job(query: Query, request: Request) -> Any:
+def _job(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.job(given.get("namespace"), given.get("name"))
 
 
-def _run(query: Query, request: Request) -> Any:
+def _run(query: GraphQuery, request: Request) -> Any:
     return query.run(Parameters(request).get("id"))
 
 
-def _runs(query: Query, request: Request) -> Any:
+def _runs(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     job = given.get("job", "")
     return query.runs(
@@ -70,13 +70,13 @@ def _runs(query: Query, request: Request) -> Any:
     )
 
 
-def _statistics(query: Query, request: Request) -> Any:
+def _statistics(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     limit = given.number("limit", 200, MAX_LIMIT)
     return query.statistics(given.get("namespace"), given.get("name"), limit=limit)
 
 
-def _neighbourhood(query: Query, request: Request) -> Any:
+def _neighbourhood(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.neighbourhood(
         given.get("namespace"),
@@ -89,7 +89,7 @@ def _neighbourhood(query: Query, request: Request) -> Any:
     )
 
 
-def _column(query: Query, request: Request) -> Any:
+def _column(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.trace(
         given.get("namespace"),
@@ -102,7 +102,7 @@ def _column(query: Query, request: Request) -> Any:
     )
 
 
-def _impact(query: Query, request: Request) -> Any:
+def _impact(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     return query.impact(
         given.get("namespace"),

@@ -67,7 +67,7 @@ def graph_paths() -> dict[str, Any]:
             "searchGraph",
             "Datasets, jobs and columns whose names hold all words of a text; without one, the latest.",
             "The closest first.",
-            "Hits",
+            "SearchResults",
             [
                 parameter("q", TEXT),
                 parameter("kind", {"type": "array", "items": {"enum": ["dataset", "job", "column"]}}),
@@ -163,13 +163,13 @@ def graph_schemas() -> dict[str, Any]:
         views.Neighbourhood,
         views.Trace,
         views.Impact,
-        views.Hit,
+        views.SearchResult,
         views.RunSummary,
         views.Statistic,
         views.Summary,
     )
     _, components = msgspec.json.schema_components(roots, ref_template="#/components/schemas/Graph{name}")
-    lists = {"Hits": "Hit", "RunSummaries": "RunSummary", "Statistics": "Statistic"}
+    lists = {"SearchResults": "SearchResult", "RunSummaries": "RunSummary", "Statistics": "Statistic"}
     return {f"Graph{name}": schema for name, schema in components.items()} | {
         f"Graph{name}": {"type": "array", "items": {"$ref": f"#/components/schemas/Graph{of}"}}
         for name, of in lists.items()

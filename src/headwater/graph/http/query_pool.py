@@ -1,4 +1,4 @@
-"""Requests to the graph: reading their parameters, and answering off the gateway's loop."""
+"""Runs queries in threads, and turns their errors into HTTP problems."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.graph.query.names import NotKnown
-from headwater.graph.query.query import Query, TooLong
+from headwater.graph.query.names import NotFound
+from headwater.graph.query.query import GraphQuery, QueryTimeout
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 
-__all__ = ["Answer", "Parameters", "Readers", "segments"]
+__all__ = ["Answer", "Parameters", "QueryPool", "segments"]
 
-WORKERS = 2  # queries at once; more would only take the time of those who send events
+WORKERS = 2  # queries at once; more would only take CPU from the intake of events
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 MAX_PARAMETERS = 50
 
@@ -90,21 +90,21 @@ def segments(request: Request, prefix: str) -> list[str]:
     return [unquote(part) for part in path.removeprefix(prefix).split("/")]
 
 
-Answer = Callable[[Query, Request], Any]
+Answer = Callable[[GraphQuery, Request], Any]
 
 
-class Readers:
-    """A few threads with a connection each, which answer while the loop takes events in (G7)."""
+class QueryPool:
+    """Threads with a read connection each, so that queries do not block the gateway's event loop (G7)."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._local = threading.local()
-        self._open: list[Query] = []
+        self._open: list[GraphQuery] = []
         self._lock = threading.Lock()
         self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix="graph-query")
 
-    def serve(self, answer: Answer) -> Callable[[Request], Any]:
-        """A route's handler that sends what the function returns as JSON."""
+    def handler(self, answer: Answer) -> Callable[[Request], Any]:
+        """A handler for a route that sends the result of the function as JSON."""
 
         async def handle(request: Request) -> None:
             loop = asyncio.get_running_loop()
@@ -112,8 +112,8 @@ class Readers:
 
         return handle
 
-    async def ask(self, question: Callable[[Query], T]) -> T:
-        """What the function finds out, in one of the threads; its errors are the caller's."""
+    async def run(self, question: Callable[[GraphQuery], T]) -> T:
+        """The result of the function, run in one of the threads; its errors are raised here."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: question(self._query()))
 
@@ -122,9 +122,9 @@ class Readers:
             found = answer(self._query(), request)
         except Problem as problem:
             return problem.response()
-        except NotKnown as error:
+        except NotFound as error:
             return Problem(404, "not_found", error.text, hint=error.hint).response()
-        except TooLong as error:
+        except QueryTimeout as error:
             busy = Problem(503, "too_long", error.text, hint=error.hint, headers={"Retry-After": "1"})
             return busy.response()
         except HeadwaterError as error:
@@ -134,16 +134,16 @@ class Readers:
             ).response()
         return Response(200, msgspec.json.encode(found), headers=HEADERS)
 
-    def _query(self) -> Query:
+    def _query(self) -> GraphQuery:
         if (query := getattr(self._local, "query", None)) is None:
-            query = self._local.query = Query(self._folder)
+            query = self._local.query = GraphQuery(self._folder)
             with self._lock:
                 self._open.append(query)
-        assert isinstance(query, Query)
+        assert isinstance(query, GraphQuery)
         return query
 
     def close(self) -> None:
-        """Finish what is asked, and close the files."""
+        """Finish the running queries and close the connections."""
         self._pool.shutdown(wait=True, cancel_futures=True)
         for query in self._open:
             query.close()

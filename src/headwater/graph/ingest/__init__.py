@@ -1,1 +1,1 @@
-"""Lineage events become rows of the graph. Start reading at `follower`."""
+"""Lineage events of the log become rows of the graph. Start reading at `follower.LogFollower`."""

@@ -1,7 +1,4 @@
-"""The two facets that tell lineage between columns: `columnLineage` (1-2-0) and `lineage` (1-0-0).
-
-Both become the same ties. A tie's field is None where the dataset as a whole is meant.
-"""
+"""Parses the facets that become rows: schema, columnLineage (1-2-0), lineage (1-0-0) and statistics."""
 
 from __future__ import annotations
 
@@ -11,71 +8,62 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.graph.ingest.untrusted_json import identity, items, mapping, text
+from headwater.graph.ingest.untrusted_json import count, identity, items, mapping, text
 
 __all__ = [
-    "Change",
     "Field",
-    "JobTie",
-    "Tie",
-    "changes",
+    "LineageEdge",
+    "WritesEdge",
     "column_lineage",
-    "flatten",
     "lineage",
     "lineage_entries",
     "pack",
+    "schema_fields",
+    "statistics",
     "unpack",
 ]
 
-
 MAX_FIELDS = 10_000
-
-
 MAX_DEPTH = 20
-
-
 MAX_DESCRIPTION = 1_000
+MAX_TYPE = 64  # characters of a transformation's type or subtype
+
+Identity = tuple[str, str]
+
+
+# --- schema ------------------------------------------------------------------------------------------
 
 
 class Field(msgspec.Struct, frozen=True, array_like=True):
-    """A field; one inside another is named by the path to it, with dots."""
+    """A field of a schema; a nested field has a dotted name."""
 
     name: str
     type: str = ""
     description: str = ""
 
 
-class Change(msgspec.Struct, frozen=True):
-    """One difference between two schemas: `added`, `removed`, or `retyped`."""
-
-    kind: str
-    field: str
-    before: str = ""
-    after: str = ""
-
-
-def flatten(facet: dict[str, Any]) -> list[Field]:
-    """The fields of a `schema` facet in their order, those inside others after them."""
+def schema_fields(facet: dict[str, Any]) -> list[Field]:
+    """The fields of a `schema` facet in their order, nested fields after their parent."""
     found: dict[str, Field] = {}
-    for field in _walk(facet.get("fields"), "", 0):
+    for field in _nested(facet.get("fields"), "", 0):
         found.setdefault(field.name, field)
         if len(found) >= MAX_FIELDS:
             break
     return list(found.values())
 
 
-def _walk(fields: object, prefix: str, depth: int) -> Iterator[Field]:
+def _nested(fields: object, prefix: str, depth: int) -> Iterator[Field]:
     for field in items(fields):
         if not isinstance(field.get("name"), str):
             continue
         name = text(prefix + field["name"])
         yield Field(name, text(field.get("type")), text(field.get("description"))[:MAX_DESCRIPTION])
         if depth < MAX_DEPTH:
-            yield from _walk(field.get("fields"), f"{name}.", depth + 1)
+            yield from _nested(field.get("fields"), f"{name}.", depth + 1)
 
 
 def pack(fields: Sequence[Field]) -> tuple[bytes, bytes]:
-    """The schema's id, which follows from its content, and the content."""
+    """The schema's id, which follows from its content, and its content."""
     content = msgspec.json.encode(fields)
     return blake2b(content, digest_size=16).digest(), content
 
@@ -85,27 +73,11 @@ def unpack(content: bytes) -> list[Field]:
     return msgspec.json.decode(content, type=list[Field])
 
 
-def changes(before: Sequence[Field], after: Sequence[Field]) -> list[Change]:
-    """What became of the fields: removed ones, then added and retyped ones in their order."""
-    old = {field.name: field.type for field in before}
-    new = {field.name: field.type for field in after}
-    found = [Change("removed", name, before=kind) for name, kind in old.items() if name not in new]
-    for name, kind in new.items():
-        if name not in old:
-            found.append(Change("added", name, after=kind))
-        elif old[name] != kind:
-            found.append(Change("retyped", name, old[name], kind))
-    return found
+# --- lineage -----------------------------------------------------------------------------------------
 
 
-Identity = tuple[str, str]
-
-
-MAX_WORD = 64  # characters of a transformation's type or subtype
-
-
-class Tie(NamedTuple):
-    """A field, or a dataset as a whole (None), of which a field, or all, of the target is made."""
+class LineageEdge(NamedTuple):
+    """An edge into the facet's dataset; a field that is None stands for the whole dataset."""
 
     source: Identity
     source_field: str | None
@@ -116,51 +88,47 @@ class Tie(NamedTuple):
     description: str
 
 
-class JobTie(NamedTuple):
-    """The target of a `lineage` facet is fed by a job; None: the event's own."""
+class WritesEdge(NamedTuple):
+    """A job writes the dataset of a `lineage` facet; None: the job of the event."""
 
     job: Identity | None
 
 
-def column_lineage(facet: dict[str, Any]) -> Iterator[Tie]:
-    """The ties of a `columnLineage` facet."""
+def column_lineage(facet: dict[str, Any]) -> Iterator[LineageEdge]:
+    """The edges of a `columnLineage` facet."""
     for name, field in mapping(facet.get("fields")).items():
         field = mapping(field)
         old = _old_transformation(field)
         for source in items(field.get("inputFields")):
             if isinstance(source.get("field"), str):
-                yield from _ties(source, text(name), old)
+                yield from _edges(source, text(name), old)
     for source in items(facet.get("dataset")):
         if isinstance(source.get("field"), str):
-            yield from _ties(source, None, {"type": "INDIRECT"})
+            yield from _edges(source, None, {"type": "INDIRECT"})
 
 
 def _old_transformation(field: dict[str, Any]) -> dict[str, Any]:
-    """What the facet's first versions said once per field, in today's words."""
+    """The transformation that the facet's first versions gave once per field, in today's form."""
     kind = field.get("transformationType")
+    described = {"description": field.get("transformationDescription")}
     if kind == "MASKED":
-        return {"type": "DIRECT", "subtype": "TRANSFORMATION", "masking": True} | _described(field)
-    subtype = "IDENTITY" if kind == "IDENTITY" else ""
-    return {"type": "DIRECT", "subtype": subtype} | _described(field)
+        return {"type": "DIRECT", "subtype": "TRANSFORMATION", "masking": True} | described
+    return {"type": "DIRECT", "subtype": "IDENTITY" if kind == "IDENTITY" else ""} | described
 
 
-def _described(field: dict[str, Any]) -> dict[str, Any]:
-    return {"description": field.get("transformationDescription")}
-
-
-def lineage(entry: dict[str, Any]) -> Iterator[Tie | JobTie]:
-    """The ties of a dataset's `lineage` facet, or of one dataset entry of a job's."""
+def lineage(entry: dict[str, Any]) -> Iterator[LineageEdge | WritesEdge]:
+    """The edges of a dataset's `lineage` facet, or of one dataset entry of a job's."""
     for source in items(entry.get("inputs")):
         if source.get("type") == "JOB":
-            yield JobTie(identity(source))
+            yield WritesEdge(identity(source))
         else:
-            yield from _ties(source, None, {"type": "INDIRECT" if "field" in source else "DIRECT"})
+            yield from _edges(source, None, {"type": "INDIRECT" if "field" in source else "DIRECT"})
     for name, field in mapping(entry.get("fields")).items():
         for source in items(mapping(field).get("inputs")):
             if source.get("type") == "JOB":
-                yield JobTie(identity(source))
+                yield WritesEdge(identity(source))
             else:
-                yield from _ties(source, text(name), {"type": "DIRECT"})
+                yield from _edges(source, text(name), {"type": "DIRECT"})
 
 
 def lineage_entries(facet: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -168,23 +136,46 @@ def lineage_entries(facet: dict[str, Any]) -> Iterator[dict[str, Any]]:
     return items(facet.get("entries"))
 
 
-def _place(source: dict[str, Any]) -> str:
-    """A field, and where it holds JSON text, the place in that: `value/customer/city`."""
-    pointer = source.get("jsonPointer")
-    return text(source["field"]) + (text(pointer) if text(pointer).startswith("/") else "")
-
-
-def _ties(source: dict[str, Any], target_field: str | None, otherwise: dict[str, Any]) -> Iterator[Tie]:
+def _edges(
+    source: dict[str, Any], target_field: str | None, default: dict[str, Any]
+) -> Iterator[LineageEdge]:
     if (dataset := identity(source)) is None:
         return
-    field = _place(source) if isinstance(source.get("field"), str) else None
-    for told in list(items(source.get("transformations"))) or [otherwise]:
-        yield Tie(
+    field = _source_field(source) if isinstance(source.get("field"), str) else None
+    for transformation in list(items(source.get("transformations"))) or [default]:
+        yield LineageEdge(
             dataset,
             field,
             target_field,
-            text(told.get("type"))[:MAX_WORD].upper() or "DIRECT",
-            text(told.get("subtype"))[:MAX_WORD].upper(),
-            told.get("masking") is True,
-            text(told.get("description"))[:MAX_DESCRIPTION],
+            text(transformation.get("type"))[:MAX_TYPE].upper() or "DIRECT",
+            text(transformation.get("subtype"))[:MAX_TYPE].upper(),
+            transformation.get("masking") is True,
+            text(transformation.get("description"))[:MAX_DESCRIPTION],
         )
+
+
+def _source_field(source: dict[str, Any]) -> str:
+    """A field and, where it holds JSON text, the pointer into it: `value/customer/city`."""
+    pointer = text(source.get("jsonPointer"))
+    return text(source["field"]) + (pointer if pointer.startswith("/") else "")
+
+
+# --- statistics --------------------------------------------------------------------------------------
+
+
+def statistics(facets: dict[str, Any], extra: dict[str, Any]) -> tuple[int, int, int] | None:
+    """Rows, bytes and files (-1: unknown) from the first facet that has each; None without any."""
+    if not extra and "dataQualityMetrics" not in facets:
+        return None
+    rows = size = files = -1
+    for facet in (
+        extra.get("outputStatistics"),
+        extra.get("inputStatistics"),
+        extra.get("dataQualityMetrics"),
+        facets.get("dataQualityMetrics"),
+    ):
+        values = mapping(facet)
+        rows = rows if rows >= 0 else count(values.get("rowCount"))
+        size = size if size >= 0 else count(values.get("size", values.get("bytes")))
+        files = files if files >= 0 else count(values.get("fileCount"))
+    return None if rows == size == files == -1 else (rows, size, files)

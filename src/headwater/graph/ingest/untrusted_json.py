@@ -1,4 +1,4 @@
-"""Times of the graph: whole microseconds since 1970, which SQLite compares and stores exactly."""
+"""Typed reads of JSON of unknown shape, and RFC 3339 times as microseconds since 1970."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from headwater.graph.store.ids import shortened
 
 __all__ = ["canonical", "count", "identity", "iso", "items", "mapping", "micros", "text"]
 
-
-MAX_COUNT = 2**63 - 1  # what SQLite's integers hold
-
-
-_NOTHING: dict[str, Any] = {}
+MAX_COUNT = 2**63 - 1  # the largest integer of SQLite
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+_EMPTY: dict[str, Any] = {}
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """The object, else an empty one."""
-    return value if isinstance(value, dict) else _NOTHING
+    """The object; an empty one for any other value."""
+    return value if isinstance(value, dict) else _EMPTY
 
 
 def items(value: object) -> Iterator[dict[str, Any]]:
@@ -33,12 +32,12 @@ def items(value: object) -> Iterator[dict[str, Any]]:
 
 
 def text(value: object) -> str:
-    """The text, cut to what a name may be; else empty."""
+    """The text, cut to the longest name that is stored; empty for any other value."""
     return shortened(value) if isinstance(value, str) else ""
 
 
 def count(value: object) -> int:
-    """A whole number that is not negative; -1 for anything else."""
+    """A whole number that is not negative; -1 for any other value."""
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT:
@@ -57,7 +56,7 @@ def identity(value: object) -> tuple[str, str] | None:
 
 
 def canonical(value: object, max_bytes: int) -> bytes:
-    """JSON with sorted keys, so that equal values have equal bytes; a remark in place of one too large."""
+    """JSON with sorted keys, so that equal values have equal bytes; a note in place of one too large."""
     try:
         encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # nested too deeply
@@ -67,14 +66,8 @@ def canonical(value: object, max_bytes: int) -> bytes:
     return encoded
 
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-MICROSECOND = timedelta(microseconds=1)
-
-
 def micros(text: object) -> int | None:
-    """The microseconds of an RFC 3339 time, without an offset read as UTC; None for what is no time."""
+    """The microseconds of an RFC 3339 time, which is UTC without an offset; None for an invalid time."""
     if not isinstance(text, str):
         return None
     try:
@@ -82,7 +75,7 @@ def micros(text: object) -> int | None:
     except ValueError:
         if ":60" not in text:
             return None
-        return micros(text.replace(":60", ":59", 1))  # a leap second, which datetime does not know
+        return micros(text.replace(":60", ":59", 1))  # a leap second, which datetime rejects
     return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.graph.http.query_pool import Parameters, Readers, segments
+from headwater.graph.http.query_pool import Parameters, QueryPool, segments
 from headwater.graph.marquez import objects as marquez
 from headwater.graph.query import details
-from headwater.graph.query import neighbourhood as walk
-from headwater.graph.query.answers import ColumnEdge, DatasetNode
-from headwater.graph.query.names import NotKnown, find_job
-from headwater.graph.query.nodes import columns_of
-from headwater.graph.query.query import MAX_LIMIT, Query
+from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown
+from headwater.graph.query.details import columns_of
+from headwater.graph.query.names import NotFound, find_job
+from headwater.graph.query.neighbourhood import neighbourhood
+from headwater.graph.query.query import MAX_LIMIT, GraphQuery
 from headwater.graph.query.trace import trace
 from headwater.graph.store.ids import field_id
 from headwater.http.auth import Admin
@@ -28,7 +28,7 @@ MAX_NODES = 2_000
 MAX_EDGES = 20_000
 
 
-def add_routes(routes: Routes, readers: Readers, admin: Admin) -> None:
+def add_routes(routes: Routes, pool: QueryPool, admin: Admin) -> None:
     """Serve them; POST /api/v1/lineage stays what it is."""
     for path, answer in {
         "/api/v1/namespaces": _namespaces,
@@ -39,9 +39,9 @@ def add_routes(routes: Routes, readers: Readers, admin: Admin) -> None:
         "/api/v1/tags": lambda query, request: {"tags": []},
         "/api/v1/sources": lambda query, request: {"sources": []},
     }.items():
-        routes.add("GET", path, readers.serve(answer), is_open=True, admit=admin.admit)
-    routes.add_tree("GET", NAMESPACES, readers.serve(_namespace_tree), admit=admin.admit)
-    routes.add_tree("GET", RUNS, readers.serve(_run_tree), admit=admin.admit)
+        routes.add("GET", path, pool.handler(answer), is_open=True, admit=admin.admit)
+    routes.add_tree("GET", NAMESPACES, pool.handler(_namespace_tree), admit=admin.admit)
+    routes.add_tree("GET", RUNS, pool.handler(_run_tree), admit=admin.admit)
 
 
 # --- lists -------------------------------------------------------------------------------------------
@@ -52,14 +52,14 @@ def _page(request: Request) -> tuple[int, int]:
     return given.number("limit", 100, MAX_LIMIT), given.number("offset", 0, 100_000_000)
 
 
-def _namespaces(query: Query, request: Request) -> Any:
+def _namespaces(query: GraphQuery, request: Request) -> Any:
     limit, offset = _page(request)
     with query.reading() as connection:
         names = marquez.namespaces(connection)[offset : offset + limit]
         return {"namespaces": [marquez.namespace(connection, name) for name in names]}
 
 
-def _jobs(query: Query, request: Request, namespace: str | None) -> Any:
+def _jobs(query: GraphQuery, request: Request, namespace: str | None) -> Any:
     limit, offset = _page(request)
     where = "WHERE namespace = ?1" if namespace is not None else "WHERE ?1 IS NULL"
     with query.reading() as connection:
@@ -74,7 +74,7 @@ def _jobs(query: Query, request: Request, namespace: str | None) -> Any:
         return {"jobs": [marquez.job(details.job(connection, id)) for (id,) in rows], "totalCount": total}
 
 
-def _datasets(query: Query, request: Request, namespace: str) -> Any:
+def _datasets(query: GraphQuery, request: Request, namespace: str) -> Any:
     limit, offset = _page(request)
     where = "WHERE namespace = ?1 AND dataset = id"  # an alias is found, but not listed
     with query.reading() as connection:
@@ -90,7 +90,7 @@ def _datasets(query: Query, request: Request, namespace: str) -> Any:
         return {"datasets": found, "totalCount": total}
 
 
-def _search(query: Query, request: Request) -> Any:
+def _search(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     kind = given.get("filter", "").lower()
     if kind not in ("", "dataset", "job"):
@@ -117,7 +117,7 @@ def _search(query: Query, request: Request) -> Any:
 # --- one thing ---------------------------------------------------------------------------------------
 
 
-def _namespace_tree(query: Query, request: Request) -> Any:
+def _namespace_tree(query: GraphQuery, request: Request) -> Any:
     match segments(request, NAMESPACES):
         case [namespace]:
             with query.reading() as connection:
@@ -150,7 +150,7 @@ def _version(id: str) -> str:
     return f"{id[:8]}-{id[8:12]}-{id[12:16]}-{id[16:20]}-{id[20:]}"
 
 
-def _run_tree(query: Query, request: Request) -> Any:
+def _run_tree(query: GraphQuery, request: Request) -> Any:
     match segments(request, RUNS):
         case [id]:
             found = query.run(id)
@@ -171,7 +171,7 @@ def _nothing() -> Problem:
 # --- graphs ------------------------------------------------------------------------------------------
 
 
-def _lineage(query: Query, request: Request) -> Any:
+def _lineage(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     node, depth = given.get("nodeId"), given.number("depth", 20, 1_000)
     kind, _, rest = node.partition(":")
@@ -180,8 +180,8 @@ def _lineage(query: Query, request: Request) -> Any:
         dataset = marquez.dataset_of_node(connection, rest) if kind == "dataset" else None
         job = marquez.job_of_node(connection, rest) if kind == "job" else None
         if dataset is None and job is None:
-            raise NotKnown(f"No node is called {node}.", hint="Use dataset:<namespace>:<name> or job:….")
-        around = walk.neighbourhood(
+            raise NotFound(f"No node is called {node}.", hint="Use dataset:<namespace>:<name> or job:….")
+        around = neighbourhood(
             connection, dataset=dataset, job=job, depth=min(100, (depth + 1) // 2), limit=MAX_NODES
         )
         nodes: dict[str, dict[str, Any]] = {}
@@ -202,10 +202,10 @@ def _node(id: str, kind: str, data: Any) -> dict[str, Any]:
     return {"id": id, "type": kind, "data": data, "inEdges": [], "outEdges": []}
 
 
-def _column_lineage(query: Query, request: Request) -> Any:
+def _column_lineage(query: GraphQuery, request: Request) -> Any:
     given = Parameters(request)
     node, depth = given.get("nodeId"), given.number("depth", 20, 1_000)
-    ways = ("up", "down") if given.flag("withDownstream", False) else ("up",)
+    ways: tuple[UpOrDown, ...] = ("up", "down") if given.flag("withDownstream", False) else ("up",)
     kind, _, rest = node.partition(":")
     with query.reading() as connection:
         wanted: list[tuple[int, str]] = []
@@ -220,7 +220,7 @@ def _column_lineage(query: Query, request: Request) -> Any:
             for id, columns in columns_of(connection, outputs).items():
                 wanted += [(id, column.name) for column in columns]
         if not wanted:
-            raise NotKnown(
+            raise NotFound(
                 f"No columns are known of {node}.", hint="Use datasetField:<namespace>:<name>:<field>."
             )
         edges: set[ColumnEdge] = set()
@@ -231,7 +231,7 @@ def _column_lineage(query: Query, request: Request) -> Any:
                 id,
                 field_id(column),
                 column,
-                ways=ways,
+                directions=ways,
                 depth=min(depth, 100),
                 indirect=True,
                 limit=MAX_NODES,

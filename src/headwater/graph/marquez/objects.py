@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.graph.ingest.untrusted_json import iso
 from headwater.graph.query.answers import Column, Dataset, Job, RunSummary
-from headwater.graph.query.names import NotKnown
+from headwater.graph.query.names import NotFound
 from headwater.graph.store.ids import dataset_id, field_id, job_id
 from headwater.log.queue.sqlite import select
 
@@ -65,7 +65,7 @@ def namespace(connection: apsw.Connection, name: str) -> dict[str, Any]:
     )
     first_at, last_at = select(connection, query, name)[0]
     if first_at is None:
-        raise NotKnown(f"The namespace {name} is not known.", hint="/api/v1/namespaces lists them.")
+        raise NotFound(f"The namespace {name} is not known.", hint="/api/v1/namespaces lists them.")
     return {
         "name": name,
         "createdAt": iso(first_at),
@@ -165,7 +165,7 @@ def dataset_version(found: Dataset, version: str) -> dict[str, Any]:
                 "createdByRun": None,
                 "currentSchemaVersion": version.lower(),
             }
-    raise NotKnown(f"The dataset {found.name} has no version {version}.", hint="Ask for its versions.")
+    raise NotFound(f"The dataset {found.name} has no version {version}.", hint="Ask for its versions.")
 
 
 def _fields(columns: list[Column]) -> list[dict[str, Any]]:

@@ -1,1 +1,1 @@
-"""Read-only queries over the graph. Start reading at `query.GraphQuery`."""
+"""Read-only queries, each bounded in time and size. Start reading at `query.GraphQuery`."""

@@ -1,16 +1,17 @@
-"""Views: what the queries answer, as plain data that becomes JSON.
+"""The structs that queries return; they become JSON, and the OpenAPI schemas are made from them.
 
-Within one answer things refer to each other by `key`. Keys are opaque texts; links that should last name a
-dataset or job by its namespace and name.
+Within one answer nodes refer to each other by `key`. Keys are opaque; a permanent link names a dataset or job
+by namespace and name.
 """
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
-from headwater.graph.ingest.facet_parsers import Change
-
 __all__ = [
+    "Change",
     "Column",
     "ColumnEdge",
     "ColumnNode",
@@ -18,24 +19,36 @@ __all__ = [
     "DatasetNode",
     "Edge",
     "Gap",
-    "Hit",
     "Impact",
     "ImpactedDataset",
     "Job",
     "JobNode",
+    "LineageDirection",
     "Name",
     "Neighbourhood",
     "Run",
     "RunDataset",
     "RunSummary",
+    "SearchResult",
     "Statistic",
     "Summary",
     "Trace",
+    "UpOrDown",
     "Version",
+    "directions",
     "is_part",
     "key_of_dataset",
     "key_of_job",
 ]
+
+
+UpOrDown = Literal["up", "down"]
+LineageDirection = Literal["up", "down", "both"]
+
+
+def directions(direction: LineageDirection) -> tuple[UpOrDown, ...]:
+    """The single directions: upstream, downstream, or both."""
+    return ("up", "down") if direction == "both" else (direction,)
 
 
 def key_of_dataset(id: int) -> str:
@@ -54,7 +67,7 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct):
-    """A field of the current schema; `type` is empty for one that only lineage mentions."""
+    """A field of the current schema; `type` is empty for a column that only lineage mentions."""
 
     name: str
     type: str = ""
@@ -88,7 +101,7 @@ class JobNode(msgspec.Struct):
 class Edge(msgspec.Struct, frozen=True):
     """From a dataset to the job that reads it, from a job to the dataset that it writes, or between datasets.
 
-    Not `current`: the job did not mention it when it last told what it reads or writes.
+    Not `current`: the job did not mention it in its latest run.
     """
 
     source: str
@@ -97,8 +110,8 @@ class Edge(msgspec.Struct, frozen=True):
 
 
 def is_part(one: str | None, other: str | None) -> bool:
-    """Whether a column is a part of another, or has it as a part: `address` and `address.city`, or the whole
-    dataset (None) and anything; also `value` and `value/customer`, a place in JSON text."""
+    """Whether one column contains the other: `address` and `address.city`, `value` and the JSON pointer
+    `value/customer`, or the whole dataset (None) and any column."""
     if one is None or other is None or one == other:
         return True
     short, long = sorted((one, other), key=len)
@@ -106,9 +119,9 @@ def is_part(one: str | None, other: str | None) -> bool:
 
 
 class ColumnEdge(msgspec.Struct, frozen=True):
-    """From a column to one that is made of it. A column that is null: the dataset as a whole.
+    """From a column to one that is computed from it; a column that is null is the whole dataset.
 
-    `type` is DIRECT (its values) or INDIRECT (they decide about it: filter, join, group by, …).
+    `type` is DIRECT (its values are used) or INDIRECT (it filters, joins, groups, sorts, …).
     """
 
     source: str
@@ -124,13 +137,13 @@ class ColumnEdge(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """What it is, apart from what is said of it; edges are sorted by it."""
+        """Both ends, kind and job, by which edges are sorted; not its time and description."""
         ends = (self.source, self.source_column or "", self.target, self.target_column or "")
         return (*ends, self.type, self.subtype, self.job)
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A job that told nothing about the columns of what it writes: here the trace is incomplete (G11)."""
+    """A job without column lineage for the dataset that it writes: the trace is incomplete there (G11)."""
 
     job: str
     source: str
@@ -138,7 +151,7 @@ class Gap(msgspec.Struct, frozen=True):
 
 
 class Neighbourhood(msgspec.Struct):
-    """What is around a dataset or job. `truncated`: the limit was reached and some are left out."""
+    """The datasets and jobs around one. `truncated`: some are omitted because the limit was reached."""
 
     start: str
     datasets: list[DatasetNode]
@@ -149,7 +162,7 @@ class Neighbourhood(msgspec.Struct):
 
 
 class ColumnNode(msgspec.Struct, frozen=True):
-    """A column that a trace came by; null: the dataset as a whole. Upstream distances are negative."""
+    """A column of a trace; null: the whole dataset. Upstream distances are negative."""
 
     dataset: str
     column: str | None
@@ -157,7 +170,7 @@ class ColumnNode(msgspec.Struct, frozen=True):
 
 
 class Trace(msgspec.Struct):
-    """Where a column comes from and what is made of it."""
+    """The columns upstream and downstream of one column."""
 
     dataset: str
     column: str
@@ -170,7 +183,7 @@ class Trace(msgspec.Struct):
 
 
 class ImpactedDataset(msgspec.Struct):
-    """A dataset that a change reaches; `columns` null: all of it, or it is not known which."""
+    """A dataset that a change affects; `columns` null: all of it, or the columns are unknown."""
 
     key: str
     namespace: str
@@ -181,7 +194,7 @@ class ImpactedDataset(msgspec.Struct):
 
 
 class Impact(msgspec.Struct):
-    """What a change of a dataset or column reaches, nearest first."""
+    """The datasets that a change of a dataset or column affects, nearest first."""
 
     namespace: str
     name: str
@@ -191,8 +204,8 @@ class Impact(msgspec.Struct):
     truncated: bool
 
 
-class Hit(msgspec.Struct):
-    """Something that a search found: a `dataset`, a `job` or a `column`; `alias` where a symlink matched."""
+class SearchResult(msgspec.Struct):
+    """A `dataset`, `job` or `column` that a search found; `alias` where an alias matched."""
 
     kind: str
     namespace: str
@@ -203,7 +216,7 @@ class Hit(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """How much the graph holds, and how fresh it is; `failed` are jobs whose latest run failed."""
+    """How many nodes the graph has, and its latest event; `failed` are jobs whose latest run failed."""
 
     datasets: int
     jobs: int
@@ -232,7 +245,7 @@ class RunSummary(msgspec.Struct):
 
 
 class RunDataset(msgspec.Struct):
-    """What a run read or wrote, with the numbers that it told; null where it told none."""
+    """A dataset that a run read or wrote, with the statistics that it reported, or null."""
 
     dataset: DatasetNode
     rows: int | None
@@ -241,7 +254,7 @@ class RunDataset(msgspec.Struct):
 
 
 class Run(msgspec.Struct):
-    """A run with all that is known about it."""
+    """A run with its inputs, outputs, children and facets."""
 
     run: RunSummary
     parent_job: JobNode | None
@@ -252,8 +265,17 @@ class Run(msgspec.Struct):
     facets: dict[str, msgspec.Raw]
 
 
+class Change(msgspec.Struct, frozen=True):
+    """One difference between two schemas: `added`, `removed`, or `retyped`."""
+
+    kind: str
+    field: str
+    before: str = ""
+    after: str = ""
+
+
 class Version(msgspec.Struct):
-    """A schema that a dataset had, and how it differs from the one that was seen before it."""
+    """A schema of a dataset, and how it differs from the schema before it."""
 
     id: str
     first_at: str | None
@@ -264,7 +286,7 @@ class Version(msgspec.Struct):
 
 
 class Statistic(msgspec.Struct):
-    """What one run told about a dataset: a point of a small chart. `direction`: input or output."""
+    """The statistics that one run reported about a dataset. `direction`: input or output."""
 
     run: str
     job: JobNode
@@ -277,10 +299,10 @@ class Statistic(msgspec.Struct):
 
 
 class Dataset(msgspec.Struct):
-    """A dataset with all that is known about it.
+    """A dataset with its schema versions, jobs, statistics and facets.
 
-    `facets` are without `schema`, `columnLineage` and `lineage`, which are rows here; `remarks` has what the
-    producer said beside those rows, such as what it could not follow.
+    `facets` lacks `schema`, `columnLineage` and `lineage`, which have their own fields; `remarks` holds the
+    rest of `columnLineage`, such as the columns that the producer could not resolve.
     """
 
     key: str
@@ -301,7 +323,7 @@ class Dataset(msgspec.Struct):
 
 
 class Job(msgspec.Struct):
-    """A job with all that is known about it, and its latest runs."""
+    """A job with its inputs, outputs, latest runs and facets."""
 
     key: str
     namespace: str

@@ -1,17 +1,21 @@
-"""Details: one dataset, one job, one run, with all that is known about it."""
+"""One dataset, job or run with everything known about it, and the nodes that all answers have."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import apsw
 import msgspec
 import orjson
 
-from headwater.graph.ingest.facet_parsers import Change, Field, changes, unpack
+from headwater.graph.ingest.facet_parsers import Field, unpack
 from headwater.graph.ingest.untrusted_json import iso, mapping, micros, text
 from headwater.graph.query.answers import (
+    Change,
+    Column,
     Dataset,
+    DatasetNode,
     Job,
     JobNode,
     Name,
@@ -24,16 +28,119 @@ from headwater.graph.query.answers import (
     key_of_dataset,
     key_of_job,
 )
-from headwater.graph.query.names import NotKnown
-from headwater.graph.query.nodes import as_columns, columns_of, dataset_nodes, job_nodes, rows_for, state_name
-from headwater.graph.store.run_facts import NO_JOB, Direction
+from headwater.graph.query.names import NotFound
+from headwater.graph.store.database import rows_for
+from headwater.graph.store.ids import WHOLE_DATASET
+from headwater.graph.store.schema import NO_JOB_ID, Direction, State
 from headwater.log.queue.sqlite import select
 
-__all__ = ["count_runs", "dataset", "job", "run", "runs_of", "statistics", "summary", "versions"]
+__all__ = [
+    "columns_of",
+    "count_runs",
+    "dataset",
+    "dataset_nodes",
+    "job",
+    "job_nodes",
+    "run",
+    "runs_of",
+    "statistics",
+    "summary",
+]
 
-RUNS = 20  # latest ones that a job's own view has
+MAX_COLUMNS = 300  # of one dataset in a graph; its details have all of them
+RUNS = 20  # the latest runs in the details of a job
 POINTS = 200  # of a dataset's statistics
 CHILDREN = 200
+
+
+# --- nodes -------------------------------------------------------------------------------------------
+
+
+def state_name(level: int, state: int) -> str:
+    """NEW, RUNNING, or the state in which the run ended."""
+    return "NEW" if level <= 0 else "RUNNING" if level == 1 else State(state).name
+
+
+_DATASETS = (
+    "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1) CROSS JOIN names n ON n.id = value"
+)
+_USER_COUNTS = (
+    "SELECT n.dataset, io.direction, count(DISTINCT io.job) FROM json_each(?1)"
+    " CROSS JOIN names n ON n.dataset = value JOIN io ON io.name = n.id GROUP BY n.dataset, io.direction"
+)
+_JOBS = (
+    "SELECT j.id, j.namespace, j.name, j.last_at, r.level, r.state FROM json_each(?1)"
+    " CROSS JOIN jobs j ON j.id = value LEFT JOIN runs r ON r.id ="
+    " (SELECT id FROM runs WHERE job = j.id ORDER BY last_at DESC, uuid DESC LIMIT 1)"
+)
+
+
+def dataset_nodes(
+    connection: apsw.Connection, distances: dict[int, int], *, columns: bool = False
+) -> list[DatasetNode]:
+    """The datasets of these ids, nearest first."""
+    found = {
+        id: DatasetNode(key_of_dataset(id), namespace, name, distances[id], iso(last_at))
+        for id, namespace, name, last_at in rows_for(connection, _DATASETS, distances)
+    }
+    for id, direction, count in rows_for(connection, _USER_COUNTS, distances):
+        if direction == Direction.INPUT:
+            found[id].readers = count
+        else:
+            found[id].writers = count
+    if columns:
+        for id, known in columns_of(connection, found).items():
+            found[id].columns = known[:MAX_COLUMNS]
+            found[id].columns_omitted = max(0, len(known) - MAX_COLUMNS)
+    return sorted(found.values(), key=lambda node: (abs(node.distance), node.namespace, node.name))
+
+
+def job_nodes(connection: apsw.Connection, ids: Iterable[int]) -> list[JobNode]:
+    """The jobs of these ids, by name."""
+    found = [
+        JobNode(
+            key_of_job(id), namespace, name, "" if level is None else state_name(level, state), iso(last_at)
+        )
+        for id, namespace, name, last_at, level, state in rows_for(connection, _JOBS, ids)
+    ]
+    return sorted(found, key=lambda node: (node.namespace, node.name))
+
+
+# The schema that a writer reported last; without one, the schema that a reader reported last.
+_SCHEMAS = (
+    "SELECT dataset, fields FROM (SELECT n.dataset AS dataset, v.schema AS schema,"
+    " row_number() OVER (PARTITION BY n.dataset"
+    " ORDER BY v.written_at DESC, v.last_at DESC, v.schema DESC) AS n"
+    " FROM json_each(?1) CROSS JOIN names n ON n.dataset = value JOIN versions v ON v.name = n.id)"
+    " JOIN schemas ON schemas.id = schema WHERE n = 1"
+)
+_COLUMNS_IN_EDGES = (
+    "SELECT DISTINCT n.dataset, f.text FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
+    " JOIN columns c ON c.name = n.id AND c.field != ?2 JOIN fields f ON f.id = c.field"
+    " WHERE EXISTS (SELECT 1 FROM edges WHERE target = c.id)"
+    " OR EXISTS (SELECT 1 FROM edges WHERE source = c.id)"
+    " ORDER BY f.text"
+)
+
+
+def columns_of(connection: apsw.Connection, ids: Iterable[int]) -> dict[int, list[Column]]:
+    """The columns of datasets: those of the current schema in its order, then those that only edges have."""
+    ids = list(ids)
+    found: dict[int, list[Column]] = {id: [] for id in ids}
+    for id, fields in rows_for(connection, _SCHEMAS, ids):
+        found[id] = as_columns(unpack(fields))
+    known = {id: {column.name for column in columns} for id, columns in found.items()}
+    for id, name in rows_for(connection, _COLUMNS_IN_EDGES, ids, WHOLE_DATASET):
+        if name not in known[id]:
+            found[id].append(Column(name))
+    return found
+
+
+def as_columns(fields: Sequence[Field]) -> list[Column]:
+    return [Column(field.name, field.type, field.description) for field in fields]
+
+
+# --- datasets ----------------------------------------------------------------------------------------
 
 
 def dataset(connection: apsw.Connection, id: int) -> Dataset:
@@ -54,7 +161,7 @@ def dataset(connection: apsw.Connection, id: int) -> Dataset:
         iso(min(row[3] for row in names)),
         iso(max(row[4] for row in names)),
         columns_of(connection, [id])[id],
-        versions(connection, id),
+        _versions(connection, id),
         users[Direction.OUTPUT],
         users[Direction.INPUT],
         statistics(connection, id, POINTS),
@@ -73,12 +180,12 @@ _FACETS = (
 
 
 def _facets(connection: apsw.Connection, owners: list[int], container: int = 0) -> dict[str, msgspec.Raw]:
-    # of aliases that tell the same facet, the last counts
+    # if several aliases have the facet, the last one counts
     return {key: msgspec.Raw(value) for key, value in rows_for(connection, _FACETS, owners, container)}
 
 
-def versions(connection: apsw.Connection, id: int) -> list[Version]:
-    """The schemas of a dataset, newest first, each with what it changed."""
+def _versions(connection: apsw.Connection, id: int) -> list[Version]:
+    """The schemas of a dataset, newest first, each with its changes."""
     query = (
         "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), s.fields FROM names n"
         " JOIN versions v ON v.name = n.id JOIN schemas s ON s.id = v.schema WHERE n.dataset = ?"
@@ -90,7 +197,7 @@ def versions(connection: apsw.Connection, id: int) -> list[Version]:
     before: list[Field] | None = None
     for schema, first_at, last_at, _, content in rows:
         fields = unpack(content)
-        changed: list[Change] = changes(before, fields) if before is not None else []
+        changed = _changes(before, fields) if before is not None else []
         is_current = schema == current
         found.append(
             Version(schema.hex(), iso(first_at), iso(last_at), is_current, as_columns(fields), changed)
@@ -99,8 +206,21 @@ def versions(connection: apsw.Connection, id: int) -> list[Version]:
     return found[::-1]
 
 
+def _changes(before: Sequence[Field], after: Sequence[Field]) -> list[Change]:
+    """Removed fields, then added and retyped fields in their order."""
+    old = {field.name: field.type for field in before}
+    new = {field.name: field.type for field in after}
+    found = [Change("removed", name, before=type) for name, type in old.items() if name not in new]
+    for name, type in new.items():
+        if name not in old:
+            found.append(Change("added", name, after=type))
+        elif old[name] != type:
+            found.append(Change("retyped", name, old[name], type))
+    return found
+
+
 def statistics(connection: apsw.Connection, id: int, limit: int) -> list[Statistic]:
-    """What the latest runs told about a dataset, newest first."""
+    """The statistics that the latest runs reported about a dataset, newest first."""
     query = (
         "SELECT r.uuid, r.job, i.direction, r.level, r.state, i.at, i.rows, i.bytes, i.files FROM names n"
         " JOIN run_io i ON i.name = n.id JOIN runs r ON r.id = i.run WHERE n.dataset = ?"
@@ -115,14 +235,17 @@ def statistics(connection: apsw.Connection, id: int, limit: int) -> list[Statist
             Direction(direction).name.lower(),
             state_name(level, state),
             iso(at),
-            *map(_told, told),
+            *map(_reported, counts),
         )
-        for uuid, job, direction, level, state, at, *told in rows
+        for uuid, job, direction, level, state, at, *counts in rows
     ]
 
 
-def _told(count: int) -> int | None:
+def _reported(count: int) -> int | None:
     return count if count >= 0 else None
+
+
+# --- jobs and runs -----------------------------------------------------------------------------------
 
 
 def job(connection: apsw.Connection, id: int) -> Job:
@@ -154,7 +277,7 @@ def job(connection: apsw.Connection, id: int) -> Job:
         name,
         iso(first_at),
         iso(last_at),
-        _one_job(connection, parents[0][0] if parents else NO_JOB),
+        _one_job(connection, parents[0][0] if parents else NO_JOB_ID),
         dataset_nodes(connection, used[Direction.INPUT]),
         dataset_nodes(connection, used[Direction.OUTPUT]),
         runs_of(connection, job=id, limit=RUNS),
@@ -180,7 +303,7 @@ def runs_of(
     limit: int = 100,
     offset: int = 0,
 ) -> list[RunSummary]:
-    """The runs of a job, those that a run began, or all; newest first."""
+    """The runs of a job, the children of a run, or all runs; newest first."""
     if job is not None:
         where, of = "WHERE r.job = ?3", job
     elif parent:
@@ -231,7 +354,7 @@ def count_runs(connection: apsw.Connection, job: int) -> int:
 
 
 def summary(connection: apsw.Connection) -> Summary:
-    """How much there is, and how fresh it is."""
+    """How many nodes the graph has, and its latest event."""
     datasets, jobs, runs, columns, failed, *at = select(
         connection,
         "SELECT (SELECT count(*) FROM names WHERE dataset = id), (SELECT count(*) FROM jobs),"
@@ -240,7 +363,7 @@ def summary(connection: apsw.Connection) -> Summary:
         " ORDER BY last_at DESC, uuid DESC LIMIT 1)),"
         " (SELECT max(last_at) FROM jobs), (SELECT max(last_at) FROM names)",
     )[0]
-    latest = max((each for each in at if each is not None), default=None)
+    latest = max((time for time in at if time is not None), default=None)
     return Summary(datasets, jobs, runs, columns, failed, iso(latest))
 
 
@@ -248,18 +371,18 @@ def run(connection: apsw.Connection, uuid: str) -> Run:
     """The run of this id."""
     rows = select(connection, f"{_RUNS} WHERE r.uuid = ?", uuid.lower())
     if not rows:
-        raise NotKnown(f"The graph has no run {uuid}.", hint="It may be older than `graph.retention_days`.")
+        raise NotFound(f"The graph has no run {uuid}.", hint="It may be older than `graph.retention_days`.")
     id, parent_job, root_job = rows[0][0], rows[0][11], rows[0][12]
     query = (
         "SELECT i.direction, n.dataset, i.rows, i.bytes, i.files FROM run_io i JOIN names n ON n.id = i.name"
         " WHERE i.run = ? ORDER BY i.told_at LIMIT 5000"
     )
     used: dict[Direction, dict[int, tuple[int, int, int]]] = {direction: {} for direction in Direction}
-    for direction, dataset, *told in select(connection, query, id):
-        used[Direction(direction)][dataset] = (told[0], told[1], told[2])
+    for direction, dataset, *counts in select(connection, query, id):
+        used[Direction(direction)][dataset] = (counts[0], counts[1], counts[2])
     shown = {
         direction: [
-            RunDataset(node, *map(_told, found[int(node.key[1:], 16)]))
+            RunDataset(node, *map(_reported, found[int(node.key[1:], 16)]))
             for node in dataset_nodes(connection, dict.fromkeys(found, 0))
         ]
         for direction, found in used.items()

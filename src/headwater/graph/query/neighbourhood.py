@@ -1,96 +1,93 @@
-"""Walks from dataset to dataset over the jobs in between.
-
-Level by level, one statement for all of a level. A walk stops at its depth or limit and says so.
-"""
+"""The datasets and jobs around one, found level by level with one statement for each level."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
 
 import apsw
 
-from headwater.graph.query.answers import Edge, Neighbourhood, key_of_dataset, key_of_job
-from headwater.graph.query.nodes import dataset_nodes, job_nodes, rows_for
+from headwater.graph.query.answers import (
+    Edge,
+    LineageDirection,
+    Neighbourhood,
+    UpOrDown,
+    directions,
+    key_of_dataset,
+    key_of_job,
+)
+from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.query.trace import column_edges
-from headwater.graph.store.run_facts import NO_JOB, Direction, Report
+from headwater.graph.store.database import rows_for
+from headwater.graph.store.schema import NO_JOB_ID, Direction, Statement
 
-__all__ = ["Walk", "Way", "Ways", "neighbourhood", "ways"]
+__all__ = ["NeighbourhoodSearch", "neighbourhood"]
 
-Way = Literal["up", "down"]
-Ways = Literal["up", "down", "both"]
-FACTOR = 20  # rows that a level may have for each dataset that may be shown
+ROWS_PER_DATASET = 20  # rows that a level may have for each dataset of the limit
 MAX_EDGES = 20_000
 
-
-def ways(direction: Ways) -> tuple[Way, ...]:
-    """The single ways of a direction."""
-    return ("up", "down") if direction == "both" else (direction,)
-
-
-# Jobs that read (1) or write (2) these datasets.
-_USERS = (
+_JOBS_OF_DATASETS = (
     "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN io ON io.name = n.id AND io.direction = ?2 LIMIT ?3"
 )
-# Datasets that these jobs read or write.
-_USED = (
+_DATASETS_OF_JOBS = (
     "SELECT io.job, n.dataset, max(io.last_at) FROM json_each(?1)"
     " CROSS JOIN io ON io.job = value AND io.direction = ?2 JOIN names n ON n.id = io.name"
     " GROUP BY 1, 2 LIMIT ?3"
 )
-# Since when what a job tells is current: the first moment of the run in which it last told it.
-_CURRENT = (
+# Since when the statements of a job are current: the first event of the run that made the last statement.
+_CURRENT_SINCE = (
     "SELECT p.job, coalesce(r.first_at, p.at) FROM json_each(?1)"
     " CROSS JOIN reports p ON p.name = 0 AND p.job = value AND p.kind = ?2 LEFT JOIN runs r ON r.uuid = p.run"
 )
-# Jobs that said in so many words what a dataset is made of: then it is not made of all that they read.
-_EXPLICIT = (
+# Jobs that listed the sources of a dataset: the rest of their inputs is not upstream of it.
+_WITH_LISTED_SOURCES = (
     "SELECT DISTINCT n.dataset, p.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
     " JOIN reports p ON p.name = n.id AND (p.kind = ?2 OR p.job = 0)"
 )
-_MADE_OF = (
+_EDGES_UP = (
     "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
     " CROSS JOIN names t ON t.dataset = value JOIN columns c ON c.name = t.id JOIN edges e ON e.target = c.id"
     " JOIN columns d ON d.id = e.source JOIN names s ON s.id = d.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
-_MAKES = (
+_EDGES_DOWN = (
     "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
     " CROSS JOIN names s ON s.dataset = value JOIN columns d ON d.name = s.id"
     " JOIN edges e ON e.source = d.id{}"
     " JOIN columns c ON c.id = e.target JOIN names t ON t.id = c.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
-_MAKES_ALL, _MAKES_ALONE = _MAKES.format(""), _MAKES.format(" AND e.job = 0")
+_EDGES_DOWN_ALL, _EDGES_DOWN_WITHOUT_JOB = _EDGES_DOWN.format(""), _EDGES_DOWN.format(" AND e.job = 0")
 
 
-class Walk:
-    """One walk; `distances` are those of the datasets it came by, upstream ones negative."""
+class NeighbourhoodSearch:
+    """A breadth-first search; `distances` has the datasets found, upstream ones negative."""
 
     def __init__(self, connection: apsw.Connection, limit: int) -> None:
         self._connection = connection
         self._limit = limit
+        self._max_rows = limit * ROWS_PER_DATASET
         self.distances: dict[int, int] = {}
         self.jobs: set[int] = set()
-        self.reached_by: dict[int, set[int]] = {}  # dataset: the jobs over which it was reached
-        self._alone: set[tuple[int, int]] = set()  # datasets tied without a job: source, target
+        self.reached_by: dict[int, set[int]] = {}  # dataset: the jobs through which it was found
+        self._edges_without_job: set[tuple[int, int]] = set()  # source and target
         self.truncated = False
 
-    def go(self, start: Iterable[int], way: Way, depth: int, first: int = 1) -> None:
-        """From these datasets, which are at the distance `first - 1`."""
+    def expand(self, start: Iterable[int], direction: UpOrDown, depth: int, first: int = 1) -> None:
+        """Search from these datasets, which are at the distance `first - 1`."""
         frontier = set(start)
         for distance in range(first, depth + 1):
             if not frontier:
                 return
-            frontier = self._reach(self._step(frontier, way), -distance if way == "up" else distance)
+            found = self._next_level(frontier, direction)
+            frontier = self._add(found, -distance if direction == "up" else distance)
 
-    def from_job(self, job: int, way: Way, depth: int) -> None:
-        """From a job: what it reads (up) or writes (down), and on from there."""
+    def expand_from_job(self, job: int, direction: UpOrDown, depth: int) -> None:
+        """Search from the inputs (up) or outputs (down) of a job."""
         self.jobs.add(job)
-        direction = Direction.INPUT if way == "up" else Direction.OUTPUT
-        found = {(dataset, job) for _, dataset, _ in self._used({job}, direction)}
-        self.go(self._reach(found, -1 if way == "up" else 1), way, depth, 2)
+        used = self._datasets_of({job}, Direction.INPUT if direction == "up" else Direction.OUTPUT)
+        found = {(dataset, job) for _, dataset, _ in used}
+        self.expand(self._add(found, -1 if direction == "up" else 1), direction, depth, 2)
 
-    def _reach(self, found: set[tuple[int, int]], distance: int) -> set[int]:
+    def _add(self, found: set[tuple[int, int]], distance: int) -> set[int]:
         new = set()
         for dataset, job in sorted(found):
             if dataset not in self.distances:
@@ -99,55 +96,57 @@ class Walk:
                     continue
                 self.distances[dataset] = distance
                 new.add(dataset)
-            if job != NO_JOB:
+            if job != NO_JOB_ID:
                 self.jobs.add(job)
                 self.reached_by.setdefault(dataset, set()).add(job)
         return new
 
-    def _step(self, frontier: set[int], way: Way) -> set[tuple[int, int]]:
-        """The next datasets, each with a job over which it is reached."""
-        is_up = way == "up"
-        near, far = (Direction.OUTPUT, Direction.INPUT) if is_up else (Direction.INPUT, Direction.OUTPUT)
-        most = self._limit * FACTOR
-        users = rows_for(self._connection, _USERS, frontier, int(near), most)
-        self.truncated |= len(users) >= most
+    def _next_level(self, frontier: set[int], direction: UpOrDown) -> set[tuple[int, int]]:
+        """The next datasets, each with a job through which it is found."""
+        is_up = direction == "up"
+        here, beyond = (Direction.OUTPUT, Direction.INPUT) if is_up else (Direction.INPUT, Direction.OUTPUT)
+        users = rows_for(self._connection, _JOBS_OF_DATASETS, frontier, int(here), self._max_rows)
+        self.truncated |= len(users) >= self._max_rows
         others: dict[int, set[int]] = {}
-        for job, dataset, _ in self._used({job for _, job in users}, far):
+        for job, dataset, _ in self._datasets_of({job for _, job in users}, beyond):
             others.setdefault(job, set()).add(dataset)
         targets = frontier if is_up else {dataset for found in others.values() for dataset in found}
-        explicit = {tuple(row) for row in rows_for(self._connection, _EXPLICIT, targets, int(Report.LINEAGE))}
+        listed = {
+            tuple(row)
+            for row in rows_for(self._connection, _WITH_LISTED_SOURCES, targets, int(Statement.LINEAGE))
+        }
         found = {
             (other, job)
             for dataset, job in users
             for other in others.get(job, ())
-            if ((dataset if is_up else other), job) not in explicit
+            if ((dataset if is_up else other), job) not in listed
         }
-        query = _MADE_OF if is_up else _MAKES_ALL if explicit else _MAKES_ALONE
-        for target, job, source in (
-            rows_for(self._connection, query, frontier, most) if explicit or not is_up else ()
-        ):
-            if job == NO_JOB:
-                self._alone.add((source, target))
-            if job == NO_JOB or (target, job) in explicit:
+        if is_up and not listed:
+            return found
+        query = _EDGES_UP if is_up else _EDGES_DOWN_ALL if listed else _EDGES_DOWN_WITHOUT_JOB
+        for target, job, source in rows_for(self._connection, query, frontier, self._max_rows):
+            if job == NO_JOB_ID:
+                self._edges_without_job.add((source, target))
+            if job == NO_JOB_ID or (target, job) in listed:
                 found.add((source if is_up else target, job))
         return found
 
-    def _used(self, jobs: set[int], direction: Direction) -> list[tuple[int, int, int]]:
-        most = self._limit * FACTOR
-        rows = rows_for(self._connection, _USED, jobs, int(direction), most)
-        self.truncated |= len(rows) >= most
+    def _datasets_of(self, jobs: set[int], direction: Direction) -> list[tuple[int, int, int]]:
+        """Job, dataset, and when the job last mentioned it."""
+        rows = rows_for(self._connection, _DATASETS_OF_JOBS, jobs, int(direction), self._max_rows)
+        self.truncated |= len(rows) >= self._max_rows
         return [(job, dataset, last_at) for job, dataset, last_at in rows]
 
     def edges(self) -> list[Edge]:
-        """All ties between the datasets and jobs that the walk came by."""
+        """All edges between the datasets and jobs found."""
         found = {
             Edge(key_of_dataset(source), key_of_dataset(target), True)
-            for source, target in self._alone
+            for source, target in self._edges_without_job
             if source in self.distances and target in self.distances
         }
-        for direction, report in ((Direction.INPUT, Report.INPUTS), (Direction.OUTPUT, Report.OUTPUTS)):
-            since = dict(rows_for(self._connection, _CURRENT, self.jobs, int(report)))
-            for job, dataset, last_at in self._used(self.jobs, direction):
+        for direction, kind in ((Direction.INPUT, Statement.INPUTS), (Direction.OUTPUT, Statement.OUTPUTS)):
+            since = dict(rows_for(self._connection, _CURRENT_SINCE, self.jobs, int(kind)))
+            for job, dataset, last_at in self._datasets_of(self.jobs, direction):
                 if dataset in self.distances:
                     ends = (key_of_dataset(dataset), key_of_job(job))
                     source, target = ends if direction is Direction.INPUT else ends[::-1]
@@ -160,26 +159,26 @@ def neighbourhood(
     *,
     dataset: int | None = None,
     job: int | None = None,
-    direction: Ways = "both",
+    direction: LineageDirection = "both",
     depth: int = 2,
     limit: int = 300,
     columns: bool = False,
 ) -> Neighbourhood:
     """Datasets and jobs up to `depth` steps from dataset to dataset away."""
-    walk = Walk(connection, limit)
+    search = NeighbourhoodSearch(connection, limit)
     if dataset is not None:
-        walk.distances[dataset] = 0
-    for way in ways(direction):
+        search.distances[dataset] = 0
+    for one in directions(direction):
         if dataset is not None:
-            walk.go([dataset], way, depth)
+            search.expand([dataset], one, depth)
         elif job is not None:
-            walk.from_job(job, way, depth)
-    tied = column_edges(connection, walk.distances, MAX_EDGES) if columns else []
+            search.expand_from_job(job, one, depth)
+    edges = column_edges(connection, search.distances, MAX_EDGES) if columns else []
     return Neighbourhood(
-        key_of_dataset(dataset) if dataset is not None else key_of_job(job or NO_JOB),
-        dataset_nodes(connection, walk.distances, columns=columns),
-        job_nodes(connection, walk.jobs),
-        walk.edges(),
-        tied,
-        walk.truncated or len(tied) >= MAX_EDGES,
+        key_of_dataset(dataset) if dataset is not None else key_of_job(job or NO_JOB_ID),
+        dataset_nodes(connection, search.distances, columns=columns),
+        job_nodes(connection, search.jobs),
+        search.edges(),
+        edges,
+        search.truncated or len(edges) >= MAX_EDGES,
     )

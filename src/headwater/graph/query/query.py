@@ -1,4 +1,4 @@
-"""Queries: all that the page, the routes and the terminal ask the graph, each bounded in time and size."""
+"""GraphQuery: the queries of page, HTTP API and terminal, each bounded in time and size."""
 
 from __future__ import annotations
 
@@ -12,46 +12,45 @@ import apsw
 
 from headwater.errors import HeadwaterError
 from headwater.graph.query import details, names
-from headwater.graph.query import neighbourhood as walk
-from headwater.graph.query import trace as traces
 from headwater.graph.query.answers import (
     Dataset,
-    Hit,
     Impact,
-    ImpactedDataset,
     Job,
+    LineageDirection,
     Neighbourhood,
     Run,
     RunSummary,
+    SearchResult,
     Statistic,
     Summary,
     Trace,
-    key_of_job,
+    directions,
 )
-from headwater.graph.query.nodes import dataset_nodes, job_nodes
+from headwater.graph.query.impact import impact
+from headwater.graph.query.neighbourhood import neighbourhood
+from headwater.graph.query.search import search
+from headwater.graph.query.trace import trace
 from headwater.graph.store.database import open_reader
-from headwater.graph.store.ids import WHOLE
 from headwater.log.queue.sqlite import select
 
-__all__ = ["MAX_DEPTH", "MAX_LIMIT", "Query", "TooLong"]
+__all__ = ["MAX_DEPTH", "MAX_LIMIT", "GraphQuery", "QueryTimeout"]
 
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
-LIMIT_SECONDS = 10.0  # of one query; whoever asks for more asks again, for less
-STEPS = 20_000  # of SQLite's machine between two looks at the clock
+LIMIT_SECONDS = 10.0  # of one query
+STEPS = 20_000  # of SQLite's virtual machine between two checks of the time
 
 
-class TooLong(HeadwaterError):
-    """A query took longer than it may."""
+class QueryTimeout(HeadwaterError):
+    """A query exceeded its time limit."""
 
     retryable = True
 
 
-class Query:
-    """A connection that only reads. Used by one thread at a time; beside a writer or without one.
+class GraphQuery:
+    """A read-only connection, used by one thread at a time, with or without a running writer.
 
-    Datasets and jobs are named by namespace and name; an alias will do. Raises NotKnown for what the graph
-    does not have.
+    Datasets and jobs are named by namespace and name, or by an alias. Raises NotFound for an unknown name.
     """
 
     def __init__(self, folder: Path, *, limit_seconds: float = LIMIT_SECONDS) -> None:
@@ -62,21 +61,21 @@ class Query:
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """One view of the graph for all statements inside, within the time that a query may take."""
+        """One snapshot of the graph for all statements inside, within the time limit of a query."""
         self._until = time.monotonic() + self._limit_seconds
         try:
             with self.connection:
                 yield self.connection
         except apsw.InterruptError:
-            raise TooLong(
+            raise QueryTimeout(
                 f"The query took longer than {self._limit_seconds:g} seconds.",
-                hint="Ask with a smaller depth or limit.",
+                hint="Use a smaller depth or limit.",
             ) from None
         finally:
             self._until = float("inf")
 
     def summary(self) -> Summary:
-        """How much the graph holds, and how fresh it is."""
+        """How many nodes the graph has, and its latest event."""
         with self.reading() as connection:
             return details.summary(connection)
 
@@ -87,21 +86,21 @@ class Query:
         kinds: Iterable[str] = ("dataset", "job", "column"),
         namespace: str = "",
         limit: int = 50,
-    ) -> list[Hit]:
-        """Datasets, jobs and columns whose names hold all words of the text, the closest first.
+    ) -> list[SearchResult]:
+        """Datasets, jobs and columns whose names contain all words of the text, the closest first.
 
-        For no text at all: the datasets and jobs that events mentioned last.
+        Without a text: the datasets and jobs that events mentioned last.
         """
         with self.reading() as connection:
-            return names.search(connection, text, kinds=kinds, namespace=namespace, limit=_within(limit))
+            return search(connection, text, kinds=kinds, namespace=namespace, limit=_bounded_limit(limit))
 
     def dataset(self, namespace: str, name: str) -> Dataset:
-        """A dataset with its schema and the changes of it, its users, statistics over time, and facets."""
+        """A dataset with its schema versions, jobs, statistics over time, and facets."""
         with self.reading() as connection:
             return details.dataset(connection, names.find_dataset(connection, namespace, name))
 
     def job(self, namespace: str, name: str) -> Job:
-        """A job with what it reads and writes, and its latest runs."""
+        """A job with its inputs, outputs, and latest runs."""
         with self.reading() as connection:
             return details.job(connection, names.find_job(connection, namespace, name))
 
@@ -116,13 +115,13 @@ class Query:
         """The runs of a job, or all, newest first."""
         with self.reading() as connection:
             id = names.find_job(connection, namespace, job) if job else None
-            return details.runs_of(connection, job=id, limit=_within(limit), offset=max(0, offset))
+            return details.runs_of(connection, job=id, limit=_bounded_limit(limit), offset=max(0, offset))
 
     def statistics(self, namespace: str, name: str, *, limit: int = 200) -> list[Statistic]:
-        """What the latest runs told about a dataset, newest first."""
+        """The statistics that the latest runs reported about a dataset, newest first."""
         with self.reading() as connection:
             id = names.find_dataset(connection, namespace, name)
-            return details.statistics(connection, id, _within(limit))
+            return details.statistics(connection, id, _bounded_limit(limit))
 
     def neighbourhood(
         self,
@@ -130,22 +129,22 @@ class Query:
         name: str,
         *,
         kind: str = "dataset",
-        direction: walk.Ways = "both",
+        direction: LineageDirection = "both",
         depth: int = 2,
         limit: int = 300,
         columns: bool = False,
     ) -> Neighbourhood:
-        """What is around a dataset or job, up to `depth` steps from dataset to dataset away."""
+        """Datasets and jobs up to `depth` steps from dataset to dataset away from a dataset or job."""
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name) if kind == "dataset" else None
             job = names.find_job(connection, namespace, name) if kind == "job" else None
-            return walk.neighbourhood(
+            return neighbourhood(
                 connection,
                 dataset=dataset,
                 job=job,
                 direction=direction,
-                depth=_deep(depth),
-                limit=_within(limit),
+                depth=_bounded_depth(depth),
+                limit=_bounded_limit(limit),
                 columns=columns,
             )
 
@@ -155,49 +154,44 @@ class Query:
         name: str,
         column: str,
         *,
-        direction: walk.Ways = "both",
+        direction: LineageDirection = "both",
         depth: int = 20,
         indirect: bool = True,
         limit: int = 1_000,
     ) -> Trace:
-        """Where a column comes from and what is made of it; `indirect` also follows filters, joins, …"""
+        """The columns upstream and downstream of one; `indirect` also follows filters, joins, …"""
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name)
             field = names.find_column(connection, dataset, column)
-            return traces.trace(
+            return trace(
                 connection,
                 dataset,
                 field,
                 column,
-                ways=walk.ways(direction),
-                depth=_deep(depth),
+                directions=directions(direction),
+                depth=_bounded_depth(depth),
                 indirect=indirect,
-                limit=_within(limit),
+                limit=_bounded_limit(limit),
             )
 
     def impact(
         self, namespace: str, name: str, column: str | None = None, *, depth: int = 50, limit: int = 1_000
     ) -> Impact:
-        """What a change of a dataset, or of one column, reaches downstream, nearest first.
+        """The datasets downstream that a change of a dataset, or of one column, affects, nearest first.
 
-        Where a job on the way told nothing about columns, all that it writes counts as reached (G11).
+        If a job on the way reports no column lineage, everything downstream of it counts as affected (G11).
         """
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name)
-            reached = _Reached(connection, _deep(depth), _within(limit))
-            if column is None:
-                reached.by_dataset({dataset: 0})
-            else:
-                reached.by_column(dataset, names.find_column(connection, dataset, column))
-            reached.distances.pop(dataset, None)
-            found = reached.datasets()
-            jobs = job_nodes(connection, {job for jobs in reached.jobs.values() for job in jobs})
-            return Impact(namespace, name, column, found, jobs, reached.truncated)
+            field = names.find_column(connection, dataset, column) if column is not None else None
+            depth, limit = _bounded_depth(depth), _bounded_limit(limit)
+            datasets, jobs, truncated = impact(connection, dataset, field, depth, limit)
+            return Impact(namespace, name, column, datasets, jobs, truncated)
 
-    def named(self, text: str) -> tuple[str, str, str | None]:
-        """Namespace and name of the dataset, and the column, that a person means by one text."""
+    def resolve(self, text: str) -> tuple[str, str, str | None]:
+        """Namespace and name of the dataset, and the column, that a typed text stands for."""
         with self.reading() as connection:
-            id, column = names.named(connection, text)
+            id, column = names.resolve(connection, text)
             query = "SELECT namespace, name FROM names WHERE id = ?"
             namespace, name = select(connection, query, id)[0]
             return namespace, name, column
@@ -205,7 +199,7 @@ class Query:
     def close(self) -> None:
         self.connection.close()
 
-    def __enter__(self) -> Query:
+    def __enter__(self) -> GraphQuery:
         return self
 
     def __exit__(
@@ -214,75 +208,9 @@ class Query:
         self.close()
 
 
-class _Reached:
-    """Datasets that a change reaches: with their columns where those are known."""
-
-    def __init__(self, connection: apsw.Connection, depth: int, limit: int) -> None:
-        self._connection = connection
-        self._depth = depth
-        self._limit = limit
-        self.distances: dict[int, int] = {}
-        self.columns: dict[int, set[int]] = {}
-        self.wholly: set[int] = set()
-        self.jobs: dict[int, set[int]] = {}
-        self.truncated = False
-
-    def by_dataset(self, starts: dict[int, int]) -> None:
-        for start, distance in starts.items():
-            walked = walk.Walk(self._connection, self._limit)
-            walked.distances[start] = 0
-            walked.go([start], "down", self._depth - distance)
-            self.truncated |= walked.truncated
-            for dataset, further in walked.distances.items():
-                self._reach(dataset, distance + further)
-                self.wholly.add(dataset)
-                self.jobs.setdefault(dataset, set()).update(walked.reached_by.get(dataset, ()))
-
-    def by_column(self, dataset: int, field: int) -> None:
-        tracing = traces.Tracing(self._connection, (dataset, field), indirect=True, limit=self._limit)
-        tracing.go("down", self._depth)
-        self.truncated |= tracing.truncated
-        self._reach(dataset, 0)
-        for step in tracing.steps:
-            other, column = step.target
-            self._reach(other, tracing.distances[step.target])
-            if column == WHOLE:
-                self.wholly.add(other)
-            else:
-                self.columns.setdefault(other, set()).add(column)
-            self.jobs.setdefault(other, set()).add(step.job)
-        # behind a gap nothing is known but that something is made of it
-        near = {dataset for dataset, _ in tracing.distances}
-        behind = {}
-        for job, source, target in tracing.gaps:
-            if source in near:
-                behind[target] = self.distances[source] + 1
-                self.jobs.setdefault(target, set()).add(job)
-        self.by_dataset(behind)
-
-    def _reach(self, dataset: int, distance: int) -> None:
-        self.distances[dataset] = min(distance, self.distances.get(dataset, distance))
-
-    def datasets(self) -> list[ImpactedDataset]:
-        fields = {field for columns in self.columns.values() for field in columns}
-        texts = traces.texts_of(self._connection, fields)
-        nodes = dataset_nodes(self._connection, self.distances)
-        found = []
-        for node in nodes:
-            id = int(node.key[1:], 16)
-            known = (
-                None
-                if id in self.wholly
-                else sorted(texts[f] for f in self.columns.get(id, ()) if f in texts)
-            )
-            jobs = sorted(key_of_job(job) for job in self.jobs.get(id, ()) if job)
-            found.append(ImpactedDataset(node.key, node.namespace, node.name, node.distance, known, jobs))
-        return found
-
-
-def _deep(depth: int) -> int:
+def _bounded_depth(depth: int) -> int:
     return max(0, min(depth, MAX_DEPTH))
 
 
-def _within(limit: int) -> int:
+def _bounded_limit(limit: int) -> int:
     return max(1, min(limit, MAX_LIMIT))

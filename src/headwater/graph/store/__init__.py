@@ -1,1 +1,1 @@
-"""The database of the graph, graph.db. Start reading at `database`."""
+"""The SQLite file of the graph, with one writer. Start reading at `database.GraphDatabase`."""

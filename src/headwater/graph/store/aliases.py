@@ -1,10 +1,9 @@
-"""Links: which names are one dataset.
+"""Which names are one dataset.
 
-A `symlinks` facet says that its dataset has other names. Names that hang together by links, in either
-direction and over any number of steps, are one dataset. The name that stands for them is the first, by
-alphabet, of those that have a `symlinks` facet themselves: the place of the data rather than its alias. All
-of this follows from the latest facets alone, so it does not matter when a link is learnt, and a facet that is
-deleted or changed separates the names again.
+A `symlinks` facet lists other names of its dataset. Names that are connected by such links, in either
+direction and over any number of steps, are one dataset. It is represented by the first name, in alphabetical
+order, that has a `symlinks` facet: the location of the data rather than its alias. This follows from the
+latest facets alone, so a link may arrive at any time, and deleting or changing a facet separates the names.
 """
 
 from __future__ import annotations
@@ -18,44 +17,41 @@ from headwater.graph.ingest.untrusted_json import identity, items, mapping
 from headwater.graph.store.ids import dataset_id
 from headwater.log.queue.sqlite import select
 
-__all__ = ["relink"]
+__all__ = ["update_aliases"]
 
-MAX_TARGETS = 100  # of one facet; more are passed over
+MAX_ALIASES = 100  # of one facet; the rest is ignored
 
 
-def relink(connection: apsw.Connection, owners: Iterable[int]) -> None:
-    """Bring the links of these names, and what follows from them, up to date with their facets."""
+def update_aliases(connection: apsw.Connection, owners: Iterable[int]) -> None:
+    """Bring the links of these names, and the datasets they form, up to date with their facets."""
     changed: set[int] = set()
     for owner in owners:
-        known = {
+        before = {
             target for (target,) in connection.execute("SELECT target FROM links WHERE owner = ?", (owner,))
         }
-        wanted = _targets(connection, owner) - {owner}
-        if known == wanted:
+        after = _listed_aliases(connection, owner) - {owner}
+        if before == after:
             continue
-        connection.executemany(
-            "DELETE FROM links WHERE owner = ? AND target = ?", ((owner, t) for t in known)
-        )
-        connection.executemany("INSERT INTO links VALUES (?, ?)", ((owner, t) for t in wanted))
-        changed |= {owner, *known, *wanted}
+        connection.execute("DELETE FROM links WHERE owner = ?", (owner,))
+        connection.executemany("INSERT INTO links VALUES (?, ?)", ((owner, target) for target in after))
+        changed |= {owner, *before, *after}
     while changed:
-        members = _together(connection, changed.pop())
-        changed -= members
-        _regroup(connection, members)
+        names = _connected_names(connection, changed.pop())
+        changed -= names
+        _join(connection, names)
 
 
-def _targets(connection: apsw.Connection, owner: int) -> set[int]:
+def _listed_aliases(connection: apsw.Connection, owner: int) -> set[int]:
     query = "SELECT value FROM facets WHERE owner = ? AND container = 0 AND key = 'symlinks' AND NOT deleted"
     found: set[int] = set()
     for (value,) in connection.execute(query, (owner,)):
-        for item in list(items(mapping(orjson.loads(value)).get("identifiers")))[:MAX_TARGETS]:
+        for item in list(items(mapping(orjson.loads(value)).get("identifiers")))[:MAX_ALIASES]:
             if (other := identity(item)) is not None:
                 found.add(dataset_id(*other))
     return found
 
 
-def _together(connection: apsw.Connection, start: int) -> set[int]:
-    """All names that hang together with this one."""
+def _connected_names(connection: apsw.Connection, start: int) -> set[int]:
     found, waiting = {start}, [start]
     query = "SELECT target FROM links WHERE owner = ?1 UNION SELECT owner FROM links WHERE target = ?1"
     while waiting:
@@ -66,11 +62,12 @@ def _together(connection: apsw.Connection, start: int) -> set[int]:
     return found
 
 
-def _regroup(connection: apsw.Connection, members: set[int]) -> None:
+def _join(connection: apsw.Connection, names: set[int]) -> None:
+    """Make the names one dataset."""
     query = (
         "SELECT NOT EXISTS (SELECT 1 FROM links WHERE owner = id), namespace, name FROM names WHERE id = ?"
     )
-    ranks = {id: row for id in members for row in connection.execute(query, (id,))}
+    ranks = {id: row for id in names for row in connection.execute(query, (id,))}
     if ranks:
         first = min(ranks, key=lambda id: ranks[id])
         connection.executemany("UPDATE names SET dataset = ? WHERE id = ?", ((first, id) for id in ranks))

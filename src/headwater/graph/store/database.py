@@ -1,4 +1,4 @@
-"""The store of the graph: one SQLite file, one writer, any number of readers beside it."""
+"""The SQLite file of the graph: one writer, any number of readers."""
 
 from __future__ import annotations
 
@@ -6,25 +6,26 @@ import logging
 from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
+import orjson
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError
-from headwater.graph.ingest.event_parser import Batch
-from headwater.graph.ingest.facet_cache import Memory
-from headwater.graph.store.aliases import relink
-from headwater.graph.store.retention import collect
+from headwater.graph.ingest.event_parser import EventParser
+from headwater.graph.ingest.facet_cache import FacetCache
+from headwater.graph.store.aliases import update_aliases
+from headwater.graph.store.retention import clean_up
 from headwater.graph.store.schema import MIGRATIONS
-from headwater.graph.store.write_changes import write
+from headwater.graph.store.write_changes import write_changes
 from headwater.log.queue.damaged import move_aside
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.settings import GraphSettings
 
-__all__ = ["FILE", "Folded", "Graph", "open_reader"]
+__all__ = ["FILE", "GraphDatabase", "IngestResult", "open_reader", "rows_for"]
 
 log = logging.getLogger(__name__)
 
@@ -32,34 +33,42 @@ FILE = "graph.db"
 CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
 
 
-class Folded(NamedTuple):
-    """What became of a batch: events that were read, and those that could not be."""
+class IngestResult(NamedTuple):
+    """How many events were read, and how many of them were invalid."""
 
     events: int
-    unreadable: int
+    invalid: int
 
 
-class Graph:
+class GraphDatabase:
     """The writer. One process may have it open; used by one thread at a time.
 
-    Folding is idempotent and indifferent to order; a batch and the position behind it are committed together,
-    and are on disk when `fold` returns. Raises LogFull or LogUnavailable where the disk stands in the way:
-    nothing of the batch was taken then, and trying again is right.
+    Ingesting is idempotent and does not depend on order. A batch and the position after it are committed
+    together, and are on disk when `ingest` returns. Raises LogFull or LogUnavailable on a disk error: then
+    nothing of the batch is written, and the caller may retry. Without `durable` a commit is not synced to
+    disk, which only tests want.
     """
 
     def __init__(
-        self, folder: Path, settings: GraphSettings | None = None, *, clock: Clock | None = None
+        self,
+        folder: Path,
+        settings: GraphSettings | None = None,
+        *,
+        clock: Clock | None = None,
+        durable: bool = True,
     ) -> None:
         self.folder = folder
         self._settings = settings or GraphSettings()
         self._clock = clock or SystemClock()
-        self._memory = Memory()
+        self._cache = FacetCache()
         with ExitStack() as undo:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = FolderLock(folder)
                 undo.callback(lock.release)
                 self._connection = _open(folder / FILE)
+                if not durable:
+                    self._connection.pragma("synchronous", "OFF")
             except (apsw.Error, OSError) as error:
                 raise classify(error, folder) from error
             undo.pop_all()
@@ -67,46 +76,46 @@ class Graph:
 
     @property
     def position(self) -> int:
-        """The position in the log of the first event that is not folded; 0 for a new graph."""
+        """The position in the log of the first event that is not ingested; 0 for a new graph."""
         rows = select(self._connection, "SELECT value FROM notes WHERE name = 'position'")
         return int(rows[0][0]) if rows else 0
 
-    def fold(self, bodies: Iterable[bytes], position: int | None = None) -> Folded:
-        """Fold events in one transaction, together with the position behind the last of them."""
-        batch = Batch(self._settings.max_facet_bytes, self._memory)
+    def ingest(self, bodies: Iterable[bytes], position: int | None = None) -> IngestResult:
+        """Ingest events in one transaction, together with the position after the last of them."""
+        parser = EventParser(self._settings.max_facet_bytes, self._cache)
         for body in bodies:
-            batch.add(body)
+            parser.parse(body)
         try:
-            batch.finish()
+            parser.finish()
             with self._connection:
-                write(self._connection, batch, self._memory.ids)
-                relink(self._connection, batch.linked)
+                write_changes(self._connection, parser.changes, self._cache.ids)
+                update_aliases(self._connection, parser.changes.with_symlinks)
                 if position is not None:
                     put = "INSERT OR REPLACE INTO notes VALUES ('position', ?)"
                     self._connection.execute(put, (str(position),))
                 crash_point("graph.before_commit")
         except apsw.Error as error:
-            self._memory.clear()
+            self._cache.clear()
             raise classify(error, self.folder) from error
         except BaseException:
-            self._memory.clear()
+            self._cache.clear()
             raise
         crash_point("graph.after_commit")
-        self._memory.trim()
-        return Folded(batch.events, batch.unreadable)
+        self._cache.trim()
+        return IngestResult(parser.events, parser.invalid)
 
-    def collect(self) -> int:
-        """Remove what is too old or too much; how many rows went."""
+    def clean_up(self) -> int:
+        """Remove rows beyond the retention limits; returns how many."""
         now = int(self._clock.now() * 1_000_000)
         try:
-            return sum(collect(self._connection, self._settings, now))
+            return sum(clean_up(self._connection, self._settings, now))
         except apsw.Error as error:
             raise classify(error, self.folder) from error
         finally:
-            self._memory.clear()
+            self._cache.clear()
 
     def close(self) -> None:
-        """Close the file and let others have it."""
+        """Close the file and release its lock."""
         self._connection.close()
         self._lock.release()
 
@@ -117,8 +126,8 @@ def _open(path: Path) -> apsw.Connection:
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
-        log.error("The graph is damaged (%s); it begins anew from what the log still holds.", error)
-        move_aside(path, error)  # nothing is lost but what the log no longer has (G9)
+        log.error("The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error)
+        move_aside(path, error)  # only the events that the log has dropped are lost (G9)
         return _writer(path)
 
 
@@ -127,7 +136,7 @@ def _writer(path: Path) -> apsw.Connection:
     try:
         connection.pragma("page_size", 8192)  # has an effect on a new file only
         connection.pragma("journal_mode", "wal")
-        # On disk when `fold` returns: the log may drop the events then.
+        # On disk when `ingest` returns: then the log may drop the events.
         connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", 2)
@@ -140,12 +149,12 @@ def _writer(path: Path) -> apsw.Connection:
 
 
 def open_reader(folder: Path) -> apsw.Connection:
-    """A connection that only reads, beside a writer or without one."""
+    """A read-only connection, with or without a running writer."""
     path = folder / FILE
     if not path.exists():
         raise HeadwaterError(
-            f"There is no graph in {folder}: no lineage event was folded here.",
-            hint="Set `graph.enabled` and restart the server, or type `headwater lineage import FILE`.",
+            f"There is no graph in {folder}: no lineage event was ingested here.",
+            hint="Set `graph.enabled` and restart the server, or run `headwater lineage import FILE`.",
         )
     try:
         connection = connect(path, reader=True)
@@ -154,3 +163,13 @@ def open_reader(folder: Path) -> apsw.Connection:
         return connection
     except apsw.Error as error:
         raise classify(error, folder) from error
+
+
+def rows_for(
+    connection: apsw.Connection, sql: str, ids: Iterable[Any], *values: Any
+) -> list[tuple[Any, ...]]:
+    """The rows of a query whose first argument is read by `json_each(?1)`: many ids, one statement.
+
+    `CROSS JOIN` after it stops SQLite from starting with another table and reading that whole.
+    """
+    return select(connection, sql, orjson.dumps(list(ids)).decode(), *values)

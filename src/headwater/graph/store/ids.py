@@ -1,7 +1,7 @@
-"""Ids of the graph: each follows from the text that it stands for, and from nothing else.
+"""64-bit ids that follow from the names they stand for.
 
-So the same events give the same ids in whatever order they come, ties are decided the same way everywhere,
-and folding an edge needs no lookup. The two lowest bits tell what an id stands for.
+The same events give the same ids in any order, and writing an edge needs no lookup. The two lowest bits of an
+id are its kind.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from hashlib import blake2b
 
 __all__ = [
     "MAX_TEXT",
-    "WHOLE",
+    "WHOLE_DATASET",
     "Kind",
     "column_id",
     "dataset_id",
@@ -22,8 +22,8 @@ __all__ = [
     "shortened",
 ]
 
-MAX_TEXT = 2_000  # characters of a name; a longer one is cut, and its digest put behind (G8)
-WHOLE = 0  # in place of a field: the dataset as a whole
+MAX_TEXT = 2_000  # characters of a name; a longer name is cut and its digest appended (G8)
+WHOLE_DATASET = 0  # in place of a field
 
 
 class Kind(IntEnum):
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 
 def kind_of(id: int) -> Kind:
-    """What the id stands for."""
+    """The kind of an id."""
     return Kind(id & 3)
 
 
@@ -52,7 +52,7 @@ def _pair(kind: Kind, namespace: str, name: str) -> int:
 
 @lru_cache(maxsize=20_000)
 def dataset_id(namespace: str, name: str) -> int:
-    """The id of a dataset's name; a dataset with aliases has several names."""
+    """The id of a name of a dataset; a dataset with aliases has several names."""
     return _pair(Kind.DATASET, namespace, name)
 
 
@@ -64,18 +64,18 @@ def job_id(namespace: str, name: str) -> int:
 
 @lru_cache(maxsize=20_000)
 def field_id(text: str) -> int:
-    """The id of a field's text, whichever datasets have it."""
+    """The id of a field's name, the same in all datasets."""
     return _id(Kind.FIELD, text.encode())
 
 
 @lru_cache(maxsize=20_000)
 def column_id(name: int, field: int) -> int:
-    """The id of a field of one dataset name; with WHOLE, of the dataset as a whole."""
+    """The id of a field of one dataset name; with WHOLE_DATASET, of the whole dataset."""
     return _id(Kind.COLUMN, b"%d:%d" % (name, field))
 
 
 def shortened(text: str) -> str:
-    """The text, cut where it is longer than any name should be; different texts stay different."""
+    """The text, cut to the longest name that is stored; different texts stay different."""
     if len(text) <= MAX_TEXT:
         return text
     return f"{text[:MAX_TEXT]}…{blake2b(text.encode(), digest_size=8).hexdigest()}"

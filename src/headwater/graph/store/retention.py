@@ -1,7 +1,7 @@
-"""Retention of the graph: what is too old or too much goes, a bounded piece at a time.
+"""Deletes rows that are too old or too many, a bounded piece at a time.
 
-Age is counted from the newest event rather than from today where that is earlier, so that an import of last
-year's events does not vanish, and an event that claims to be from the future ages nothing.
+Age is counted from the newest event where that is older than today, so an import of last year's events stays,
+and an event dated in the future ages nothing.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import apsw
 from headwater.log.queue.sqlite import select
 from headwater.settings import GraphSettings
 
-__all__ = ["collect"]
+__all__ = ["clean_up"]
 
-PIECE = 2_000  # rows of one transaction, so that readers and the fold never wait for long
+PIECE = 2_000  # rows of one transaction, so that neither readers nor the follower wait long
 DAY = 86_400_000_000  # microseconds
 _NEWEST = (
     "SELECT max(last_at) FROM"
@@ -23,8 +23,8 @@ _NEWEST = (
 )
 
 
-def collect(connection: apsw.Connection, settings: GraphSettings, now: int) -> Iterator[int]:
-    """Remove a piece at each step, in a transaction of its own; yields how many rows went."""
+def clean_up(connection: apsw.Connection, settings: GraphSettings, now: int) -> Iterator[int]:
+    """Remove a piece at each step, each in one transaction; yields how many rows were removed."""
     newest = select(connection, _NEWEST)[0][0]
     if newest is None:
         return
@@ -75,7 +75,7 @@ def _rows(connection: apsw.Connection, table: str, key: str, where: str, limit: 
 
 
 def _versions(connection: apsw.Connection, most: int, cutoff: int) -> Iterator[int]:
-    """Schemas that were not seen for long, and those beyond the limit; never the latest of a name."""
+    """Schemas that are old, or beyond the limit; never the latest of a name."""
     query = (
         "DELETE FROM versions WHERE (name, schema) IN (SELECT name, schema FROM"
         " (SELECT name, schema, last_at, row_number()"
@@ -90,7 +90,7 @@ def _versions(connection: apsw.Connection, most: int, cutoff: int) -> Iterator[i
 
 
 def _names(connection: apsw.Connection, cutoff: int) -> Iterator[int]:
-    """Datasets that nothing mentions any more by any of their names."""
+    """Datasets none of whose names was mentioned since."""
     query = "SELECT dataset FROM names GROUP BY dataset HAVING max(last_at) < ?1 LIMIT ?2"
     while True:
         datasets = [dataset for (dataset,) in select(connection, query, cutoff, PIECE)]
@@ -139,7 +139,7 @@ def _jobs(connection: apsw.Connection, cutoff: int) -> Iterator[int]:
 
 
 def _orphans(connection: apsw.Connection) -> Iterator[int]:
-    """Schemas and fields that nobody has any more."""
+    """Schemas and fields without a dataset."""
     with connection:
         connection.execute("DELETE FROM schemas WHERE id NOT IN (SELECT schema FROM versions)")
         count = connection.changes()

@@ -1,18 +1,53 @@
-"""The tables of the graph, as numbered migrations.
+"""The tables of the graph as numbered migrations, and the codes that stand in their columns.
 
-Every row holds what events say in a form that does not depend on their order: the earliest and latest time of
-a mention, or the value with the latest time, ties decided by the value itself. Folding an event again, or a
-late one, changes nothing that a later one said.
+Every row holds its facts in a form that does not depend on the order of the events (`merge_rules`). Ingesting
+an event again, or late, changes nothing that a later event said.
 
-Facts stand under the name that the event used. Which names are one dataset is kept beside them
-(`names.dataset`), so that a symlink that is learnt later moves no rows.
+Facts stand under the name that the event used. `names.dataset` says which names are one dataset, so a symlink
+that arrives later moves no rows.
 """
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 import apsw
 
-__all__ = ["MIGRATIONS"]
+__all__ = ["MIGRATIONS", "NO_JOB_ID", "Direction", "State", "Statement"]
+
+NO_JOB_ID = 0  # in place of a job: a DatasetEvent has none
+
+
+class State(IntEnum):
+    """The state of a run; the order decides between events of the same moment."""
+
+    OTHER = 0
+    START = 1
+    RUNNING = 2
+    COMPLETE = 3
+    ABORT = 4
+    FAIL = 5
+
+    @property
+    def level(self) -> int:
+        """0 unknown, 1 running, 2 ended: a run that ended stays ended, even if a later START arrives."""
+        return 0 if self is State.OTHER else 1 if self <= State.RUNNING else 2
+
+
+class Direction(IntEnum):
+    """How a job uses a dataset."""
+
+    INPUT = 1
+    OUTPUT = 2
+
+
+class Statement(IntEnum):
+    """What a job stated completely, in the table `reports`."""
+
+    COLUMNS = 1  # the columns of a dataset, by `columnLineage`
+    LINEAGE = 2  # the sources of a dataset, by `lineage`
+    INPUTS = 3  # the datasets that it reads
+    OUTPUTS = 4  # the datasets that it writes
 
 
 def _create(connection: apsw.Connection) -> None:
@@ -21,15 +56,16 @@ def _create(connection: apsw.Connection) -> None:
 
 
 _TABLES = (
-    # What is known about the file: how far the log is folded.
+    # Facts about the file: the position in the log.
     "CREATE TABLE notes(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
-    # `dataset` is the id of the name that stands for all names of the dataset.
+    # Names of datasets; `dataset` is the id of the name that stands for all names of the dataset.
     "CREATE TABLE names(id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,"
     " dataset INTEGER NOT NULL, first_at INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT",
     "CREATE INDEX names_text ON names(namespace, name)",
     "CREATE INDEX names_name ON names(name)",
     "CREATE INDEX names_dataset ON names(dataset, last_at)",
     "CREATE INDEX names_age ON names(last_at)",
+    # The aliases that the `symlinks` facet of a name lists.
     "CREATE TABLE links(owner INTEGER NOT NULL, target INTEGER NOT NULL, PRIMARY KEY (owner, target))"
     " STRICT, WITHOUT ROWID",
     "CREATE INDEX links_target ON links(target)",
@@ -38,7 +74,7 @@ _TABLES = (
     "CREATE INDEX jobs_text ON jobs(namespace, name)",
     "CREATE INDEX jobs_name ON jobs(name)",
     "CREATE INDEX jobs_age ON jobs(last_at)",
-    # level: 0 nothing but OTHER so far, 1 started, 2 ended; (level, state_at, state) only ever grows
+    # level: 0 only OTHER so far, 1 started, 2 ended; (level, state_at, state) only ever grows
     "CREATE TABLE runs(id INTEGER PRIMARY KEY AUTOINCREMENT, uuid TEXT NOT NULL UNIQUE,"
     " job INTEGER NOT NULL, job_at INTEGER NOT NULL,"
     " level INTEGER NOT NULL, state_at INTEGER NOT NULL, state INTEGER NOT NULL,"
@@ -50,27 +86,28 @@ _TABLES = (
     "CREATE INDEX runs_parent ON runs(parent) WHERE parent != ''",
     "CREATE TABLE run_facets(run INTEGER NOT NULL, key TEXT NOT NULL, at INTEGER NOT NULL,"
     " deleted INTEGER NOT NULL, value BLOB NOT NULL, PRIMARY KEY (run, key)) STRICT, WITHOUT ROWID",
-    # container: 0 `facets` of a dataset or job, 1 `inputFacets`, 2 `outputFacets`, 3 see batch.REMARKS
+    # container: 0 `facets` of a dataset or job, 1 `inputFacets`, 2 `outputFacets`, 3 changes.UNRESOLVED
     "CREATE TABLE facets(owner INTEGER NOT NULL, container INTEGER NOT NULL, key TEXT NOT NULL,"
     " at INTEGER NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL,"
     " PRIMARY KEY (owner, container, key)) STRICT, WITHOUT ROWID",
-    # direction: 1 the job reads it, 2 the job writes it; in run_io -1 stands for what nobody told
+    # Datasets of a job; direction: 1 it reads them, 2 it writes them.
     "CREATE TABLE io(job INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
     " first_at INTEGER NOT NULL, last_at INTEGER NOT NULL, PRIMARY KEY (job, direction, name))"
     " STRICT, WITHOUT ROWID",
     "CREATE INDEX io_name ON io(name, direction, job)",
     "CREATE INDEX io_age ON io(last_at)",
+    # Datasets of a run with their statistics of the time `told_at`; -1: not reported.
     "CREATE TABLE run_io(run INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
     " at INTEGER NOT NULL, told_at INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,"
     " files INTEGER NOT NULL, PRIMARY KEY (run, direction, name)) STRICT, WITHOUT ROWID",
     "CREATE INDEX run_io_name ON run_io(name, at)",
     "CREATE TABLE schemas(id BLOB PRIMARY KEY, fields BLOB NOT NULL) STRICT, WITHOUT ROWID",
-    # written_at: when a writer of the dataset last told this schema; 0 where only readers have
+    # written_at: when a writer of the dataset last reported this schema; 0 where only readers did
     "CREATE TABLE versions(name INTEGER NOT NULL, schema BLOB NOT NULL, first_at INTEGER NOT NULL,"
     " last_at INTEGER NOT NULL, written_at INTEGER NOT NULL, PRIMARY KEY (name, schema))"
     " STRICT, WITHOUT ROWID",
     "CREATE TABLE fields(id INTEGER PRIMARY KEY, text TEXT NOT NULL) STRICT",
-    # field 0: the dataset as a whole
+    # field 0: the whole dataset
     "CREATE TABLE columns(id INTEGER PRIMARY KEY, name INTEGER NOT NULL, field INTEGER NOT NULL) STRICT",
     "CREATE INDEX columns_name ON columns(name, field)",
     "CREATE INDEX columns_field ON columns(field)",
@@ -80,8 +117,8 @@ _TABLES = (
     " PRIMARY KEY (target, source, job, type, subtype, masking)) STRICT, WITHOUT ROWID",
     "CREATE INDEX edges_source ON edges(source, job)",
     "CREATE INDEX edges_age ON edges(last_at)",
-    # The latest time that a job told all of something (kind: see batch.Report), and in which run: what it
-    # told before that run, and not since, is not current any more.
+    # The last complete statement of a job about something (kind: see Statement), and its run. Facts that
+    # the job reported before that run, and not since, are no longer current.
     "CREATE TABLE reports(job INTEGER NOT NULL, name INTEGER NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (name, job, kind)) STRICT, WITHOUT ROWID",
     "CREATE INDEX reports_job ON reports(job)",

@@ -7,9 +7,16 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 from headwater.graph.http.query_pool import Parameters
-from headwater.graph.query.answers import ColumnEdge, Dataset, Neighbourhood, RunSummary, Statistic, Trace
-from headwater.graph.query.neighbourhood import Ways
-from headwater.graph.query.query import Query
+from headwater.graph.query.answers import (
+    ColumnEdge,
+    Dataset,
+    LineageDirection,
+    Neighbourhood,
+    RunSummary,
+    Statistic,
+    Trace,
+)
+from headwater.graph.query.query import GraphQuery
 from headwater.page.lineage_graph.charts import bars
 from headwater.page.lineage_graph.drawing import draw
 from headwater.page.views.rejects import LIMIT, Refused
@@ -40,14 +47,14 @@ class Sources(NamedTuple):
     refused: Refused
 
 
-View = Callable[[Sources, Query, Parameters], Fragment]
+View = Callable[[Sources, GraphQuery, Parameters], Fragment]
 
 
-def _pipeline(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _pipeline(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     return Fragment("_pipeline.html", "Pipeline", "pipeline", {"now": sources.stages.overview(query)})
 
 
-def _rejects(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _rejects(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     stage = given.get("stage", "") or None
     counts = sources.refused.counts()
     after = given.number("after", 0, 10**9 - 1)
@@ -58,12 +65,12 @@ def _rejects(sources: Sources, query: Query, given: Parameters) -> Fragment:
     return Fragment("_rejects.html", "Rejects", "rejects", values)
 
 
-def _reject(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _reject(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     found = sources.refused.get(given.get("id"))
     return Fragment("_reject.html", f"Reject {found.id}", "rejects", {"reject": found})
 
 
-def _runs(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _runs(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     offset = given.number("offset", 0, 10**8)
     found = query.runs(limit=RUNS, offset=offset)
     values = {
@@ -80,19 +87,19 @@ def _longest(runs: list[RunSummary]) -> float:
     return max((run.seconds or 0.0 for run in runs), default=0.0)
 
 
-def _run(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _run(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     found = query.run(given.get("id"))
     title = f"Run of {found.run.job.name}"
     return Fragment("_run.html", title, "runs", {"found": found, "run": found.run})
 
 
-def _job(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _job(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     found = query.job(given.get("namespace"), given.get("name"))
     values = {"job": found, "longest": _longest(found.runs)}
     return Fragment("_job.html", found.name, "lineage", values)
 
 
-def _dataset(sources: Sources, query: Query, given: Parameters) -> Fragment:
+def _dataset(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     found = query.dataset(given.get("namespace"), given.get("name"))
     around = query.neighbourhood(found.namespace, found.name, depth=1, limit=MAX_DATASETS, columns=True)
     values = {
@@ -161,7 +168,7 @@ class Board(NamedTuple):
     kind: Literal["dataset", "job"]
     namespace: str
     name: str
-    direction: Ways
+    direction: LineageDirection
     depth: int
     column: str | None
     of: tuple[str, str]
@@ -170,7 +177,7 @@ class Board(NamedTuple):
     def read(cls, given: Parameters) -> Board:
         namespace, name = given.get("namespace"), given.get("name")
         kind: Literal["dataset", "job"] = given.choice("kind", "dataset", "job")
-        direction: Ways = given.choice("direction", "both", "up", "down")
+        direction: LineageDirection = given.choice("direction", "both", "up", "down")
         return cls(
             kind,
             namespace,
@@ -193,7 +200,7 @@ class Board(NamedTuple):
         }
 
 
-def lineage(query: Query, given: Parameters) -> Fragment:
+def lineage(query: GraphQuery, given: Parameters) -> Fragment:
     """The graph around a dataset or job, with a column traced where one is named."""
     board = Board.read(given)
     found = query.neighbourhood(
@@ -210,7 +217,7 @@ def lineage(query: Query, given: Parameters) -> Fragment:
     return Fragment("lineage.html", title, "lineage", values | {"drawing": draw(found, values["trace"])})
 
 
-def traced(query: Query, given: Parameters) -> dict[str, Any]:
+def traced(query: GraphQuery, given: Parameters) -> dict[str, Any]:
     """The trace of a column, where one is named, for the list beside the graph."""
     board = Board.read(given)
     trace = query.trace(*board.of, board.column, depth=20, limit=2_000) if board.column else None
@@ -252,7 +259,7 @@ def _steps(trace: Trace) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
-def search(query: Query, given: Parameters) -> Fragment:
+def search(query: GraphQuery, given: Parameters) -> Fragment:
     """Everything whose name holds the words; without words, what was mentioned last."""
     text = given.get("q", "")
     hits = query.search(text, limit=given.number("limit", 50, 200))

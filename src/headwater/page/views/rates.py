@@ -23,7 +23,7 @@ WATCHED = {
         "log_events_appended",
         "incoming_events_appended",
         "delivery_events_delivered",
-        "graph_events_folded",
+        "graph_events_ingested",
     )
 }
 

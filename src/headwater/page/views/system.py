@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.errors import HeadwaterError
-from headwater.graph.query.query import Query
+from headwater.graph.query.query import GraphQuery
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
@@ -37,7 +37,7 @@ KINDS = {
     "gateway": Kind("Gateway", "events come in", "gateway_events_accepted"),
     "log": Kind("Log", "lineage is kept", "log_events_appended", follows=True),
     "delivery": Kind("Outlets", "it is sent on", "delivery_events_delivered", follows=True),
-    "graph": Kind("Graph", "it is folded", "graph_events_folded"),
+    "graph": Kind("Graph", "it is folded", "graph_events_ingested"),
     "pipeline": Kind("Pipeline", "events become rows", "incoming_events_appended"),
 }
 
@@ -117,7 +117,7 @@ class Stages:
                 self._events_due = now + max(EVENTS_SECONDS, SHARE * (now - began))
             return self._events
 
-    def overview(self, query: Query) -> Overview:
+    def overview(self, query: GraphQuery) -> Overview:
         """Everything that the first view shows."""
         stat, events = self._log.stat(), self.events()
         troubles = self._health()
@@ -200,7 +200,7 @@ class Stages:
             errors = events.last_cycle.errors
         return self._stage("pipeline", facts, errors[0] if errors else "")
 
-    def _graph(self, query: Query, troubles: list[str]) -> Stage:
+    def _graph(self, query: GraphQuery, troubles: list[str]) -> Stage:
         try:
             summary = query.summary()
             facts: list[tuple[float, str]] = [(summary.datasets, "datasets"), (summary.runs, "runs")]

@@ -14,13 +14,13 @@ from headwater.gateway.openapi.document import ANY_ROUTE
 from headwater.gateway.server import Gateway
 from headwater.graph.http.endpoints import add_routes
 from headwater.graph.http.openapi import graph_paths
-from headwater.graph.http.query_pool import Readers
+from headwater.graph.http.query_pool import QueryPool
 from headwater.graph.marquez.openapi import marquez_paths
 from headwater.http.auth import Admin
 from headwater.settings import GatewaySettings
 from tests.gateway.running import Running, statuses
 from tests.gateway.running import get as raw_get
-from tests.graph.parts import dataset, facet, folded, run_event, run_id
+from tests.graph.events import dataset, facet, graph_of, run_event, run_id
 from tests.graph.shop import shop
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
@@ -29,8 +29,8 @@ HOSTILE = dataset("<script>&\"'</script>", "ns:with/slashes", documentation=face
 
 def serving(folder: Path, **settings: Any) -> Callable[[Gateway], None]:
     def prepare(gateway: Gateway) -> None:
-        readers = Readers(folder)
-        add_routes(gateway.routes, readers, Admin(GatewaySettings(**settings)))
+        pool = QueryPool(folder)
+        add_routes(gateway.routes, pool, Admin(GatewaySettings(**settings)))
 
     return prepare
 
@@ -39,7 +39,7 @@ def serving(folder: Path, **settings: Any) -> Callable[[Gateway], None]:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("graph")
     events = [*shop(), run_event("FAIL", minute=5, run=7, job="load", inputs=[HOSTILE])]
-    folded(folder / "graph", events).close()
+    graph_of(folder / "graph", events).close()
     with Running(folder, prepare=serving(folder / "graph")) as running:
         yield running
 
@@ -135,7 +135,7 @@ PATHS = [
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     folder = tmp_path_factory.mktemp("locked")
-    folded(folder / "graph", [*shop(), run_event(run=7)]).close()
+    graph_of(folder / "graph", [*shop(), run_event(run=7)]).close()
     settings: dict[str, Any] = {"admin_token": "secret", "api_keys": ("producer",)}
     with Running(folder, prepare=serving(folder / "graph", **settings), **settings) as running:
         yield running
@@ -149,7 +149,7 @@ def test_the_admin_token_is_needed_on_each_route_when_there_is_one(locked: Runni
 
 
 def test_only_this_machine_is_served_when_there_is_no_token(tmp_path: Path) -> None:
-    folded(tmp_path / "graph", shop()).close()
+    graph_of(tmp_path / "graph", shop()).close()
     path = "/api/v1/graph/search?q=orders"
     with Running(tmp_path, prepare=serving(tmp_path / "graph")) as running:
         assert running.get(path).status_code == 200

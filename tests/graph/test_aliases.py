@@ -6,7 +6,16 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from tests.graph.parts import column_lineage, dataset, dataset_event, flow, folded, schema, source, symlinks
+from tests.graph.events import (
+    column_lineage,
+    dataset,
+    dataset_event,
+    flow,
+    graph_of,
+    schema,
+    source,
+    symlinks,
+)
 
 
 def linked(name: str, *others: str, minute: int = 0, **more: Any) -> dict[str, Any]:
@@ -19,9 +28,9 @@ def test_two_datasets_become_one_when_the_symlink_is_learnt_last(tmp_path: Path)
         flow("write", ["raw"], [dataset("path", schema=schema(a="int"))], minute=1),
         flow("read", [dataset("table", "hive")], ["report"], minute=2),
     ]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         assert len(query.neighbourhood("db", "path", depth=9).datasets) == 2
-    with folded(tmp_path, [linked("path", "table", minute=3)]) as query:
+    with graph_of(tmp_path, [linked("path", "table", minute=3)]) as query:
         found = query.neighbourhood("hive", "table", depth=9)
         assert {node.name for node in found.datasets} == {"raw", "path", "report"}
         detail = query.dataset("hive", "table")
@@ -34,7 +43,7 @@ def test_columns_of_both_names_are_one_when_traced(tmp_path: Path) -> None:
     told = dataset("report", columnLineage=column_lineage(x=[source("table", "a") | {"namespace": "hive"}]))
     made = dataset("path", columnLineage=column_lineage(a=[source("raw", "r")]))
     events = [flow("read", [], [told]), flow("write", ["raw"], [made]), linked("path", "table")]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         found = query.trace("db", "report", "x", direction="up")
         assert [node.column for node in found.columns] == ["x", "a", "r"]
 
@@ -43,7 +52,7 @@ def test_the_same_name_stands_for_all_when_links_come_in_any_order(tmp_path: Pat
     events = [linked("b", "t"), linked("a", "t", "u"), linked("c", "u")]
     found = set()
     for number, order in enumerate(permutations(events)):
-        with folded(tmp_path / str(number), order) as query:
+        with graph_of(tmp_path / str(number), order) as query:
             detail = query.dataset("hive", "t")
             found.add((detail.name, tuple(alias.name for alias in detail.aliases)))
     assert found == {("a", ("b", "c", "t", "u"))}
@@ -51,12 +60,12 @@ def test_the_same_name_stands_for_all_when_links_come_in_any_order(tmp_path: Pat
 
 def test_names_part_again_when_the_link_is_deleted(tmp_path: Path) -> None:
     events = [linked("a", "t", minute=1), linked("a", "t", minute=2, _deleted=True)]
-    with folded(tmp_path, events) as query:
+    with graph_of(tmp_path, events) as query:
         assert query.dataset("db", "a").aliases == []
         assert query.dataset("hive", "t").name == "t"
 
 
 def test_a_link_to_itself_changes_nothing_when_told(tmp_path: Path) -> None:
     item = dataset("a", symlinks=symlinks(("db", "a")))
-    with folded(tmp_path, [dataset_event(item)]) as query:
+    with graph_of(tmp_path, [dataset_event(item)]) as query:
         assert query.dataset("db", "a").aliases == []

@@ -10,19 +10,19 @@ import apsw
 import pytest
 
 from headwater.errors import HeadwaterError, LogLocked, LogTooNew
-from headwater.graph.query.query import Query
-from headwater.graph.store.database import FILE, Graph
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.graph.store.schema import MIGRATIONS
 from headwater.log.queue.sqlite import migrate
 from headwater.settings import GraphSettings
-from tests.graph.parts import (
+from tests.graph.events import (
     content,
     dataset,
     dataset_event,
     encoded,
     facet,
     flow,
-    folded,
+    graph_of,
     run_event,
     schema,
     source,
@@ -30,40 +30,40 @@ from tests.graph.parts import (
 
 
 def test_the_position_is_kept_with_the_batch_when_reopened(tmp_path: Path) -> None:
-    graph = Graph(tmp_path)
+    graph = GraphDatabase(tmp_path)
     assert graph.position == 0
-    graph.fold(encoded([flow("j", ["a"], ["b"])]), 7)
+    graph.ingest(encoded([flow("j", ["a"], ["b"])]), 7)
     graph.close()
-    graph = Graph(tmp_path)
+    graph = GraphDatabase(tmp_path)
     assert graph.position == 7
     graph.close()
 
 
 def test_a_second_writer_is_refused_when_one_is_at_work(tmp_path: Path) -> None:
-    graph = Graph(tmp_path)
+    graph = GraphDatabase(tmp_path)
     with pytest.raises(LogLocked):
-        Graph(tmp_path)
+        GraphDatabase(tmp_path)
     graph.close()
 
 
 def test_the_file_is_set_aside_and_a_new_one_begun_when_it_is_damaged(tmp_path: Path) -> None:
-    folded(tmp_path, [flow("j", ["a"], ["b"])]).close()
+    graph_of(tmp_path, [flow("j", ["a"], ["b"])]).close()
     path = tmp_path / FILE
     path.write_bytes(b"no database at all" * 1000)
-    with folded(tmp_path, [flow("j", ["c"], ["d"])]) as query:
+    with graph_of(tmp_path, [flow("j", ["c"], ["d"])]) as query:
         assert query.dataset("db", "c").name == "c"
     assert len(list((tmp_path / "damaged").iterdir())) >= 1
 
 
 def test_a_newer_file_is_refused_and_left_alone_when_opened(tmp_path: Path) -> None:
-    folded(tmp_path, [flow("j", ["a"], ["b"])]).close()
+    graph_of(tmp_path, [flow("j", ["a"], ["b"])]).close()
     connection = apsw.Connection(str(tmp_path / FILE))
     connection.pragma("user_version", 99)
     connection.close()
     with pytest.raises(LogTooNew):
-        Graph(tmp_path)
+        GraphDatabase(tmp_path)
     with pytest.raises(LogTooNew):
-        Query(tmp_path)
+        GraphQuery(tmp_path)
 
 
 def test_each_older_version_is_brought_up_to_date_when_opened(tmp_path: Path) -> None:
@@ -74,13 +74,13 @@ def test_each_older_version_is_brought_up_to_date_when_opened(tmp_path: Path) ->
         connection.pragma("journal_mode", "wal")
         migrate(connection, MIGRATIONS[:version], folder / FILE)
         connection.close()
-        with folded(folder, [flow("j", ["a"], ["b"])]) as query:
+        with graph_of(folder, [flow("j", ["a"], ["b"])]) as query:
             assert query.dataset("db", "a").readers[0].name == "j"
 
 
 def test_it_says_what_to_type_when_there_is_no_graph(tmp_path: Path) -> None:
     with pytest.raises(HeadwaterError) as refused:
-        Query(tmp_path)
+        GraphQuery(tmp_path)
     assert "headwater lineage import" in refused.value.hint
 
 
@@ -126,19 +126,19 @@ ODD: list[Any] = [
 def test_an_event_is_passed_over_and_counted_when_nothing_can_be_made_of_it(
     tmp_path: Path, event: Any
 ) -> None:
-    graph = Graph(tmp_path)
-    assert graph.fold(encoded([event, flow("j", ["a"], ["b"])])) == (2, 1)
-    assert graph.fold([b"{", b"\xff\xfe", b""]) == (3, 3)
+    graph = GraphDatabase(tmp_path)
+    assert graph.ingest(encoded([event, flow("j", ["a"], ["b"])])) == (2, 1)
+    assert graph.ingest([b"{", b"\xff\xfe", b""]) == (3, 3)
     graph.close()
     assert len(content(tmp_path)["jobs"]) == 1
 
 
 @pytest.mark.parametrize("event", ODD, ids=range(len(ODD)))
 def test_the_rest_is_folded_when_parts_of_an_event_are_of_the_wrong_kind(tmp_path: Path, event: Any) -> None:
-    graph = Graph(tmp_path)
-    assert graph.fold(encoded([event])) == (1, 0)
+    graph = GraphDatabase(tmp_path)
+    assert graph.ingest(encoded([event])) == (1, 0)
     graph.close()
-    with Query(tmp_path) as query:
+    with GraphQuery(tmp_path) as query:
         assert query.job("jobs", "job").name == "job"
         assert len(query.runs()) == 1
 
@@ -172,7 +172,7 @@ def test_a_name_is_only_data_when_it_is_hostile(tmp_path: Path, name: str) -> No
         run_facets={name: facet(x=name)},
     )
     event["outputs"][0]["facets"]["columnLineage"]["fields"][name]["inputFields"] = [source(name, name)]
-    with folded(tmp_path, [event]) as query:
+    with graph_of(tmp_path, [event]) as query:
         found = query.neighbourhood("db", "t", depth=1, columns=True)
         (job,) = found.jobs
         assert job.name == name or len(name) > 2000
@@ -187,13 +187,13 @@ def test_a_name_is_only_data_when_it_is_hostile(tmp_path: Path, name: str) -> No
 
 def test_a_long_name_stays_apart_from_another_when_both_are_cut(tmp_path: Path) -> None:
     events = [dataset_event(dataset("x" * 5000 + end)) for end in "ab"]
-    folded(tmp_path, events).close()
+    graph_of(tmp_path, events).close()
     assert len(content(tmp_path)["names"]) == 2
 
 
 def test_only_the_size_is_kept_when_a_facet_is_too_large(tmp_path: Path) -> None:
     item = dataset("t", huge=facet(text="x" * 5000), deep=json.loads("[" * 0 + json.dumps(facet(x=1))))
-    with folded(tmp_path, [dataset_event(item)], GraphSettings(max_facet_bytes=2000)) as query:
+    with graph_of(tmp_path, [dataset_event(item)], GraphSettings(max_facet_bytes=2000)) as query:
         facets = query.dataset("db", "t").facets
         assert b"_omitted" in bytes(facets["huge"])
         assert b"_omitted" not in bytes(facets["deep"])
@@ -204,8 +204,8 @@ def test_nothing_is_folded_twice_or_lost_when_nesting_is_deep(tmp_path: Path) ->
         b'{"eventTime": "2026-01-01T00:00:00Z", "job": {"namespace": "a", "name": "b", "facets": {"x": {"y": '
     )
     deep += b"[" * 900 + b"]" * 900 + b"}}}}"
-    graph = Graph(tmp_path)
-    assert graph.fold([deep]) == (1, 0)
+    graph = GraphDatabase(tmp_path)
+    assert graph.ingest([deep]) == (1, 0)
     graph.close()
-    with Query(tmp_path) as query:
+    with GraphQuery(tmp_path) as query:
         assert b"_omitted" in bytes(query.job("a", "b").facets["x"])

@@ -14,12 +14,13 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headwater.graph.ingest.follower import READER, Folding, import_events, lines_of
-from headwater.graph.query.query import Query
-from headwater.graph.store.database import FILE, Graph
+from headwater.graph.ingest.follower import READER, LogFollower
+from headwater.graph.ingest.import_files import import_events, read_events
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from tests.graph.parts import content, encoded, flow, folded
+from tests.graph.events import content, encoded, flow, graph_of
 from tests.graph.shop import shop
 
 
@@ -33,19 +34,19 @@ def until(condition: Callable[[], bool]) -> None:
 def test_events_are_in_the_graph_when_they_were_appended(tmp_path: Path) -> None:
     metrics = Metrics()
     with_log = Log.open(tmp_path / "log")
-    folding = Folding(with_log, Graph(tmp_path / "graph"), metrics)
-    folding.start()
+    follower = LogFollower(with_log, GraphDatabase(tmp_path / "graph"), metrics)
+    follower.start()
     with_log.append_wait([*encoded(shop()), b"[]"])
-    until(lambda: folding.lag_events == 0)
+    until(lambda: follower.lag_events == 0)
     with_log.append_wait(encoded([flow("more", ["letters"], ["archive"], minute=4)]))
-    until(lambda: folding.lag_events == 0)
-    assert folding.trouble() == ""
+    until(lambda: follower.lag_events == 0)
+    assert follower.stalled_reason() == ""
     assert with_log.reader(READER).lag_events() == 0
-    folding.close()
+    follower.close()
     with_log.close()
-    assert metrics.counter("graph_events_folded").values[()] == 4
-    assert metrics.counter("graph_events_unreadable").values[()] == 1
-    with Query(tmp_path / "graph") as query:
+    assert metrics.counter("graph_events_ingested").values[()] == 4
+    assert metrics.counter("graph_events_invalid").values[()] == 1
+    with GraphQuery(tmp_path / "graph") as query:
         assert len(query.neighbourhood("db", "events", direction="down", depth=9).datasets) == 5
 
 
@@ -54,14 +55,14 @@ def test_only_new_events_are_read_when_folding_starts_again(tmp_path: Path) -> N
     log.append_wait(encoded(shop()))
     for total in (3, 4):
         metrics = Metrics()
-        folding = Folding(log, Graph(tmp_path / "graph"), metrics)
-        folding.start()
-        until(lambda folding=folding: folding.lag_events == 0)  # type: ignore[misc]
-        folding.close()
-        graph = Graph(tmp_path / "graph")
+        follower = LogFollower(log, GraphDatabase(tmp_path / "graph"), metrics)
+        follower.start()
+        until(lambda follower=follower: follower.lag_events == 0)  # type: ignore[misc]
+        follower.close()
+        graph = GraphDatabase(tmp_path / "graph")
         assert graph.position == total + 1
         graph.close()
-        assert metrics.counter("graph_events_folded").values[()] == (3 if total == 3 else 1)
+        assert metrics.counter("graph_events_ingested").values[()] == (3 if total == 3 else 1)
         log.append_wait(encoded([flow("more", ["letters"], ["archive"], minute=4)]))
     log.close()
 
@@ -70,25 +71,25 @@ def test_all_that_the_log_holds_is_folded_again_when_the_graph_is_gone(tmp_path:
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     for name in ("one", "two"):
-        folding = Folding(log, Graph(tmp_path / name), Metrics())
-        folding.start()
-        until(lambda folding=folding: folding.lag_events == 0)  # type: ignore[misc]
-        folding.close()
+        follower = LogFollower(log, GraphDatabase(tmp_path / name), Metrics())
+        follower.start()
+        until(lambda follower=follower: follower.lag_events == 0)  # type: ignore[misc]
+        follower.close()
     log.close()
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
 def test_a_graph_of_another_log_is_folded_from_the_start_when_it_is_ahead(tmp_path: Path) -> None:
-    graph = Graph(tmp_path / "graph")
-    graph.fold(encoded([flow("j", ["a"], ["b"])]), 1_000)
+    graph = GraphDatabase(tmp_path / "graph")
+    graph.ingest(encoded([flow("j", ["a"], ["b"])]), 1_000)
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
-    folding = Folding(log, graph, Metrics())
-    folding.start()
-    until(lambda: folding.lag_events == 0)
-    folding.close()
+    follower = LogFollower(log, graph, Metrics())
+    follower.start()
+    until(lambda: follower.lag_events == 0)
+    follower.close()
     log.close()
-    with Query(tmp_path / "graph") as query:
+    with GraphQuery(tmp_path / "graph") as query:
         assert query.dataset("db", "orders").name == "orders"
 
 
@@ -104,13 +105,13 @@ def test_the_graph_is_the_same_when_folding_is_killed_and_begun_again(tmp_path: 
     log = Log.open(tmp_path / "log")
     log.append_wait(bodies)
     log.close()
-    command = [sys.executable, "-m", "tests.graph.fold_process", str(tmp_path)]
+    command = [sys.executable, "-m", "tests.graph.ingest_process", str(tmp_path)]
     killed = subprocess.run(command, env=os.environ | {"HEADWATER_CRASH_POINT": point}, check=False)
     assert killed.returncode == -signal.SIGKILL
     assert subprocess.run(command, check=False).returncode == 0
-    folded(tmp_path / "whole", map(orjson.loads, bodies)).close()
+    graph_of(tmp_path / "whole", map(orjson.loads, bodies)).close()
     assert content(tmp_path / "graph") == content(tmp_path / "whole")
-    graph = Graph(tmp_path / "graph")
+    graph = GraphDatabase(tmp_path / "graph")
     assert graph.position == len(bodies) + 1
     graph.close()
     log = Log.open(tmp_path / "log")
@@ -128,16 +129,16 @@ def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     log.append_wait(bodies[2:])
     log.close()
-    graph = Graph(tmp_path / "graph")
-    told: list[int] = []
-    assert import_events(graph, lines_of(lines), batch_events=1, tell=told.append) == (2, 1)
-    assert import_events(graph, lines_of(wrapped)) == (1, 0)
-    assert import_events(graph, lines_of(tmp_path / "log")) == (1, 0)
+    graph = GraphDatabase(tmp_path / "graph")
+    progress: list[int] = []
+    assert import_events(graph, read_events(lines), batch_events=1, on_progress=progress.append) == (2, 1)
+    assert import_events(graph, read_events(wrapped)) == (1, 0)
+    assert import_events(graph, read_events(tmp_path / "log")) == (1, 0)
     packed = tmp_path / "events.ndjson.gz"
     packed.write_bytes(gzip.compress(lines.read_bytes()))
-    assert import_events(graph, lines_of(packed)) == (2, 1)
+    assert import_events(graph, read_events(packed)) == (2, 1)
     graph.close()
-    assert told == [len(bodies[0]) + 1, len(bodies[0]) + len(b"\nnot json")]
-    folded(tmp_path / "whole", shop()).close()
+    assert progress == [len(bodies[0]) + 1, len(bodies[0]) + len(b"\nnot json")]
+    graph_of(tmp_path / "whole", shop()).close()
     assert content(tmp_path / "graph") == content(tmp_path / "whole")
     assert (tmp_path / "graph" / FILE).exists()

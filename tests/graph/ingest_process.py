@@ -6,19 +6,19 @@ import sys
 import time
 from pathlib import Path
 
-from headwater.graph.ingest.follower import Folding
-from headwater.graph.store.database import Graph
+from headwater.graph.ingest.follower import LogFollower
+from headwater.graph.store.database import GraphDatabase
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 
 
 def main(folder: Path) -> None:
     log = Log.open(folder / "log")
-    folding = Folding(log, Graph(folder / "graph"), Metrics(), batch_events=10)
-    folding.start()
-    while folding.lag_events:
+    follower = LogFollower(log, GraphDatabase(folder / "graph"), Metrics(), batch_events=10)
+    follower.start()
+    while follower.lag_events:
         time.sleep(0.01)
-    folding.close()
+    follower.close()
     log.close()
 
 

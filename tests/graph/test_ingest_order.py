@@ -1,4 +1,4 @@
-"""Any order and any repetition of events folds to the same graph."""
+"""Any order and any repetition of events gives the same graph."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.graph.store.database import Graph
-from tests.graph.parts import (
+from headwater.graph.store.database import GraphDatabase
+from tests.graph.events import (
     column_lineage,
     content,
     dataset,
@@ -107,24 +108,40 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
     return event
 
 
-def graph_of(batches: list[list[bytes]]) -> dict[str, Any]:
+def content_of(batches: list[list[bytes]], durable: bool) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        graph = Graph(Path(folder))
+        graph = GraphDatabase(Path(folder), durable=durable)
         for batch in batches:
-            graph.fold(batch)
+            graph.ingest(batch)
         graph.close()
         return content(Path(folder))
 
 
-@given(st.lists(events(), min_size=1, max_size=8), st.randoms(use_true_random=False), st.data())
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+any_events = given(st.lists(events(), min_size=1, max_size=8), st.randoms(use_true_random=False), st.data())
+
+
+@any_events
+@settings(max_examples=60)
 def test_the_graph_is_the_same_when_events_are_shuffled_repeated_and_cut_into_other_batches(
     given_events: list[Any], random: Any, data: st.DataObject
 ) -> None:
+    check_order(given_events, random, data, durable=False)
+
+
+@pytest.mark.long
+@any_events
+@settings(max_examples=2_000)
+def test_the_graph_is_the_same_when_thousands_of_orders_are_tried(
+    given_events: list[Any], random: Any, data: st.DataObject
+) -> None:
+    check_order(given_events, random, data, durable=True)
+
+
+def check_order(given_events: list[Any], random: Any, data: st.DataObject, *, durable: bool) -> None:
     bodies = encoded(given_events)
-    expected = graph_of([bodies])
+    expected = content_of([bodies], durable)
     others = bodies + data.draw(st.lists(st.sampled_from(bodies), max_size=4))
     random.shuffle(others)
     cuts = sorted(data.draw(st.sets(st.integers(0, len(others)), max_size=4)))
     batches = [others[start:end] for start, end in zip([0, *cuts], [*cuts, len(others)], strict=True)]
-    assert graph_of(batches) == expected
+    assert content_of(batches, durable) == expected

@@ -11,8 +11,8 @@ from zlib import crc32
 
 import apsw
 
-from headwater.graph.query.query import Query
-from headwater.graph.store.database import FILE, Graph
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.settings import GraphSettings
 
 PRODUCER = "https://example.com/producer"
@@ -108,14 +108,14 @@ def encoded(events: Iterable[Any]) -> list[bytes]:
     return [json.dumps(event).encode() for event in events]
 
 
-def folded(folder: Path, events: Iterable[Any], settings: GraphSettings | None = None) -> Query:
+def graph_of(folder: Path, events: Iterable[Any], settings: GraphSettings | None = None) -> GraphQuery:
     """A graph of these events, to be asked."""
-    graph = Graph(folder, settings)
+    graph = GraphDatabase(folder, settings)
     try:
-        graph.fold(encoded(events))
+        graph.ingest(encoded(events))
     finally:
         graph.close()
-    return Query(folder)
+    return GraphQuery(folder)
 
 
 def content(folder: Path) -> dict[str, list[tuple[Any, ...]]]:

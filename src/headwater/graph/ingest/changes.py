@@ -1,0 +1,121 @@
+"""GraphChanges: what a batch of events says, merged in memory before it is written in one transaction.
+
+Events repeat jobs, datasets and facets in every run; here a repetition costs a comparison instead of a write.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.graph.ingest.facet_cache import Edge
+from headwater.graph.ingest.facet_parsers import LineageEdge
+from headwater.graph.ingest.untrusted_json import canonical
+from headwater.graph.store import merge_rules
+from headwater.graph.store.ids import WHOLE_DATASET, column_id, dataset_id, field_id, job_id
+from headwater.graph.store.merge_rules import MergedRows
+from headwater.graph.store.schema import Direction, State, Statement
+
+__all__ = ["UNRESOLVED", "GraphChanges"]
+
+UNRESOLVED = 3  # the container of what a lineage facet lists besides its rows: unresolved columns (G11)
+NEVER = -(2**63)  # before every time
+NO_PARENT = (NEVER, "", 0, "", 0)  # time, parent run, its job, root run, its job
+NO_STATISTICS = (NEVER, -1, -1, -1)  # time, rows, bytes, files
+
+
+class GraphChanges:
+    """Rows for each table of the graph; times are in microseconds."""
+
+    def __init__(self, max_facet_bytes: int) -> None:
+        self._max_facet_bytes = max_facet_bytes
+        self.dataset_names: dict[int, tuple[str, str]] = {}
+        self.jobs: dict[int, tuple[str, str]] = {}
+        self.fields: dict[int, str] = {}
+        self.columns: dict[int, tuple[int, int]] = {}
+        self.schemas: dict[bytes, bytes] = {}
+        self.mentions = MergedRows[tuple[int]](merge_rules.MENTIONS)
+        self.runs = MergedRows[tuple[str]](merge_rules.RUNS)
+        self.run_facets = MergedRows[tuple[str, str]](merge_rules.RUN_FACETS)
+        self.run_datasets = MergedRows[tuple[str, int, int]](merge_rules.RUN_DATASETS)
+        self.facets = MergedRows[tuple[int, int, str]](merge_rules.FACETS)
+        self.job_datasets = MergedRows[tuple[int, int, int]](merge_rules.JOB_DATASETS)
+        self.schema_versions = MergedRows[tuple[int, bytes]](merge_rules.SCHEMA_VERSIONS)
+        self.edges = MergedRows[Edge](merge_rules.COLUMN_EDGES)
+        self.statements = MergedRows[tuple[int, int, int]](merge_rules.LAST_STATEMENTS)
+        self.with_symlinks: set[int] = set()  # names whose `symlinks` facet is among the changes
+
+    def add_job(self, job: tuple[str, str], at: int) -> int:
+        """The id of a job that an event of this time mentions."""
+        id = job_id(*job)
+        self.jobs[id] = job
+        self.mentions.add((id,), at, at)
+        return id
+
+    def add_dataset(self, dataset: tuple[str, str], first: int, last: int) -> int:
+        """The id of a dataset's name that events of this period mention."""
+        id = dataset_id(*dataset)
+        self.dataset_names[id] = dataset
+        self.mentions.add((id,), first, last)
+        return id
+
+    def add_column(self, name: int, field: str | None) -> int:
+        """The id of a column of a dataset's name; None: the whole dataset."""
+        known = WHOLE_DATASET
+        if field is not None:
+            known = field_id(field)
+            self.fields[known] = field
+        id = column_id(name, known)
+        self.columns[id] = (name, known)
+        return id
+
+    def add_job_dataset(self, job: int, dataset: tuple[str, str], direction: Direction, at: int) -> None:
+        """A job reads or writes a dataset."""
+        self.job_datasets.add((job, direction, self.add_dataset(dataset, at, at)), at, at)
+
+    def add_run(
+        self, uuid: str, job: int, at: int, state: State, parent: tuple[int, str, int, str, int] = NO_PARENT
+    ) -> None:
+        """One event of a run."""
+        started_at = at if state is State.START else None
+        self.runs.add((uuid,), (at, job), (state.level, at, int(state)), at, at, started_at, parent)
+
+    def add_run_dataset(
+        self, uuid: str, direction: Direction, name: int, at: int, statistics: tuple[int, int, int] | None
+    ) -> None:
+        """A run reads or writes a dataset, with rows, bytes and files where it reports them."""
+        reported = NO_STATISTICS if statistics is None else (at, *statistics)
+        self.run_datasets.add((uuid, int(direction), name), at, reported)
+
+    def add_statement(self, name: int, job: int, kind: Statement, at: int, uuid: str) -> None:
+        """A job stated something completely at this time."""
+        self.statements.add((name, job, kind), (at, uuid))
+
+    def edge_key(self, target: int, edge: LineageEdge, job: int) -> Edge:
+        """The key of an edge into a dataset's name; the columns at both ends are added."""
+        return (
+            self.add_column(target, edge.target_field),
+            self.add_column(dataset_id(*edge.source), edge.source_field),
+            job,
+            edge.type,
+            edge.subtype,
+            int(edge.masking),
+        )
+
+    def add_edge(self, key: Edge, description: str, first: int, last: int) -> None:
+        """An edge that events of this period report."""
+        self.edges.add(key, first, (last, description))
+
+    def add_facet(self, owner: int, container: int, key: str, facet: dict[str, Any], at: int) -> None:
+        """A facet of a dataset or job; the latest counts."""
+        before = self.facets.get((owner, container, key))
+        if before is None or before[0][0] <= at:  # encoding an older one would be for nothing
+            self.facets.add((owner, container, key), self._facet(facet, at))
+
+    def add_run_facet(self, uuid: str, key: str, facet: dict[str, Any], at: int) -> None:
+        """A facet of a run; the latest counts."""
+        before = self.run_facets.get((uuid, key))
+        if before is None or before[0][0] <= at:
+            self.run_facets.add((uuid, key), self._facet(facet, at))
+
+    def _facet(self, facet: dict[str, Any], at: int) -> tuple[int, bool, bytes]:
+        return at, facet.get("_deleted") is True, canonical(facet, self._max_facet_bytes)

@@ -1,0 +1,154 @@
+"""How two rows with the same key become one, declared once for the tables and for batches in memory.
+
+Each rule names some columns and keeps the smaller or the larger of two values; the values of several columns
+are compared, and kept, together. Minimum and maximum do not depend on order or repetition, so neither does
+the graph. A table's rules give the SQL upsert (`upsert`) and the merge in memory (`MergedRows`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from itertools import chain
+from typing import Any, Generic, NamedTuple, TypeVar
+
+__all__ = [
+    "COLUMN_EDGES",
+    "FACETS",
+    "JOB_DATASETS",
+    "LAST_STATEMENTS",
+    "MENTIONS",
+    "RUNS",
+    "RUN_DATASETS",
+    "RUN_FACETS",
+    "SCHEMA_VERSIONS",
+    "MergedRows",
+    "TableRules",
+]
+
+K = TypeVar("K", bound=tuple[Hashable, ...])
+
+
+class Rule(NamedTuple):
+    """Columns whose values are kept together; `choose` returns which of two values stays."""
+
+    columns: tuple[str, ...]
+    choose: Callable[[Any, Any], Any]
+
+
+def smallest(*columns: str) -> Rule:
+    return Rule(columns, min)
+
+
+def largest(*columns: str) -> Rule:
+    return Rule(columns, max)
+
+
+def earliest_known(column: str) -> Rule:
+    """The smallest value that is not NULL."""
+    return Rule((column,), _earliest_known)
+
+
+def _earliest_known(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one if other is None else min(one, other)
+
+
+class TableRules(NamedTuple):
+    """The key of a table, and the rules of its other columns."""
+
+    name: str
+    key: tuple[str, ...]
+    rules: tuple[Rule, ...]
+
+    @property
+    def upsert(self) -> str:
+        """The statement that inserts a row, or merges it into the one that has its key."""
+        columns = [*self.key, *chain.from_iterable(rule.columns for rule in self.rules)]
+        insert = f"INSERT INTO {self.name}({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"  # noqa: S608
+        return f"{insert} ON CONFLICT({', '.join(self.key)}) DO UPDATE SET {self._assignments()}"
+
+    def _assignments(self) -> str:
+        if len(self.rules) == 1:  # no write at all where the row would stay as it is
+            (rule,) = self.rules
+            assigned = ", ".join(f"{column} = excluded.{column}" for column in rule.columns)
+            return f"{assigned} WHERE {_is_better(rule)}"
+        return ", ".join(assignment for rule in self.rules for assignment in _assignments(rule))
+
+
+def _is_better(rule: Rule) -> str:
+    old = ", ".join(rule.columns)
+    new = ", ".join(f"excluded.{column}" for column in rule.columns)
+    return f"({new}) {'<' if rule.choose is min else '>'} ({old})"
+
+
+def _assignments(rule: Rule) -> Iterator[str]:
+    first = rule.columns[0]
+    if rule.choose is _earliest_known:
+        yield f"{first} = min(ifnull({first}, excluded.{first}), ifnull(excluded.{first}, {first}))"
+    elif len(rule.columns) == 1:
+        yield f"{first} = {'min' if rule.choose is min else 'max'}({first}, excluded.{first})"
+    else:
+        for column in rule.columns:
+            yield f"{column} = iif({_is_better(rule)}, excluded.{column}, {column})"
+
+
+class MergedRows(Generic[K]):
+    """Rows of one table, merged in memory."""
+
+    def __init__(self, table: TableRules) -> None:
+        self._choices = [rule.choose for rule in table.rules]
+        self._rows: dict[K, list[Any]] = {}
+
+    def add(self, key: K, *values: Any) -> None:
+        """Merge a row: one value for each rule, a tuple where the rule has several columns."""
+        if (row := self._rows.get(key)) is None:
+            self._rows[key] = list(values)
+            return
+        for place, choose in enumerate(self._choices):
+            row[place] = choose(row[place], values[place])
+
+    def get(self, key: K) -> list[Any] | None:
+        """The values of a row so far."""
+        return self._rows.get(key)
+
+    def added_keys(self) -> Iterator[K]:
+        """The keys in the order of their first row."""
+        return iter(self._rows)
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """The rows as `TableRules.upsert` binds them."""
+        for key, row in self._rows.items():
+            flat = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
+            yield (*key, *flat)
+
+
+_PERIOD = (smallest("first_at"), largest("last_at"))
+_LATEST_FACET = (largest("at", "deleted", "value"),)
+
+RUNS = TableRules(
+    "runs",
+    ("uuid",),
+    (
+        largest("job_at", "job"),
+        largest("level", "state_at", "state"),
+        *_PERIOD,
+        earliest_known("started_at"),
+        largest("parent_at", "parent", "parent_job", "root", "root_job"),
+    ),
+)
+RUN_FACETS = TableRules("run_facets", ("run", "key"), _LATEST_FACET)
+RUN_DATASETS = TableRules(
+    "run_io",
+    ("run", "direction", "name"),
+    (largest("at"), largest("told_at", "rows", "bytes", "files")),
+)
+FACETS = TableRules("facets", ("owner", "container", "key"), _LATEST_FACET)
+JOB_DATASETS = TableRules("io", ("job", "direction", "name"), _PERIOD)
+SCHEMA_VERSIONS = TableRules("versions", ("name", "schema"), (*_PERIOD, largest("written_at")))
+COLUMN_EDGES = TableRules(
+    "edges",
+    ("target", "source", "job", "type", "subtype", "masking"),
+    (smallest("first_at"), largest("last_at", "description")),
+)
+LAST_STATEMENTS = TableRules("reports", ("name", "job", "kind"), (largest("at", "run"),))
+# Names of datasets and jobs alike: when events mentioned them.
+MENTIONS = TableRules("", ("id",), _PERIOD)
