@@ -25,7 +25,8 @@ from headwater.testing.destinations.subject import by, load
 from tests.destinations.only_not_null import OnlyNotNull
 from tests.parts.bigquery_emulator import BigQueryEmulator
 
-pytestmark = pytest.mark.timeout(1_500)  # making the stand-in's environment counts as well
+# the first test may have to install the stand-in's environment
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 
 
 class BigQuerySubject(Subject):

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.destinations.base import Destination
 from headwater.destinations.clickhouse.destination import ClickHouseDestination, ClickHouseSettings
-from headwater.destinations.clickhouse.types import bare, quoted
+from headwater.destinations.clickhouse.types import DIALECT, bare
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load
@@ -32,7 +32,7 @@ class ClickHouseSubject(Subject):
             f"AND name = unhex('{table.encode().hex()}')"
         )
         final = "FINAL" if "Replacing" in engine["engine"] else ""
-        found = self.engine.query(f"SELECT * FROM `{self.database}`.{quoted(table)} {final}")
+        found = self.engine.query(f"SELECT * FROM `{self.database}`.{DIALECT.quoted(table)} {final}")
         return [{name: value for name, value in row.items() if name != "_headwater_keyless"} for row in found]
 
     def run(self, statement: str) -> None:

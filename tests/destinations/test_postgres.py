@@ -64,7 +64,7 @@ class TestPostgres(DestinationConformance):
 class Before16(PostgresDestination):
     """As an older server is treated, which cannot tell whether a text is a value of a type."""
 
-    own_check_from = 10**9
+    has_input_check_from = 10**9
 
 
 class TestPostgresBefore16(ValueTests):

@@ -23,6 +23,8 @@ from tests.destinations.redshift_stand_in import PostgresAsRedshift, check
 from tests.parts.object_store import ObjectStore
 from tests.parts.postgres import PostgresServer
 
+pytestmark = pytest.mark.long
+
 
 class RedshiftSubject(Subject):
     def __init__(self, server: PostgresServer, store: ObjectStore) -> None:
@@ -129,6 +131,24 @@ def test_a_retry_is_advised_without_secrets_when_the_object_store_is_away(
     assert "s3cret" not in str(caught.value)
     destination.close()
     assert subject.rows("t") == []
+
+
+def test_the_recorded_key_stays_when_its_replacement_fails(
+    subject: RedshiftSubject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [Column("a", Kind.INT64), Column("b", Kind.INT64)]
+    made = subject.destination.patch(table_of("t", columns, ["a"]))
+    execute = PostgresAsRedshift.execute
+
+    def fail_on_insert(self: PostgresAsRedshift, statement: str) -> Any:
+        if statement.startswith("INSERT") and "_headwater_keys" in statement:
+            raise DestinationUnavailable("the connection is lost")
+        return execute(self, statement)
+
+    monkeypatch.setattr(PostgresAsRedshift, "execute", fail_on_insert)
+    with pytest.raises(DestinationUnavailable):
+        subject.destination.patch(table_of("t", columns, ["b"]))
+    assert subject.destination.table("t") == made
 
 
 @pytest.mark.parametrize(

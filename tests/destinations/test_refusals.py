@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.destinations.refused_rows import Selection, set_aside
+from headwater.destinations.refused_rows import RowSelection, find_refused_rows
 from headwater.errors import LoadRefused
 
 IDS = [10 * i for i in range(1_000)]
@@ -16,7 +16,7 @@ class Table:
     def __init__(self, bad: set[int], pairs: list[set[int]] | None = None) -> None:
         self.bad, self.pairs, self.trials = bad, pairs or [], 0
 
-    def fails(self, selection: Selection) -> str | None:
+    def fails(self, selection: RowSelection) -> str | None:
         self.trials += 1
         first = selection.first if selection.first is not None else min(IDS)
         last = selection.last if selection.last is not None else max(IDS)
@@ -28,7 +28,7 @@ class Table:
 
 def test_exactly_the_bad_rows_are_found_when_there_are_some() -> None:
     table = Table({0, 500, 510, 9_990})
-    assert [(row.row, row.reason) for row in set_aside(IDS, table.fails, 10)] == [
+    assert [(row.row, row.reason) for row in find_refused_rows(IDS, table.fails, 10)] == [
         (0, "bad"),
         (500, "bad"),
         (510, "bad"),
@@ -39,19 +39,19 @@ def test_exactly_the_bad_rows_are_found_when_there_are_some() -> None:
 
 def test_the_later_row_is_set_aside_when_two_do_not_go_together() -> None:
     table = Table({70}, [{100, 5_000}, {9_980, 9_990}])
-    assert {row.row for row in set_aside(IDS, table.fails, 10)} == {70, 5_000, 9_990}
+    assert {row.row for row in find_refused_rows(IDS, table.fails, 10)} == {70, 5_000, 9_990}
 
 
 def test_none_is_set_aside_when_all_are_good() -> None:
     table = Table(set())
-    assert set_aside(IDS, table.fails, 10) == ()
+    assert find_refused_rows(IDS, table.fails, 10) == ()
 
 
 def test_the_load_is_refused_when_too_many_rows_are() -> None:
     with pytest.raises(LoadRefused, match="bad"):
-        set_aside(IDS, Table(set(IDS[:20])).fails, 10)
+        find_refused_rows(IDS, Table(set(IDS[:20])).fails, 10)
 
 
 def test_the_load_is_refused_when_it_fails_without_any_row() -> None:
     with pytest.raises(LoadRefused, match="always"):
-        set_aside([1], lambda selection: None if selection.first else "always", 10)
+        find_refused_rows([1], lambda selection: None if selection.first else "always", 10)

@@ -18,7 +18,8 @@ from headwater.testing.destinations import Subject
 from tests.destinations.only_not_null import OnlyNotNull
 from tests.parts.snowflake_stand_in import FakeSnow
 
-pytestmark = pytest.mark.timeout(1_500)  # making the stand-in's environment counts as well
+# the first test may have to install the stand-in's environment
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_500)]
 
 
 class SnowflakeSubject(Subject):
@@ -46,7 +47,7 @@ class SnowflakeSubject(Subject):
         assert made is not None
         times = {name for name, column in made.columns.items() if column.kind is Kind.TIMESTAMP}
         # times as text: the client cannot read what fakesnow sends for one that is NULL
-        quoted = {name: self.destination.sql.quoted(name) for name in made.columns}
+        quoted = {name: self.destination.dialect.quoted(name) for name in made.columns}
         wanted = ", ".join(f"{q}::text" if name in times else q for name, q in quoted.items())
         found = self.destination.execute(f"SELECT {wanted} FROM {self.destination.relation(table)}")
         rows = [dict(zip(made.columns, row, strict=True)) for row in found]

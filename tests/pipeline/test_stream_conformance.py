@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.destinations.base import load_destination
-from headwater.destinations.clickhouse.load import KEYLESS
-from headwater.destinations.sql.transactional import TransactionalDestination
+from headwater.destinations.clickhouse.load import ROW_WITHOUT_KEY
+from headwater.destinations.sql.sql_destination import SqlDestination
 from headwater.destinations.table import Table
 from headwater.settings import Settings
 from tests.parts.clickhouse import ClickHouseEngine
@@ -151,7 +151,7 @@ class Conformance:
                 structure = destination.table(table)
                 assert structure is not None
                 types = {column.name: column.sql_type for column in structure.columns.values()}
-                if isinstance(destination, TransactionalDestination):
+                if isinstance(destination, SqlDestination):
                     stored = destination.execute(f"SELECT * FROM {destination.relation(table)}")
                     rows = [dict(zip(types, row, strict=True)) for row in stored]
                 else:
@@ -165,7 +165,7 @@ class Conformance:
         assert self.engine is not None
         final = "FINAL" if table.primary_key else ""
         hidden = (
-            f"EXCEPT {KEYLESS}" if table.primary_key else ""
+            f"EXCEPT {ROW_WITHOUT_KEY}" if table.primary_key else ""
         )  # it tells the load of a row without its key
         return self.engine.query(f"SELECT * {hidden} FROM `{database}`.`{table.name}` {final}")
 

@@ -1,12 +1,12 @@
 """BigQuery (beta): load jobs of Parquet, and one script that is a transaction.
 
-A load job fills a table beside the target, which deletes itself after a day if nobody else does. Then one
-script, that is one job which the service ends by itself, enters the load in the ledger by a MERGE, stores the
-rows and commits. Of two scripts that change the ledger at once BigQuery lets one pass and cancels the other,
-which is tried again; and whoever finds the load entered by another attempt changes nothing (G5).
+A load job fills a staging table that expires after a day. Then one script, which is one job that the service
+completes on its own, enters the load in the ledger by a MERGE, stores the rows and commits. Of two scripts
+that change the ledger at once BigQuery cancels one, which is retried; a script that finds the load entered by
+another attempt rolls back (G5).
 
-Names of columns differ in more than case; those with characters that BigQuery does not take are refused, and
-the pipeline makes none. Keys are declared there and not enforced.
+A table refuses names of columns with other characters than letters, digits and underscores; the pipeline
+makes none. Keys are declared there and not enforced.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.dialect import Dialect
-from headwater.destinations.sql.merging import MergingDestination
-from headwater.destinations.sql.transactional import first_line
+from headwater.destinations.sql.errors import CHANGED, first_line
+from headwater.destinations.sql.file_load import FileLoadDestination
 from headwater.destinations.sql.transfer_columns import Form
 from headwater.destinations.table import Column, Table
 from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused, WarehouseError
@@ -42,9 +42,9 @@ __all__ = ["BigQueryDestination", "BigQuerySettings"]
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
 _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
-_WORDS = {"float": "FLOAT64", "integer": "INT64", "boolean": "BOOL", "string": "STRING"}
-"""The types of its schemas, which SQL calls otherwise."""
-_SCHEMA_WORDS = {sql: word for word, sql in _WORDS.items()}
+_SQL_TYPES = {"float": "FLOAT64", "integer": "INT64", "boolean": "BOOL", "string": "STRING"}
+"""SQL names of types that BigQuery's schemas name otherwise."""
+_SCHEMA_TYPES = {sql: name for name, sql in _SQL_TYPES.items()}
 
 
 class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,21 +64,18 @@ class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 60
 
 
-class BigQuerySql(Dialect):
-    """Names in backticks; a backslash escapes in texts."""
-
-    def fold(self, name: str) -> str:
-        return name
+class BigQueryDialect(Dialect):
+    """Names in backticks; a backslash escapes in literals."""
 
     def quoted(self, name: str) -> str:
-        return f"`{name}`"  # names with a backtick are refused before
+        return f"`{name}`"  # `patch` refuses names with a backtick
 
     def literal(self, text: str) -> str:
         escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
         return f"'{escaped}'"
 
 
-class BigQueryDestination(MergingDestination):
+class BigQueryDestination(FileLoadDestination):
     """Rows in a dataset of BigQuery."""
 
     Settings: ClassVar[type[msgspec.Struct]] = BigQuerySettings
@@ -97,7 +94,7 @@ class BigQueryDestination(MergingDestination):
         supports_transactions=True,
     )
     options: BigQuerySettings
-    sql = BigQuerySql()
+    dialect = BigQueryDialect()
     staging_types: ClassVar[dict[Form, str]] = {
         Form.TEXT: "STRING",
         Form.INTEGER: "INT64",
@@ -105,7 +102,7 @@ class BigQueryDestination(MergingDestination):
         Form.BOOLEAN: "BOOL",
         Form.TIME: "TIMESTAMP",
     }
-    natural: ClassVar[dict[str, Form]] = {
+    native_forms: ClassVar[dict[str, Form]] = {
         "string": Form.TEXT,
         "integer": Form.INTEGER,
         "float": Form.FLOAT,
@@ -141,10 +138,10 @@ class BigQueryDestination(MergingDestination):
         except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
             raise DestinationUnavailable(
                 f"destination {self.id}: no way to BigQuery: {first_line(error)}.",
-                hint="Check `project`, `dataset` and the credentials; it is tried again.",
+                hint="Check `project`, `dataset` and the credentials; the load is retried.",
             ) from error
         self._client = client
-        self.make_own_tables()
+        self.create_own_tables("`attempt` STRING")
 
     def close(self) -> None:
         if self._client is not None:
@@ -153,7 +150,7 @@ class BigQueryDestination(MergingDestination):
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         with self._translating():
-            # nothing is repeated here: a script may have been done though its answer was lost
+            # no retry: a script may have been executed though its answer was lost
             job = self._ready().query(
                 statement,
                 retry=None,  # type: ignore[arg-type]
@@ -166,13 +163,11 @@ class BigQueryDestination(MergingDestination):
     def relation(self, name: str) -> str:
         return f"`{self.options.project}`.`{self.options.dataset}`.`{name}`"
 
-    def column_type(self, column: Column) -> str:
-        type = super().column_type(column)
-        return _WORDS.get(type.lower(), type)
+    def sql_type(self, kind: Kind) -> str:
+        return _sql_type(super().sql_type(kind))
 
-    def create(self, name: str, columns: Sequence[str]) -> None:
-        words = [self._in_sql(column) for column in columns]
-        self.execute(f"CREATE TABLE IF NOT EXISTS {self.relation(name)} ({', '.join(words)})")
+    def column_type(self, column: Column) -> str:
+        return _sql_type(super().column_type(column))
 
     def patch(self, wanted: Table) -> Table:
         for name in wanted.columns:
@@ -207,13 +202,13 @@ class BigQueryDestination(MergingDestination):
             return Kind.FLOAT64
         return kinds.get(sql_type, Kind.STRING)
 
-    def add_columns(self, table: str, columns: Sequence[str]) -> None:
-        added = ", ".join(f"ADD COLUMN {self._in_sql(column)}" for column in columns)
+    def add_columns(self, table: str, definitions: Sequence[str]) -> None:
+        added = ", ".join(f"ADD COLUMN {definition}" for definition in definitions)
         self.execute(f"ALTER TABLE {self.relation(table)} {added}")
 
-    def fill(self, name: str, columns: str, files: Sequence[Path]) -> None:
+    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
         self.execute(
-            f"CREATE TABLE {self.relation_beside(name)} ({columns}) "
+            f"CREATE TABLE {self.staging_table(name)} ({definitions}) "
             "OPTIONS (expiration_timestamp = TIMESTAMP_ADD(CURRENT_TIMESTAMP(), INTERVAL 1 DAY))"
         )
         config = bigquery.LoadJobConfig(
@@ -226,28 +221,30 @@ class BigQueryDestination(MergingDestination):
             with self._translating(), file.open("rb") as source:
                 self._ready().load_table_from_file(source, place, job_config=config).result(retry=None)
 
-    def tried(self, value: str, type: str) -> str:
-        return f"SAFE_CAST({value} AS {_WORDS.get(type.lower(), type)})"
+    def try_cast(self, value: str, type: str) -> str:
+        return f"SAFE_CAST({value} AS {_sql_type(type)})"
 
-    def moment(self, value: str) -> str:
+    def timestamp_sql(self, value: str) -> str:
         return value
 
-    def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
-        attempt = uuid.uuid4().hex
-        columns, values = self.entry(table, loaded, attempt)
-        mine = self.sql.literal(loaded.id)
-        who = f"SELECT attempt FROM {self.ledger} WHERE load_id = {mine}"
-        work = [f"{statement};" for statement in statements]
+    def execute_together(self, work: Sequence[str]) -> None:
+        self.execute(";\n".join(["BEGIN TRANSACTION", *work, "COMMIT TRANSACTION;"]))
+
+    def commit_load(self, table: str, loaded: Loaded, work: Sequence[str]) -> bool:
+        attempt, mine = uuid.uuid4().hex, self.dialect.literal(loaded.id)
+        further = {"attempt": self.dialect.literal(attempt), "loaded_at": self.now}
+        columns, values = self.ledger.entry(table, loaded, **further)
+        who = f"SELECT attempt FROM {self.ledger.relation} WHERE load_id = {mine}"
         crash_point("load.before_commit")
         self.execute(
             "\n".join(
                 [
                     "BEGIN TRANSACTION;",
-                    f"MERGE INTO {self.ledger} AS target USING (SELECT {mine} AS load_id) AS fresh "
+                    f"MERGE INTO {self.ledger.relation} AS target USING (SELECT {mine} AS load_id) AS fresh "
                     "ON target.load_id = fresh.load_id "
                     f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values});",
-                    f"IF EXISTS ({who} AND attempt = {self.sql.literal(attempt)}) THEN",
-                    *work,
+                    f"IF EXISTS ({who} AND attempt = {self.dialect.literal(attempt)}) THEN",
+                    *(f"{statement};" for statement in work),
                     "COMMIT TRANSACTION;",
                     "ELSE",
                     "ROLLBACK TRANSACTION;",
@@ -259,12 +256,13 @@ class BigQueryDestination(MergingDestination):
         if not entered:
             raise DestinationUnavailable(
                 f"destination {self.id}: the script of the load {loaded.id} ended without entering it.",
-                hint="It is tried again.",
+                hint="The load is retried.",
             )
+        crash_point("load.after_commit")
         return entered == [(attempt,)]
 
-    def attempt(self, statements: Sequence[str]) -> None:
-        self.execute(";\n".join(["BEGIN TRANSACTION", *statements, "ROLLBACK TRANSACTION;"]))
+    def try_and_roll_back(self, work: Sequence[str]) -> None:
+        self.execute(";\n".join(["BEGIN TRANSACTION", *work, "ROLLBACK TRANSACTION;"]))
 
     def _credentials(self) -> Any:
         if self.options.api_endpoint.startswith("http://"):
@@ -276,10 +274,6 @@ class BigQueryDestination(MergingDestination):
         return service_account.Credentials.from_service_account_file(  # type: ignore[no-untyped-call]
             self.options.credentials_file
         )
-
-    def _in_sql(self, column: str) -> str:
-        name, _, type = column.rpartition(" ")
-        return f"{name} {_WORDS.get(type.lower(), type)}"
 
     def _ready(self) -> bigquery.Client:
         if self._client is None:
@@ -300,15 +294,19 @@ class BigQueryDestination(MergingDestination):
             if "required field" in lowered or "cannot be null" in lowered or "not null" in lowered:
                 return RowsRefused(text)
             if "aborted due to concurrent update" not in lowered:
-                return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
+                return LoadRefused(text, hint=CHANGED)
         if isinstance(error, exceptions.NotFound):
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="It is tried again.")
+            return LoadRefused(text, hint=CHANGED)
+        return DestinationUnavailable(f"destination {self.id}: {text}", hint="The load is retried.")
+
+
+def _sql_type(type: str) -> str:
+    return _SQL_TYPES.get(type.lower(), type)
 
 
 def _type_of(field: bigquery.SchemaField) -> str:
-    """A type as the seed's table and the service's schemas call it."""
-    type = _SCHEMA_WORDS.get(field.field_type, field.field_type).lower()
+    """The type of a column as BigQuery's schemas name it."""
+    type = _SCHEMA_TYPES.get(field.field_type, field.field_type).lower()
     if field.mode == "REPEATED":
         return f"array<{type}>"
     if field.precision is not None:

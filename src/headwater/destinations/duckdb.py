@@ -1,11 +1,12 @@
 """DuckDB: the embedded default, one file and no server.
 
-One process at a time has the file open; a second pipeline gets DestinationUnavailable and tries later.
+One process at a time has the file open; a second pipeline gets DestinationUnavailable and retries. DuckDB
+reads the staged Parquet files itself, so the staging relation is `read_parquet`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -14,19 +15,20 @@ import duckdb
 import msgspec
 import pyarrow as pa
 
-from headwater.destinations import ledger
 from headwater.destinations.base import Capabilities
 from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
-from headwater.destinations.sql.dialect import key_name, listed, literal, quoted
-from headwater.destinations.sql.transactional import Fit, TransactionalDestination, field, first_line
-from headwater.destinations.staged_files import Staged
-from headwater.destinations.table import ROW, Column, Patch, Table, check_sql_type
+from headwater.destinations.sql.dialect import Dialect, key_name
+from headwater.destinations.sql.errors import CHANGED, first_line
+from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
+from headwater.destinations.sql.statements import ColumnValue
+from headwater.destinations.staged_files import StagedFiles
+from headwater.destinations.table import UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
 __all__ = ["DuckDBDestination", "DuckDBSettings"]
 
-_NATURAL = {
+_NATIVE = {
     "VARCHAR": pa.string(),
     "DOUBLE": pa.float64(),
     "BIGINT": pa.int64(),
@@ -57,11 +59,21 @@ class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
     threads: Annotated[int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one per core.")] = 0
 
 
-class DuckDBDestination(TransactionalDestination):
+class DuckDBDialect(Dialect):
+    """DuckDB's aggregates and JSON."""
+
+    def last_value(self, column: str, row: str) -> str:
+        return f"arg_max({column}, {row})"  # of the rows in which the column is not NULL
+
+    def parse_json(self, text: str) -> str:
+        return f"CAST({text} AS JSON)"
+
+
+class DuckDBDestination(SqlDestination):
     """Rows in a DuckDB file."""
 
     Settings: ClassVar[type[msgspec.Struct]] = DuckDBSettings
-    folds_case: ClassVar[bool] = True
+    dialect = DuckDBDialect()
     capabilities = Capabilities(
         types={
             Kind.STRING: "VARCHAR",
@@ -99,11 +111,7 @@ class DuckDBDestination(TransactionalDestination):
                 hint="If another program has it open, close that; then run again.",
             ) from error
         self.execute("SET TimeZone = 'UTC'")
-        self.execute(
-            f"CREATE TABLE IF NOT EXISTS {ledger.LEDGER} (load_id VARCHAR PRIMARY KEY, table_name VARCHAR, "
-            "row_count BIGINT, unmapped_count BIGINT, refused_count BIGINT, refused_rows VARCHAR, "
-            "loaded_at TIMESTAMP DEFAULT current_timestamp)"
-        )
+        self.create_ledger("PRIMARY KEY (load_id)")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -111,6 +119,7 @@ class DuckDBDestination(TransactionalDestination):
             self._connection = None
 
     def table(self, name: str) -> Table | None:
+        literal = self.dialect.literal
         here = f"table_name = {literal(name)} AND schema_name = current_schema() AND NOT internal"
         found = self.execute(
             f"SELECT column_name, data_type FROM duckdb_columns() WHERE {here} "
@@ -135,19 +144,20 @@ class DuckDBDestination(TransactionalDestination):
         )
 
     def alter(self, table: str, patch: Patch) -> None:
-        name, key = quoted(table), quoted(key_name(table))
-        columns = [f"{quoted(column.name)} {self.column_type(column)}" for column in patch.add]
-        if patch.create:
-            self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-        if patch.drop_key:
-            self.execute(f"DROP INDEX {key}")
-        if not patch.create:
-            for column in columns:
-                self.execute(f"ALTER TABLE {name} ADD COLUMN {column}")
-        if patch.set_key:
-            self.execute(f"CREATE UNIQUE INDEX {key} ON {name} ({listed(patch.set_key)})")
-            comment = msgspec.json.encode(patch.set_key).decode()
-            self.execute(f"COMMENT ON INDEX {key} IS {literal(comment)}")
+        name, key = self.relation(table), self.dialect.quoted(key_name(table))
+        columns = self.column_definitions(patch.add)
+        with self.transaction():
+            if patch.create:
+                self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+            if patch.drop_key:
+                self.execute(f"DROP INDEX {key}")
+            if not patch.create:
+                for column in columns:
+                    self.execute(f"ALTER TABLE {name} ADD COLUMN {column}")
+            if patch.set_key:
+                self.execute(f"CREATE UNIQUE INDEX {key} ON {name} ({self.dialect.listed(patch.set_key)})")
+                comment = msgspec.json.encode(patch.set_key).decode()
+                self.execute(f"COMMENT ON INDEX {key} IS {self.dialect.literal(comment)}")
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:
@@ -158,33 +168,36 @@ class DuckDBDestination(TransactionalDestination):
             raise self._translated(error) from error
 
     @contextmanager
-    def stage(self, staged: Staged) -> Iterator[str]:
-        yield f"read_parquet([{', '.join(map(literal, staged.files))}], hive_partitioning = false)"
-
-    def fit(self, value: str, staged: pa.DataType, cast: str, column: Column) -> Fit:
-        target = column.sql_type
-        if not cast and target == "JSON":
-            return Fit(f"CASE WHEN json_valid({value}) THEN {value}::JSON ELSE to_json({value}) END")
-        if not cast and target == "TIMESTAMP" and pa.types.is_timestamp(staged):
-            return Fit(f"{value}::TIMESTAMP")
-        if not cast and _NATURAL.get(target) == staged:
-            return Fit(value)
-        fitted = f"TRY_CAST({f'TRY_CAST({value} AS {check_sql_type(cast)})' if cast else value} AS {target})"
-        return Fit(fitted, f"{value} IS NOT NULL AND {fitted} IS NULL")
-
-    def gathered(self, unmapped: str, misfits: dict[str, str]) -> str:
-        parts = ", ".join(
-            f"CASE WHEN {condition} THEN json_object({literal(name)}, {field(name)}) ELSE '{{}}' END"
-            for name, condition in misfits.items()
-        )
-        either = " OR ".join(f"({condition})" for condition in misfits.values())
-        return (
-            f"CASE WHEN {either} THEN json_merge_patch(coalesce({unmapped}, '{{}}'), {parts}) "
-            f"ELSE {unmapped} END"
+    def staging_relation(
+        self, staged: StagedFiles, columns: Sequence[StagedColumn]
+    ) -> Iterator[StagingRelation]:
+        files = ", ".join(map(self.dialect.literal, staged.files))
+        names = {column.target.name: self._staged(column.name) for column in columns}
+        yield StagingRelation(
+            f"read_parquet([{files}], hive_partitioning = false)",
+            f"staged.{self.dialect.row}",
+            {column.target.name: self._column_value(column) for column in columns},
+            names.get(UNMAPPED, "NULL"),
         )
 
-    def last(self, column: str) -> str:
-        return f"arg_max({column}, base.{quoted(ROW)})"
+    def _staged(self, name: str) -> str:
+        return f"staged.{self.dialect.quoted(name)}"
+
+    def _column_value(self, column: StagedColumn) -> ColumnValue:
+        value, target = self._staged(column.name), column.target.sql_type
+        if column.cast_type:
+            fitted = f"TRY_CAST(TRY_CAST({value} AS {column.cast_type}) AS {target})"
+        elif target == "JSON":
+            return ColumnValue(f"CASE WHEN json_valid({value}) THEN {value}::JSON ELSE to_json({value}) END")
+        elif target == "TIMESTAMP" and pa.types.is_timestamp(column.type):
+            return ColumnValue(f"{value}::TIMESTAMP")
+        elif _NATIVE.get(target) == column.type:
+            return ColumnValue(value)
+        else:
+            fitted = f"TRY_CAST({value} AS {target})"
+        return ColumnValue(
+            fitted, f"{value} IS NOT NULL AND {fitted} IS NULL", f"CAST(to_json({value}) AS VARCHAR)"
+        )
 
     def _translated(self, error: duckdb.Error) -> WarehouseError:
         text = f"{first_line(error)}."
@@ -192,8 +205,8 @@ class DuckDBDestination(TransactionalDestination):
         if isinstance(error, (*refusals, duckdb.InvalidInputException)):
             return RowsRefused(text)
         if isinstance(error, (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)):
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="It is tried again.")
+            return LoadRefused(text, hint=CHANGED)
+        return DestinationUnavailable(f"destination {self.id}: {text}", hint="The load is retried.")
 
 
 def _kind_of(type: str) -> Kind:

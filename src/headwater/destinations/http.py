@@ -26,7 +26,7 @@ from headwater.delivery.outlets.base import load_outlet
 from headwater.delivery.outlets.http import HttpOptions
 from headwater.destinations.base import Capabilities, Destination, Load, Loaded, RefusedRow
 from headwater.destinations.column_types import Kind
-from headwater.destinations.staged_files import Staged
+from headwater.destinations.staged_files import StagedFiles
 from headwater.destinations.table import ROW, UNMAPPED, Table
 from headwater.errors import BatchRejected, DestinationUnavailable, LoadRefused
 from headwater.events import Event
@@ -113,7 +113,7 @@ class HttpDestination(Destination):
         self._check()
         if load.id in self._done:
             return msgspec.structs.replace(self._done[load.id], already=True)
-        staged = Staged(load.files)
+        staged = StagedFiles(load.files)
         sending = _Sending(self, load, staged, self._sent.setdefault(load.id, set()))
         refused = sending.run(self._outlet())
         loaded = Loaded(id=load.id, rows=staged.rows - len(refused), refused=tuple(refused))
@@ -155,7 +155,7 @@ class HttpDestination(Destination):
 class _Sending:
     """The rows of one load on their way; `sent` remembers over tries which of them need not go again."""
 
-    def __init__(self, destination: HttpDestination, load: Load, staged: Staged, sent: set[int]) -> None:
+    def __init__(self, destination: HttpDestination, load: Load, staged: StagedFiles, sent: set[int]) -> None:
         self._to, self._load, self._staged, self._sent = destination, load, staged, sent
         self._rows: list[int] = []  # by the client's positions, which count from 1
         self._refused: dict[int, str] = {}

@@ -1,59 +1,107 @@
-"""The ledger: a table beside the users' own that remembers which loads are in.
+"""The ledger: a table beside the users' tables that records which loads are stored.
 
-Its row is written by the transaction that writes the load's rows: it is there if and only if they are (G5).
-It also keeps which rows were set aside: a pipeline that died before it could note them is told again.
+The transaction that stores a load's rows also writes its entry: the entry exists if and only if the rows do
+(G5). The entry also keeps the refused rows, so that a pipeline that died before it recorded them can do so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from headwater.destinations.base import Loaded, RefusedRow, Total
-from headwater.destinations.sql.dialect import listed, literal
+from headwater.destinations.column_types import Kind
+from headwater.destinations.sql.dialect import Dialect
 
-__all__ = ["COLUMNS", "LEDGER", "entry_values", "from_row", "ids_condition", "to_totals"]
+__all__ = ["LEDGER", "Ledger"]
 
 LEDGER = "_headwater_loads"
-COLUMNS = ("load_id", "table_name", "row_count", "unmapped_count", "refused_count", "refused_rows")
-SELECTED = listed(COLUMNS)
-# Made once: two threads that have msgspec prepare the same type at the same time crash the process.
+
+_COLUMNS = {
+    "load_id": Kind.STRING,
+    "table_name": Kind.STRING,
+    "row_count": Kind.INT64,
+    "unmapped_count": Kind.INT64,
+    "refused_count": Kind.INT64,
+    "refused_rows": Kind.STRING,
+}
+# Module level: two threads that have msgspec prepare the same type at the same time crash the process.
 _REFUSED = msgspec.json.Decoder(tuple[RefusedRow, ...])
 
 
-def entry_values(table: str, loaded: Loaded) -> str:
-    """A row of the ledger, in the order of COLUMNS, as SQL literals."""
-    refused = msgspec.json.encode(loaded.refused).decode()
-    numbers = (loaded.rows, loaded.unmapped, len(loaded.refused))
-    return ", ".join([literal(loaded.id), literal(table), *map(str, numbers), literal(refused)])
+class Ledger:
+    """Statements on the ledger of one destination, and what their results mean."""
 
+    def __init__(
+        self, relation: str, dialect: Dialect, *, read_from: str = "", condition: str = "TRUE"
+    ) -> None:
+        """`condition` selects the entries that count; `read_from` replaces the relation in queries."""
+        self.relation, self._sql = relation, dialect
+        self._source, self._condition = read_from or relation, condition
 
-def from_row(row: Sequence[object]) -> Loaded:
-    """What the ledger says about a load; `row` is in the order of COLUMNS."""
-    id, _, rows, unmapped, _, refused = row
-    return Loaded(
-        id=str(id),
-        rows=int(str(rows)),
-        unmapped=int(str(unmapped)),
-        refused=_REFUSED.decode(str(refused)),
-        already=True,
-    )
+    def column_definitions(self, types: Mapping[Kind, str]) -> list[str]:
+        """Names and types of the columns that every product has."""
+        return [f"{self._sql.quoted(name)} {types[kind]}" for name, kind in _COLUMNS.items()]
 
+    def entry(self, table: str, loaded: Loaded, **further: str) -> tuple[str, str]:
+        """Column names and SQL values of a load's entry; `further` columns have SQL values."""
+        refused = msgspec.json.encode(loaded.refused).decode()
+        numbers = map(str, (loaded.rows, loaded.unmapped, len(loaded.refused)))
+        id, name, rows = map(self._sql.literal, (loaded.id, table, refused))
+        values = [id, name, *numbers, rows, *further.values()]
+        return self._sql.listed([*_COLUMNS, *further]), ", ".join(values)
 
-def ids_condition(ids: Sequence[str]) -> str:
-    """A condition that selects these loads."""
-    return f"load_id IN ({', '.join(map(literal, ids))})" if ids else "FALSE"
+    def insert(self, table: str, loaded: Loaded, **further: str) -> str:
+        """Enters a load."""
+        columns, values = self.entry(table, loaded, **further)
+        return f"INSERT INTO {self.relation} ({columns}) VALUES ({values})"
 
+    def entry_query(self, id: str, *further: str) -> str:
+        """Returns a load's entry, whether it counts or not; `further` columns stand before it."""
+        columns = self._sql.listed([*further, *_COLUMNS])
+        return f"SELECT {columns} FROM {self._source} WHERE {self._id} = {self._sql.literal(id)}"
 
-def to_totals(rows: Sequence[Sequence[object]]) -> dict[str, Total]:
-    """Totals by table, of rows (table, loads, rows, unmapped, refused)."""
-    return {
-        str(table): Total(
-            loads=int(str(loads)),
-            rows=int(str(count)),
-            unmapped=int(str(unmapped)),
-            refused=int(str(refused)),
+    def ids_query(self, ids: Sequence[str]) -> str:
+        """Returns those of the load ids that are entered."""
+        condition = f"{self._id} IN ({', '.join(map(self._sql.literal, ids))})" if ids else "FALSE"
+        return f"SELECT {self._id} FROM {self._source} WHERE {condition} AND {self._condition}"
+
+    def between_query(self, low: str, high: str, *further: str) -> str:
+        """Returns the load ids from `low` up to and without `high`."""
+        columns = self._sql.listed(["load_id", *further])
+        low, high = self._sql.literal(low), self._sql.literal(high)
+        return f"SELECT {columns} FROM {self._source} WHERE {self._id} >= {low} AND {self._id} < {high}"
+
+    def totals_query(self) -> str:
+        """Returns loads, rows, unmapped values and refused rows of each table."""
+        table, *counts = (self._sql.quoted(name) for name in [*_COLUMNS][1:5])
+        sums = ", ".join(f"sum({count})" for count in counts)
+        source = f"{self._source} WHERE {self._condition}"
+        return f"SELECT {table}, count(*), {sums} FROM {source} GROUP BY {table}"
+
+    @staticmethod
+    def loaded(row: Sequence[Any]) -> Loaded:
+        """The answer to a load that is entered already, from a row of `entry_query`."""
+        id, _, rows, unmapped, _, refused = row
+        return Loaded(
+            id=str(id),
+            rows=int(rows),
+            unmapped=int(unmapped),
+            refused=_REFUSED.decode(str(refused)),
+            already=True,
         )
-        for table, loads, count, unmapped, refused in rows
-    }
+
+    @staticmethod
+    def totals(rows: Sequence[Sequence[Any]]) -> dict[str, Total]:
+        """Totals by table, from the rows of `totals_query`."""
+        found = {}
+        for table, *numbers in rows:
+            loads, count, unmapped, refused = map(int, numbers)
+            found[str(table)] = Total(loads=loads, rows=count, unmapped=unmapped, refused=refused)
+        return found
+
+    @property
+    def _id(self) -> str:
+        return self._sql.quoted("load_id")

@@ -1,8 +1,8 @@
 """Postgres, 12 and newer.
 
-Rows go by COPY: straight into the table where that is all there is to do, else into a temporary table
-from which they are cast and upserted. The key is a UNIQUE constraint and not PRIMARY KEY: that would
-refuse an event without the key, and leave NOT NULL behind when it is changed.
+COPY writes rows straight into the table where no value has to be cast and no row to be upserted; otherwise
+into a temporary table. The key is a UNIQUE constraint and not a PRIMARY KEY, which would refuse events
+without the key and leave NOT NULL behind when it is changed.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from headwater.destinations import ledger
 from headwater.destinations.base import Capabilities, Load, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
-from headwater.destinations.sql.dialect import key_name, listed, literal, quoted
-from headwater.destinations.sql.transactional import Fit, TransactionalDestination, field, first_line
-from headwater.destinations.staged_files import Staged
-from headwater.destinations.table import ROW, Column, Patch, Table, check_sql_type
-from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+from headwater.destinations.sql.dialect import Dialect, key_name
+from headwater.destinations.sql.errors import error_of_sqlstate, first_line
+from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
+from headwater.destinations.sql.statements import ColumnValue
+from headwater.destinations.staged_files import StagedFiles
+from headwater.destinations.table import UNMAPPED, Column, Patch, Table
+from headwater.errors import DestinationUnavailable, WarehouseError
 
 __all__ = ["PostgresDestination", "PostgresSettings", "csv_chunks"]
 
@@ -55,14 +56,8 @@ def _writable(column: pa.Array) -> pa.Array:
 
 
 _NUMERIC, _TOO_LARGE = "numeric(38,18)", 1e20
-
-
-_ZONED = "timestamp with time zone"
-
-
-_STAGE = "_headwater_staged"
-
-
+_WITH_TIME_ZONE = "timestamp with time zone"
+_STAGING_TABLE = "_headwater_staged"
 _KINDS = {
     "boolean": Kind.BOOL,
     "smallint": Kind.INT64,
@@ -73,9 +68,7 @@ _KINDS = {
     "json": Kind.JSON,
     "jsonb": Kind.JSON,
 }
-
-
-_NATURAL = {
+_NATIVE = {
     "text": pa.string(),
     "double precision": pa.float64(),
     "bigint": pa.int64(),
@@ -83,8 +76,7 @@ _NATURAL = {
     _NUMERIC: pa.decimal128(38, 18),
 }
 
-
-# Postgres' own pg_input_is_valid came with 16
+# Servers before 16 have no pg_input_is_valid.
 _FITS = """CREATE OR REPLACE FUNCTION pg_temp.headwater_fits(value text, type text) RETURNS boolean
 LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT %L::%s', value, type); RETURN true;
 EXCEPTION WHEN others THEN RETURN false; END $$"""
@@ -105,7 +97,17 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10
 
 
-class PostgresDestination(TransactionalDestination):
+class PostgresDialect(Dialect):
+    """Postgres' aggregates and JSON."""
+
+    def last_value(self, column: str, row: str) -> str:
+        return f"(array_agg({column} ORDER BY {row} DESC) FILTER (WHERE {column} IS NOT NULL))[1]"
+
+    def parse_json(self, text: str) -> str:
+        return f"CAST({text} AS jsonb)"
+
+
+class PostgresDestination(SqlDestination):
     """Rows in a schema of a Postgres database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = PostgresSettings
@@ -115,7 +117,7 @@ class PostgresDestination(TransactionalDestination):
             Kind.FLOAT64: _NUMERIC,
             Kind.INT64: "bigint",
             Kind.BOOL: "boolean",
-            Kind.TIMESTAMP: _ZONED,
+            Kind.TIMESTAMP: _WITH_TIME_ZONE,
             Kind.JSON: "jsonb",
         },
         max_identifier_length=63,
@@ -124,13 +126,14 @@ class PostgresDestination(TransactionalDestination):
         supports_transactions=True,
     )
     options: PostgresSettings
-    own_check_from: ClassVar[int] = 160_000
-    """Version of the server from which on it can tell whether a text is a value of a type."""
+    dialect = PostgresDialect()
+    has_input_check_from: ClassVar[int] = 160_000
+    """First version of the server that has pg_input_is_valid."""
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-        self._fits = "pg_input_is_valid"
+        self._is_valid = "pg_input_is_valid"
 
     def dataset(self, table: str) -> tuple[str, str]:
         url = urlsplit(self.options.url)
@@ -152,24 +155,21 @@ class PostgresDestination(TransactionalDestination):
         except psycopg.Error as error:
             raise DestinationUnavailable(
                 f"destination {self.id}: no connection to Postgres: {first_line(error)}.",
-                hint="Check `url` and the server; it is tried again.",
+                hint="Check `url` and the server; the load is retried.",
             ) from error
         self._connection = connection
-        schema = quoted(self.options.schema)
+        schema = self.dialect.quoted(self.options.schema)
         self.execute("SET standard_conforming_strings = on; SET TIME ZONE 'UTC'; SET extra_float_digits = 1")
         with self.transaction():
-            # two that start at once would both find nothing, and the second would fail
+            # two processes that start at once would both create it, and the second would fail
             self.execute("SELECT pg_advisory_xact_lock(hashtext('headwater ledger'))")
-            if not self.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = {literal(self.options.schema)}"):
+            name = self.dialect.literal(self.options.schema)
+            if not self.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = {name}"):
                 self.execute(f"CREATE SCHEMA {schema}")
-            self.execute(
-                f"CREATE TABLE IF NOT EXISTS {schema}.{ledger.LEDGER} (load_id text PRIMARY KEY, "
-                "table_name text, row_count bigint, unmapped_count bigint, refused_count bigint, "
-                "refused_rows text, loaded_at timestamp with time zone DEFAULT now())"
-            )
+            self.create_ledger("PRIMARY KEY (load_id)")
         self.execute(f"SET search_path = {schema}")
-        if connection.info.server_version < self.own_check_from:
-            self._fits = "pg_temp.headwater_fits"
+        if connection.info.server_version < self.has_input_check_from:
+            self._is_valid = "pg_temp.headwater_fits"
             self.execute(_FITS)
 
     def close(self) -> None:
@@ -178,10 +178,10 @@ class PostgresDestination(TransactionalDestination):
             self._connection = None
 
     def relation(self, name: str) -> str:
-        return f"{quoted(self.options.schema)}.{quoted(name)}"
+        return f"{self.dialect.quoted(self.options.schema)}.{self.dialect.quoted(name)}"
 
     def table(self, name: str) -> Table | None:
-        here = f"to_regclass({literal(self.relation(name))})"
+        here = f"to_regclass({self.dialect.literal(self.relation(name))})"
         found = self.execute(
             f"SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute WHERE attrelid = {here} "
             "AND attnum > 0 AND NOT attisdropped ORDER BY attnum"
@@ -203,51 +203,36 @@ class PostgresDestination(TransactionalDestination):
         )
 
     def alter(self, table: str, patch: Patch) -> None:
-        name, key = self.relation(table), quoted(key_name(table))
-        columns = [f"{quoted(column.name)} {self.column_type(column)}" for column in patch.add]
+        name, key = self.relation(table), self.dialect.quoted(key_name(table))
+        columns = self.column_definitions(patch.add)
         changes = [] if patch.create else [f"ADD COLUMN {column}" for column in columns]
         if patch.drop_key:
             changes.insert(0, f"DROP CONSTRAINT {key}")
         if patch.set_key:
-            changes.append(f"ADD CONSTRAINT {key} UNIQUE ({listed(patch.set_key)})")
-        if patch.create:
-            self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
-        if changes:
-            self.execute(f"ALTER TABLE {name} {', '.join(changes)}")
+            changes.append(f"ADD CONSTRAINT {key} UNIQUE ({self.dialect.listed(patch.set_key)})")
+        with self.transaction():
+            if patch.create:
+                self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
+            if changes:
+                self.execute(f"ALTER TABLE {name} {', '.join(changes)}")
 
     def load(self, load: Load) -> Loaded:
         self._ready()
         if not self.loaded([load.id]):
-            staged, table = Staged(load.files), self.table(load.table.name)
-            if table is not None and self._copies(staged, load, table):
+            staged, table = StagedFiles(load.files), self.table(load.table.name)
+            if table is not None and _needs_copy_only(staged, load, table):
                 try:
-                    return self._copied(staged, load)
+                    return self._copy_into_target(staged, load)
                 except RowsRefused:
-                    pass  # the long way tells which
+                    pass  # a load by way of the staging table finds the rows
         return super().load(load)
 
-    def _copies(self, staged: Staged, load: Load, table: Table) -> bool:
-        """Whether COPY alone does it: no key, and all values fit as they are."""
-        if table.key and set(table.key) <= {*staged.columns}:
-            return False
-        for name in staged.columns:
-            if name not in table.columns or load.table.columns.get(name, table.columns[name]).cast_type:
-                return False
-            type, target = staged.types[name], table.columns[name].sql_type
-            if target == _NUMERIC and type == pa.float64():
-                if not staged.within(name, _TOO_LARGE):
-                    return False
-            elif not (_NATURAL.get(target) == type or (target == _ZONED and pa.types.is_timestamp(type))):
-                return False
-        return True
-
-    def _copied(self, staged: Staged, load: Load) -> Loaded:
-        loaded = Loaded(id=load.id, rows=staged.rows)
-        return self.once(
-            load.table.name,
-            loaded,
-            lambda: self._copy(staged, self.relation(load.table.name), staged.columns),
+    def _copy_into_target(self, staged: StagedFiles, load: Load) -> Loaded:
+        loaded, target = Loaded(id=load.id, rows=staged.rows), self.relation(load.table.name)
+        is_first = self.commit_once(
+            load.table.name, loaded, lambda: self._copy(staged, target, staged.columns)
         )
+        return loaded if is_first else self.entered(load.id)
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         try:
@@ -257,21 +242,28 @@ class PostgresDestination(TransactionalDestination):
             raise self._translated(error) from error
 
     @contextmanager
-    def stage(self, staged: Staged) -> Iterator[str]:
-        columns = ", ".join(f"{quoted(name)} {_staged_type(type)}" for name, type in staged.types.items())
-        self.execute(f"DROP TABLE IF EXISTS pg_temp.{_STAGE}")
-        self.execute(f"CREATE TEMPORARY TABLE {_STAGE} ({columns})")
+    def staging_relation(
+        self, staged: StagedFiles, columns: Sequence[StagedColumn]
+    ) -> Iterator[StagingRelation]:
+        name = f"pg_temp.{_STAGING_TABLE}"
+        definitions = ", ".join(
+            f"{self.dialect.quoted(column)} {_staging_type(type)}" for column, type in staged.types.items()
+        )
+        self.execute(f"DROP TABLE IF EXISTS {name}")
+        self.execute(f"CREATE TEMPORARY TABLE {_STAGING_TABLE} ({definitions})")
         try:
-            self._copy(staged, f"pg_temp.{_STAGE}", list(staged.types))
-            yield f"pg_temp.{_STAGE}"
+            self._copy(staged, name, list(staged.types))
+            texts = {column.target.name: self._staged(column.name) for column in columns}
+            values = {column.target.name: self._column_value(column) for column in columns}
+            yield StagingRelation(name, f"staged.{self.dialect.row}", values, texts.get(UNMAPPED, "NULL"))
         finally:
             try:
-                self.execute(f"DROP TABLE IF EXISTS pg_temp.{_STAGE}")
+                self.execute(f"DROP TABLE IF EXISTS {name}")
             except WarehouseError:
-                pass  # it goes with its session
+                pass  # Postgres drops it with the session
 
-    def _copy(self, staged: Staged, relation: str, names: list[str]) -> None:
-        statement = f"COPY {relation} ({listed(names)}) FROM STDIN (FORMAT csv)"
+    def _copy(self, staged: StagedFiles, relation: str, names: list[str]) -> None:
+        statement = f"COPY {relation} ({self.dialect.listed(names)}) FROM STDIN (FORMAT csv)"
         try:
             with self._ready().cursor().copy(statement.encode()) as copy:
                 for chunk in csv_chunks(staged.batches(), names):
@@ -279,59 +271,69 @@ class PostgresDestination(TransactionalDestination):
         except psycopg.Error as error:
             raise self._translated(error) from error
 
-    def fit(self, value: str, staged: pa.DataType, cast: str, column: Column) -> Fit:
-        target = column.sql_type
-        if not cast:
-            if target == "jsonb" and staged == pa.string():
-                valid = f"{self._fits}({value}, 'jsonb')"
-                return Fit(f"CASE WHEN {valid} THEN {value}::jsonb ELSE to_jsonb({value}) END")
-            if target == _NUMERIC and staged == pa.float64():
+    def _staged(self, name: str) -> str:
+        return f"staged.{self.dialect.quoted(name)}"
+
+    def _column_value(self, column: StagedColumn) -> ColumnValue:
+        value, target = self._staged(column.name), column.target.sql_type
+        original = f"CAST(to_jsonb({value}) AS text)"
+        if not column.cast_type:
+            if target == "jsonb" and column.type == pa.string():
+                valid = f"{self._is_valid}({value}, 'jsonb')"
+                return ColumnValue(f"CASE WHEN {valid} THEN {value}::jsonb ELSE to_jsonb({value}) END")
+            if target == _NUMERIC and column.type == pa.float64():
                 # by way of text: a direct cast keeps 15 digits only
                 small = f"abs({value}) < {_TOO_LARGE:g}"
                 fitted = f"CASE WHEN {small} THEN {value}::text::{target} END"
-                return Fit(fitted, f"{value} IS NOT NULL AND NOT {small}")
+                return ColumnValue(fitted, f"{value} IS NOT NULL AND NOT {small}", original)
             if target == "text":
-                return Fit(f"{value}::text")
-            if _NATURAL.get(target) == staged or (target == _ZONED and pa.types.is_timestamp(staged)):
-                return Fit(value)
-        fitted = self._cast(f"{value}::text", target)
-        if cast:
-            first = self._cast(f"{value}::text", check_sql_type(cast))
-            fitted = self._cast(f"({first})::text", target)
-        return Fit(fitted, f"{value} IS NOT NULL AND ({fitted}) IS NULL")
+                return ColumnValue(f"{value}::text")
+            if _is_native(target, column.type):
+                return ColumnValue(value)
+        text = f"{value}::text"
+        if column.cast_type:
+            text = f"({self._try_cast(text, column.cast_type)})::text"
+        fitted = self._try_cast(text, target)
+        return ColumnValue(fitted, f"{value} IS NOT NULL AND ({fitted}) IS NULL", original)
 
-    def _cast(self, text: str, type: str) -> str:
-        return f"CASE WHEN {self._fits}({text}, {literal(type)}) THEN ({text})::{type} END"
-
-    def gathered(self, unmapped: str, misfits: dict[str, str]) -> str:
-        parts = " || ".join(
-            f"CASE WHEN {condition} THEN jsonb_build_object({literal(name)}, {field(name)}) ELSE '{{}}' END"
-            for name, condition in misfits.items()
-        )
-        either = " OR ".join(f"({condition})" for condition in misfits.values())
-        return f"CASE WHEN {either} THEN coalesce({unmapped}, '{{}}'::jsonb) || {parts} ELSE {unmapped} END"
-
-    def last(self, column: str) -> str:
-        return (
-            f"(array_agg({column} ORDER BY base.{quoted(ROW)} DESC) FILTER (WHERE {column} IS NOT NULL))[1]"
-        )
+    def _try_cast(self, text: str, type: str) -> str:
+        return f"CASE WHEN {self._is_valid}({text}, {self.dialect.literal(type)}) THEN ({text})::{type} END"
 
     def _ready(self) -> psycopg.Connection[tuple[Any, ...]]:
         if self._connection is not None and self._connection.closed:
             self._connection = None
         if self._connection is None:
             raise DestinationUnavailable(
-                f"destination {self.id} is not connected.", hint="It is tried again."
+                f"destination {self.id} is not connected.", hint="The load is retried."
             )
         return self._connection
 
     def _translated(self, error: psycopg.Error) -> WarehouseError:
-        text, state = f"{first_line(error)}.", error.sqlstate or ""
-        if state[:2] in ("22", "23", "44", "54", "P0"):
-            return RowsRefused(text)
-        if state[:2] == "42" and state != "42501":
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="It is tried again.")
+        rows = ("22", "23", "44", "54", "P0")
+        return error_of_sqlstate(self.id, error, error.sqlstate or "", rows=rows)
+
+
+def _needs_copy_only(staged: StagedFiles, load: Load, table: Table) -> bool:
+    """Whether the rows have no key and every value fits without a cast."""
+    if table.key and set(table.key) <= {*staged.columns}:
+        return False
+    for name in staged.columns:
+        if name not in table.columns or load.table.columns.get(name, table.columns[name]).cast_type:
+            return False
+        type, target = staged.types[name], table.columns[name].sql_type
+        if target == _NUMERIC and type == pa.float64():
+            if not staged.within(name, _TOO_LARGE):
+                return False
+        elif not _is_native(target, type):
+            return False
+    return True
+
+
+def _is_native(sql_type: str, staged: pa.DataType) -> bool:
+    """Whether a column of the type takes every staged value as it is."""
+    if sql_type == _WITH_TIME_ZONE:
+        return bool(pa.types.is_timestamp(staged))
+    return bool(_NATIVE.get(sql_type) == staged)
 
 
 def _kind_of(type: str) -> Kind:
@@ -340,9 +342,9 @@ def _kind_of(type: str) -> Kind:
     return Kind.TIMESTAMP if type.startswith("timestamp") else _KINDS.get(type, Kind.STRING)
 
 
-def _staged_type(type: pa.DataType) -> str:
+def _staging_type(type: pa.DataType) -> str:
     if pa.types.is_timestamp(type):
-        return _ZONED
+        return _WITH_TIME_ZONE
     if pa.types.is_decimal(type):
         return "numeric"
     return {pa.bool_(): "boolean", pa.int64(): "bigint", pa.float64(): "double precision"}.get(type, "text")

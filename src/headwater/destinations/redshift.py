@@ -1,15 +1,15 @@
 """Amazon Redshift (beta): files staged in S3, COPY, and one transaction.
 
-COPY fills a temporary table. Then one transaction locks the ledger, looks whether the load is in it, casts
-and stores the rows, and enters it: Redshift has no unique constraint that would tell two of the same load
-apart, so they stand in line at the lock (G5). Nothing is left in the database when a session ends half-way;
-files in S3 are removed after the load, and those of a killed one by the bucket's own lifecycle rule.
+COPY fills a temporary table. Then one transaction locks the ledger, checks that the load is not entered,
+enters it, and casts and stores the rows. Redshift enforces no unique constraint, so concurrent attempts of
+the same load wait for each other at the lock (G5). A killed session leaves nothing in the database. Files in
+S3 are removed after the load; those of a killed load are left to the bucket's lifecycle rule.
 
 An upsert is UPDATE and INSERT in that transaction. Redshift's MERGE takes neither a query as its source nor
 an alias for its target, and deleting and inserting rows would lose the columns that a batch does not have.
 
-Names are lower case, as Redshift has them unless a session asks otherwise; so it does not matter whether one
-does. A text has 65,535 bytes at most: a row with a longer one is refused, and kept whole in the rejects.
+Names are written in lower case, as Redshift stores them unless a session sets otherwise. A text has 65,535
+bytes at most: a row with a longer one is refused, and kept whole in the rejects.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ import msgspec
 import psycopg
 import pyarrow as pa
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
-from headwater.destinations.sql import statements as merge_sql
-from headwater.destinations.sql.dialect import Dialect
-from headwater.destinations.sql.merging import SqlMergingDestination
-from headwater.destinations.sql.transactional import first_line
-from headwater.destinations.sql.transfer_columns import Form
-from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+from headwater.destinations.sql import statements
+from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
+from headwater.destinations.sql.errors import error_of_sqlstate, first_line
+from headwater.destinations.sql.file_load import FileLoadDestination
+from headwater.destinations.sql.statements import Rows
+from headwater.destinations.sql.transfer_columns import Form, TransferFormat
+from headwater.errors import DestinationUnavailable, WarehouseError
 
 __all__ = ["RedshiftDestination", "RedshiftSettings"]
 
-_TEXT, _NUMERIC, _MOMENT = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
+_TEXT, _NUMERIC, _WITH_TIME_ZONE = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
 _FRESH = "_headwater_fresh"
 _KINDS = {
     "boolean": Kind.BOOL,
@@ -76,21 +76,21 @@ class RedshiftSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10
 
 
-class RedshiftSql(Dialect):
-    """Names in lower case; texts that mean the same whether a backslash escapes or not."""
+class RedshiftDialect(Dialect):
+    """Names in lower case; literals that do not depend on whether a backslash escapes."""
 
     def fold(self, name: str) -> str:
-        return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+        return name.translate(ASCII_LOWER)
 
     def quoted(self, name: str) -> str:
         return super().quoted(self.fold(name))
 
     def literal(self, text: str) -> str:
-        parts = [super(RedshiftSql, self).literal(part) for part in text.split("\\")]
+        parts = [super(RedshiftDialect, self).literal(part) for part in text.split("\\")]
         return parts[0] if len(parts) == 1 else f"({' || chr(92) || '.join(parts)})"
 
 
-class RedshiftDestination(SqlMergingDestination):
+class RedshiftDestination(FileLoadDestination):
     """Rows in a schema of a Redshift database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = RedshiftSettings
@@ -100,7 +100,7 @@ class RedshiftDestination(SqlMergingDestination):
             Kind.FLOAT64: _NUMERIC,
             Kind.INT64: "bigint",
             Kind.BOOL: "boolean",
-            Kind.TIMESTAMP: _MOMENT,
+            Kind.TIMESTAMP: _WITH_TIME_ZONE,
             Kind.JSON: _TEXT,
         },
         max_identifier_length=127,
@@ -109,7 +109,7 @@ class RedshiftDestination(SqlMergingDestination):
         supports_transactions=True,
     )
     options: RedshiftSettings
-    sql = RedshiftSql()
+    dialect = RedshiftDialect()
     staging_types: ClassVar[dict[Form, str]] = {
         Form.TEXT: _TEXT,
         Form.INTEGER: "bigint",
@@ -118,17 +118,16 @@ class RedshiftDestination(SqlMergingDestination):
         Form.TIME: "timestamp",
         Form.DECIMAL: _NUMERIC,
     }
-    natural: ClassVar[dict[str, Form]] = {
+    native_forms: ClassVar[dict[str, Form]] = {
         _TEXT: Form.TEXT,
         "bigint": Form.INTEGER,
         "double precision": Form.FLOAT,
         "boolean": Form.BOOLEAN,
-        _MOMENT: Form.TIME,
+        _WITH_TIME_ZONE: Form.TIME,
     }
     decimal_type = _NUMERIC
-    time_type = pa.timestamp("us")  # COPY reads no Parquet time with a zone into a column with one
-    max_text_bytes = 65_535
-    keeps_nul = False
+    # COPY reads no Parquet time with a zone into a column with one
+    transfer_format = TransferFormat(pa.timestamp("us"), max_text_bytes=65_535, allows_nul=False)
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
@@ -154,13 +153,13 @@ class RedshiftDestination(SqlMergingDestination):
         except psycopg.Error as error:
             raise DestinationUnavailable(
                 f"destination {self.id}: no connection to Redshift: {first_line(error)}.",
-                hint="Check `url`, and that the cluster lets this machine in; it is tried again.",
+                hint="Check `url`, and that the cluster lets this machine in; the load is retried.",
             ) from error
         self.execute("SET TIME ZONE 'UTC'")
-        schema = self.sql.literal(self.sql.fold(self.options.schema))
+        schema = self.dialect.literal(self.dialect.fold(self.options.schema))
         if not self.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = {schema}"):
-            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.sql.quoted(self.options.schema)}")
-        self.make_own_tables()
+            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.dialect.quoted(self.options.schema)}")
+        self.create_own_tables()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -175,13 +174,16 @@ class RedshiftDestination(SqlMergingDestination):
             raise self._translated(error) from error
 
     def relation(self, name: str) -> str:
-        return f"{self.sql.quoted(self.options.schema)}.{self.sql.quoted(name)}"
+        return f"{self.dialect.quoted(self.options.schema)}.{self.dialect.quoted(name)}"
 
-    def relation_beside(self, name: str) -> str:
-        return self.sql.quoted(name)  # a temporary table is in no schema of ours
+    def staging_table(self, name: str) -> str:
+        return self.dialect.quoted(name)  # a temporary table is in a schema of the session
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
-        schema, table = self.sql.literal(self.sql.fold(self.options.schema)), self.sql.literal(name)
+        schema, table = (
+            self.dialect.literal(self.dialect.fold(self.options.schema)),
+            self.dialect.literal(name),
+        )
         columns = self.execute(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
             "JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace "
@@ -204,57 +206,47 @@ class RedshiftDestination(SqlMergingDestination):
             return Kind.FLOAT64
         return Kind.TIMESTAMP if sql_type.startswith("timestamp") else _KINDS.get(sql_type, Kind.STRING)
 
-    def add_columns(self, table: str, columns: Sequence[str]) -> None:
+    def add_columns(self, table: str, definitions: Sequence[str]) -> None:
         with self.transaction():
-            for column in columns:  # Redshift adds one at a time
-                self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {column}")
+            for definition in definitions:  # Redshift adds one at a time
+                self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {definition}")
 
-    def fill(self, name: str, columns: str, files: Sequence[Path]) -> None:
-        self.execute(f"CREATE TEMPORARY TABLE {self.relation_beside(name)} ({columns})")
+    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
+        self.execute(f"CREATE TEMPORARY TABLE {self.staging_table(name)} ({definitions})")
         if files:
             with self._uploaded(name, files) as url:
-                self.copy(self.relation_beside(name), url)
+                self.copy(self.staging_table(name), url)
 
     def copy(self, table: str, url: str) -> None:
         """Have Redshift read all objects under the URL; in the table's order of columns."""
         role = self.options.iam_role
-        allowed = "default" if role == "default" else self.sql.literal(role)
-        source = self.sql.literal(url)
+        allowed = "default" if role == "default" else self.dialect.literal(role)
+        source = self.dialect.literal(url)
         self.execute(f"COPY {table} FROM {source} IAM_ROLE {allowed} FORMAT AS PARQUET")
 
-    def tried(self, value: str, type: str) -> str:
-        # a cast to a shorter text would cut it without a word
+    def try_cast(self, value: str, type: str) -> str:
+        # a cast to a shorter text would cut it without an error
         if type.startswith(("character", "varchar", "char", "bpchar")) and "(" in type:
             length = type[type.index("(") + 1 : type.index(")")]
             return f"CASE WHEN octet_length({value}) <= {int(length)} THEN {value} END"
-        return self.try_cast(value, type)
-
-    def try_cast(self, value: str, type: str) -> str:
-        """SQL: the text as a value of the type, or NULL."""
         return f"TRY_CAST({value} AS {type})"
 
-    def moment(self, value: str) -> str:
+    def timestamp_sql(self, value: str) -> str:
         return f"({value} AT TIME ZONE 'UTC')"
 
-    def upsert(self, target: str, rows: merge_sql.Rows, *, any_repeated: bool) -> list[str]:
-        fresh = merge_sql.latest(rows, self.sql, any_repeated=any_repeated)
+    def upsert(self, target: str, rows: Rows, fresh: str) -> list[str]:
         return [
             f"DROP TABLE IF EXISTS {_FRESH}",
             f"CREATE TEMPORARY TABLE {_FRESH} AS {fresh}",
-            *merge_sql.update_and_insert(target, rows, _FRESH, self.sql),
+            *statements.update_and_insert(target, rows, _FRESH, self.dialect),
             f"DROP TABLE {_FRESH}",
         ]
 
-    def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
-        with self.transaction():
-            self.execute(f"LOCK TABLE {self.ledger}")
-            if self.loaded([loaded.id]):
-                return False
-            for statement in statements:
-                self.execute(statement)
-            columns, values = self.entry(table, loaded)
-            self.execute(f"INSERT INTO {self.ledger} ({columns}) VALUES ({values})")
-            crash_point("load.before_commit")
+    def claim_load(self, table: str, loaded: Loaded) -> bool:
+        self.execute(f"LOCK TABLE {self.ledger.relation}")
+        if self.loaded([loaded.id]):
+            return False
+        self.execute(self.ledger.insert(table, loaded, loaded_at=self.now))
         return True
 
     def ready(self) -> psycopg.Connection[tuple[Any, ...]]:
@@ -263,7 +255,7 @@ class RedshiftDestination(SqlMergingDestination):
             self._connection = None
         if self._connection is None:
             raise DestinationUnavailable(
-                f"destination {self.id} is not connected.", hint="It is tried again."
+                f"destination {self.id} is not connected.", hint="The load is retried."
             )
         return self._connection
 
@@ -284,7 +276,7 @@ class RedshiftDestination(SqlMergingDestination):
             bucket = urlsplit(self.options.staging_url).hostname
             raise DestinationUnavailable(
                 f"destination {self.id}: no upload to the bucket {bucket}: {first_line(error)}.",
-                hint="Check `staging_url` and the credentials of AWS here; it is tried again.",
+                hint="Check `staging_url` and the credentials of AWS here; the load is retried.",
             ) from error
         try:
             yield f"s3://{place}/"
@@ -295,12 +287,12 @@ class RedshiftDestination(SqlMergingDestination):
                 pass  # the bucket's lifecycle rule removes it
 
     def _translated(self, error: psycopg.Error) -> WarehouseError:
-        text, state = f"{first_line(error)}.", error.sqlstate or ""
-        if state[:2] in ("22", "23") or "cannot insert a null value" in text.lower():
+        text = f"{first_line(error)}."
+        if "cannot insert a null value" in text.lower():
             return RowsRefused(text)
-        if state[:2] == "42" and state != "42501":
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        hint = "It is tried again."
         if "stl_load_errors" in text or "sys_load_error_detail" in text:
-            hint = "Ask Redshift: SELECT * FROM sys_load_error_detail ORDER BY start_time DESC LIMIT 5."
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint=hint)
+            return DestinationUnavailable(
+                f"destination {self.id}: {text}",
+                hint="Ask Redshift: SELECT * FROM sys_load_error_detail ORDER BY start_time DESC LIMIT 5.",
+            )
+        return error_of_sqlstate(self.id, error, error.sqlstate or "")

@@ -1,7 +1,7 @@
-"""Which rows of a load a destination will not take.
+"""Finds the rows of a load that a destination refuses.
 
-A database says that *some* row broke a rule, not which one. So parts of the load are tried, each in a
-transaction that is rolled back, and those that fail are halved until the rows are found.
+A database reports that *some* row broke a rule, not which one. So parts of the load are tried, each in a
+transaction that is rolled back, and the parts that fail are halved until the rows are found (G6).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 from headwater.destinations.base import RefusedRow
 from headwater.errors import LoadRefused, TableRefused
 
-__all__ = ["RowsRefused", "Selection", "fitting", "set_aside"]
+__all__ = ["RowSelection", "RowsRefused", "as_table_error", "find_refused_rows"]
 
-_MOST_IN_COMPANY = 50
+_MOST_CONFLICTS = 50
 
 
 @contextmanager
-def fitting(destination: str, table: str, hint: str = "") -> Iterator[None]:
-    """A refusal in the block is one of the table, whose structure is being changed there, and of no row."""
+def as_table_error(destination: str, table: str, hint: str = "") -> Iterator[None]:
+    """Raise TableRefused for a LoadRefused in the block, which changes the structure of a table."""
     try:
         yield
     except LoadRefused as refusal:
@@ -31,18 +31,18 @@ def fitting(destination: str, table: str, hint: str = "") -> Iterator[None]:
 
 
 class RowsRefused(LoadRefused):
-    """Some row of what was tried broke a rule of the destination."""
+    """At least one row of a statement broke a rule of the destination."""
 
 
-class Selection(msgspec.Struct, frozen=True):
-    """Part of a load: the rows from one to another, without some."""
+class RowSelection(msgspec.Struct, frozen=True):
+    """Part of a load: the rows from `first` to `last`, without some."""
 
     first: int | None = None
     last: int | None = None
     without: tuple[int, ...] = ()
 
     def condition(self, row: str) -> str:
-        """The same as an SQL condition on the column `row`."""
+        """The SQL condition that selects the rows; `row` is SQL of the row number."""
         parts = [f"{row} >= {self.first}"] if self.first is not None else []
         if self.last is not None:
             parts.append(f"{row} <= {self.last}")
@@ -51,18 +51,18 @@ class Selection(msgspec.Struct, frozen=True):
         return " AND ".join(parts) or "TRUE"
 
 
-def set_aside(
-    ids: Sequence[int], fails: Callable[[Selection], str | None], most: int
+def find_refused_rows(
+    ids: Sequence[int], fails: Callable[[RowSelection], str | None], most: int
 ) -> tuple[RefusedRow, ...]:
-    """The rows without which the rest is taken; LoadRefused when they are more than `most`.
+    """The rows without which the destination takes the rest; LoadRefused if they are more than `most`.
 
-    `ids` are sorted; `fails` tries a part of the load, leaves nothing behind, and gives the reason or None.
+    `ids` are sorted row numbers. `fails` tries a part of the load, undoes it, and returns the reason or None.
     """
     refused: list[RefusedRow] = []
     pending = [(0, len(ids))]
     while pending:
         low, high = pending.pop()
-        reason = fails(Selection(ids[low], ids[high - 1])) if low < high else None
+        reason = fails(RowSelection(ids[low], ids[high - 1])) if low < high else None
         if reason is None:
             continue
         if high - low > 1:
@@ -72,23 +72,23 @@ def set_aside(
         refused.append(RefusedRow(ids[low], reason))
         if len(refused) > most:
             raise _too_many(len(refused), len(ids), reason)
-    refused += _in_company(ids, fails, [row.row for row in refused])
+    refused += _find_conflicting_rows(ids, fails, [row.row for row in refused])
     return tuple(refused)
 
 
-def _in_company(
-    ids: Sequence[int], fails: Callable[[Selection], str | None], without: list[int]
+def _find_conflicting_rows(
+    ids: Sequence[int], fails: Callable[[RowSelection], str | None], without: list[int]
 ) -> list[RefusedRow]:
-    """Rows that are refused only together with earlier ones, such as the second of a value that is unique."""
+    """Rows that violate a constraint only together with earlier rows: the second of a unique value."""
     refused: list[RefusedRow] = []
     good = 0
-    while (reason := fails(Selection(without=tuple(without)))) is not None:
-        if len(refused) >= _MOST_IN_COMPANY or good >= len(ids):
+    while (reason := fails(RowSelection(without=tuple(without)))) is not None:
+        if len(refused) >= _MOST_CONFLICTS or good >= len(ids):
             raise _too_many(len(without), len(ids), reason)
         low, high = good, len(ids) - 1
         while low < high:
             middle = (low + high) // 2
-            found = fails(Selection(last=ids[middle], without=tuple(without)))
+            found = fails(RowSelection(last=ids[middle], without=tuple(without)))
             if found is None:
                 low = middle + 1
             else:
@@ -102,5 +102,5 @@ def _in_company(
 def _too_many(refused: int, rows: int, reason: str) -> LoadRefused:
     return LoadRefused(
         f"{refused} or more of {rows} rows are refused; the last reason: {reason}",
-        hint="Nothing was loaded. Mend the table's constraints or the mapping; then run again.",
+        hint="Nothing was loaded. Change the table's constraints or the mapping; then run again.",
     )

@@ -1,15 +1,14 @@
 """Snowflake (beta): files put on an internal stage, COPY INTO, and one transaction.
 
-COPY INTO fills a transient table beside the target. Then one transaction enters the load in the ledger by a
-MERGE, which makes another of the same load wait, looks whether it is alone there, casts and stores the rows,
-and commits: statements that change tables would end a transaction, so there are none in it (G5). If a session
-is killed half-way, Snowflake undoes its transaction after some minutes, in which others may have to wait. The
-table beside is named by chance; one that a
-killed load left is to be dropped by hand.
+COPY INTO fills a transient staging table. Then one transaction enters the load in the ledger by a MERGE,
+which makes other attempts of the same load wait, checks that the entry is its own, casts and stores the rows,
+and commits. Statements that change tables would end the transaction, so it has none (G5). Snowflake rolls a
+killed session's transaction back after some minutes, in which other loads may wait; the staging table of a
+killed load has a random name and must be dropped by its owner.
 
-Names are stored as Snowflake stores a name without quotes: in upper case. So nobody needs quotes to ask for a
-column, and `table` tells them in lower case. A column that somebody made with quotes and lower-case letters
-is left alone. Keys are declared there and not enforced.
+Names are stored as Snowflake stores a name without quotes, in upper case: queries need no quotes, and `table`
+returns them in lower case. Columns created with quotes and lower-case letters are ignored. Keys are declared
+there and not enforced.
 """
 
 from __future__ import annotations
@@ -25,24 +24,23 @@ import pyarrow as pa
 import snowflake.connector
 from snowflake.connector import errors
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
-from headwater.destinations.sql.dialect import Dialect
-from headwater.destinations.sql.merging import SqlMergingDestination, Undo
-from headwater.destinations.sql.transactional import first_line
-from headwater.destinations.sql.transfer_columns import Form
+from headwater.destinations.sql.dialect import ASCII_LOWER, ASCII_UPPER, Dialect
+from headwater.destinations.sql.errors import CHANGED, error_of_sqlstate, first_line
+from headwater.destinations.sql.file_load import FileLoadDestination
+from headwater.destinations.sql.transfer_columns import Form, TransferFormat
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
 __all__ = ["SnowflakeDestination", "SnowflakeSettings"]
 
-logging.getLogger("snowflake.connector").setLevel(logging.WARNING)  # it tells every statement otherwise
+logging.getLogger("snowflake.connector").setLevel(logging.WARNING)  # it logs every statement at INFO
 
 _STAGE = "_HEADWATER_STAGE"
-_NUMERIC, _INTEGER, _MOMENT = "NUMBER(38,18)", "NUMBER(38,0)", "TIMESTAMP_NTZ"
-_NOT_THERE = 2003
-_NULL_REFUSED = 100072
+_NUMERIC, _INTEGER, _NTZ = "NUMBER(38,18)", "NUMBER(38,0)", "TIMESTAMP_NTZ"
+_DOES_NOT_EXIST = 2003
+_NULL_NOT_ALLOWED = 100072
 
 
 class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,20 +70,23 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
 
 
-class SnowflakeSql(Dialect):
-    """Upper case there is lower case here; a backslash escapes in texts."""
+class SnowflakeDialect(Dialect):
+    """Names stored in upper case and returned in lower case; a backslash escapes in literals."""
 
     def fold(self, name: str) -> str:
-        return "".join(letter.lower() if letter.isascii() else letter for letter in name)
+        return name.translate(ASCII_LOWER)
 
     def quoted(self, name: str) -> str:
-        return super().quoted("".join(letter.upper() if letter.isascii() else letter for letter in name))
+        return super().quoted(name.translate(ASCII_UPPER))
 
     def literal(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
+    def parse_json(self, text: str) -> str:
+        return f"COALESCE(TRY_PARSE_JSON({text}), TO_VARIANT({text}))"
 
-class SnowflakeDestination(SqlMergingDestination):
+
+class SnowflakeDestination(FileLoadDestination):
     """Rows in a schema of a Snowflake database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = SnowflakeSettings
@@ -104,7 +105,7 @@ class SnowflakeDestination(SqlMergingDestination):
         supports_transactions=True,
     )
     options: SnowflakeSettings
-    sql = SnowflakeSql()
+    dialect = SnowflakeDialect()
     staging_types: ClassVar[dict[Form, str]] = {
         Form.TEXT: "text",
         Form.INTEGER: "bigint",
@@ -113,17 +114,18 @@ class SnowflakeDestination(SqlMergingDestination):
         Form.TIME: "bigint",
         Form.DECIMAL: "numeric(38,18)",
     }
-    natural: ClassVar[dict[str, Form]] = {
+    native_forms: ClassVar[dict[str, Form]] = {
         "TEXT": Form.TEXT,
         "VARIANT": Form.TEXT,
         _INTEGER: Form.INTEGER,
         "FLOAT": Form.FLOAT,
         "BOOLEAN": Form.BOOLEAN,
-        _MOMENT: Form.TIME,
+        _NTZ: Form.TIME,
     }
     decimal_type = _NUMERIC
     now = "CAST(CURRENT_TIMESTAMP() AS TIMESTAMP_NTZ)"
-    time_type = pa.int64()  # microseconds: COPY guesses the unit of Parquet's own times
+    # times as microseconds: COPY guesses the unit of Parquet's own times
+    transfer_format = TransferFormat(pa.int64())
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
@@ -161,17 +163,17 @@ class SnowflakeDestination(SqlMergingDestination):
         except (errors.Error, OSError) as error:
             raise DestinationUnavailable(
                 f"destination {self.id}: no connection to Snowflake: {first_line(error)}.",
-                hint="Check `account`, `user` and their key or password; it is tried again.",
+                hint="Check `account`, `user` and their key or password; the load is retried.",
             ) from error
-        place = f"{self.sql.quoted(options.database)}.{self.sql.quoted(options.schema)}"
+        place = f"{self.dialect.quoted(options.database)}.{self.dialect.quoted(options.schema)}"
         if not self.execute(
-            f"SELECT 1 FROM {self.sql.quoted(options.database)}.information_schema.schemata "
+            f"SELECT 1 FROM {self.dialect.quoted(options.database)}.information_schema.schemata "
             f"WHERE schema_name = {self._stored(options.schema)}"
         ):
             self.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
         self.execute(f"USE SCHEMA {place}")
         self.execute(f"CREATE TEMPORARY STAGE IF NOT EXISTS {_STAGE}")
-        self.make_own_tables()
+        self.create_own_tables(f"{self.dialect.quoted('attempt')} text")
 
     def close(self) -> None:
         if self._connection is not None:
@@ -193,23 +195,25 @@ class SnowflakeDestination(SqlMergingDestination):
 
     def relation(self, name: str) -> str:
         names = (self.options.database, self.options.schema, name)
-        return ".".join(self.sql.quoted(each) for each in names)
+        return ".".join(self.dialect.quoted(each) for each in names)
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
         try:
             found = self.execute(f"DESCRIBE TABLE {self.relation(name)}")
-        except _NotThere:
+        except _DoesNotExist:
             return None
         columns = [
-            (self.sql.fold(column), _type_of(type))
+            (self.dialect.fold(column), _type_of(type))
             for column, type, *_ in found
             if column == column.upper() or not column.isascii()
         ]
         keys = self.execute(f"SHOW PRIMARY KEYS IN TABLE {self.relation(name)}")
         # created_on, database_name, schema_name, table_name, column_name, key_sequence, …
-        own = [row for row in keys if self.sql.fold(str(row[2])) == self.sql.fold(self.options.schema)]
+        own = [
+            row for row in keys if self.dialect.fold(str(row[2])) == self.dialect.fold(self.options.schema)
+        ]
         in_order = sorted(own, key=lambda row: int(row[5]))
-        return columns, tuple(self.sql.fold(str(row[4])) for row in in_order)
+        return columns, tuple(self.dialect.fold(str(row[4])) for row in in_order)
 
     def kind_of(self, sql_type: str) -> Kind:
         name, _, rest = sql_type.partition("(")
@@ -218,13 +222,13 @@ class SnowflakeDestination(SqlMergingDestination):
         kinds = {"FLOAT": Kind.FLOAT64, "BOOLEAN": Kind.BOOL, "VARIANT": Kind.JSON}
         return Kind.TIMESTAMP if name.startswith("TIMESTAMP") else kinds.get(name, Kind.STRING)
 
-    def add_columns(self, table: str, columns: Sequence[str]) -> None:
-        self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {', '.join(columns)}")
+    def add_columns(self, table: str, definitions: Sequence[str]) -> None:
+        self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {', '.join(definitions)}")
 
-    def fill(self, name: str, columns: str, files: Sequence[Path]) -> None:
-        beside = self.relation_beside(name)
-        # transient: no copies of it are kept, and unlike a temporary one it outlives a lost connection
-        self.execute(f"CREATE TRANSIENT TABLE {beside} ({columns})")
+    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
+        staging_table = self.staging_table(name)
+        # transient: it has no history, and unlike a temporary table it outlives a lost connection
+        self.execute(f"CREATE TRANSIENT TABLE {staging_table} ({definitions})")
         if not files:
             return
         for file in files:
@@ -232,71 +236,57 @@ class SnowflakeDestination(SqlMergingDestination):
                 f"PUT 'file://{file.as_posix()}' @{_STAGE}/{name} AUTO_COMPRESS = FALSE OVERWRITE = TRUE"
             )
         self.execute(
-            f"COPY INTO {beside} FROM @{_STAGE}/{name} FILE_FORMAT = (TYPE = PARQUET) "
+            f"COPY INTO {staging_table} FROM @{_STAGE}/{name} FILE_FORMAT = (TYPE = PARQUET) "
             "MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE PURGE = TRUE"
         )
 
-    def tried(self, value: str, type: str) -> str:
-        # of texts there is no cast that could fail, but one that is too long must not end the load
+    def try_cast(self, value: str, type: str) -> str:
+        # TRY_CAST has no text to text form, and a text that is too long must not end the load
         if type.startswith("VARCHAR("):
             return f"CASE WHEN length({value}) <= {int(type[8:-1])} THEN {value} END"
-        if type.startswith("TIMESTAMP"):  # it would take a number for seconds, or for something smaller
+        if type.startswith("TIMESTAMP"):  # TRY_CAST reads a number as seconds, milliseconds, …
             return f"CASE WHEN {value} LIKE '____-__-__%' THEN TRY_CAST({value} AS {type}) END"
         return f"TRY_CAST({value} AS {type})"
 
-    def moment(self, value: str) -> str:
+    def timestamp_sql(self, value: str) -> str:
         return f"TO_TIMESTAMP_NTZ({value}, 6)"
 
-    def json(self, text: str) -> str:
-        return f"COALESCE(TRY_PARSE_JSON({text}), TO_VARIANT({text}))"
-
-    def commit(self, table: str, loaded: Loaded, statements: Sequence[str]) -> bool:
-        try:
-            self._enter(table, loaded, statements)
-        except Undo:
-            return False
-        return True
-
-    def _enter(self, table: str, loaded: Loaded, statements: Sequence[str]) -> None:
+    def claim_load(self, table: str, loaded: Loaded) -> bool:
         attempt = uuid.uuid4().hex
-        columns, values = self.entry(table, loaded, attempt)
-        id, mine = self.sql.quoted("load_id"), self.sql.literal(loaded.id)
-        with self.transaction():
-            self.execute(
-                f"MERGE INTO {self.ledger} AS target USING (SELECT {mine} AS {id}) AS fresh "
-                f"ON target.{id} = fresh.{id} WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
-            )
-            # The MERGE has the ledger's lock from here on; but one that had to wait for it may have read
-            # before. So it is asked again who is there, and now all that is committed is seen.
-            entered = self.execute(
-                f"SELECT {self.sql.quoted('attempt')} FROM {self.ledger} WHERE {id} = {mine}"
-            )
-            if entered != [(attempt,)]:
-                raise Undo
-            for statement in statements:
-                self.execute(statement)
-            crash_point("load.before_commit")
+        further = {"attempt": self.dialect.literal(attempt), "loaded_at": self.now}
+        columns, values = self.ledger.entry(table, loaded, **further)
+        id, mine = self.dialect.quoted("load_id"), self.dialect.literal(loaded.id)
+        self.execute(
+            f"MERGE INTO {self.ledger.relation} AS target USING (SELECT {mine} AS {id}) AS fresh "
+            f"ON target.{id} = fresh.{id} WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        )
+        # The MERGE holds the ledger's lock from here on, but it may have read before it waited for the lock.
+        # This query sees all that is committed.
+        entered = self.execute(
+            f"SELECT {self.dialect.quoted('attempt')} FROM {self.ledger.relation} WHERE {id} = {mine}"
+        )
+        return entered == [(attempt,)]
 
     def _stored(self, name: str) -> str:
-        return self.sql.literal(self.sql.quoted(name)[1:-1].replace('""', '"'))
+        return self.dialect.literal(self.dialect.quoted(name)[1:-1].replace('""', '"'))
 
     def _translated(self, error: errors.Error) -> WarehouseError:
         text, state = f"{first_line(error)}.", error.sqlstate or ""
-        if error.errno == _NOT_THERE:
-            return _NotThere(text, hint="The table may have changed meanwhile: run again.")
-        if error.errno == _NULL_REFUSED or state[:2] in ("22", "23"):
+        if error.errno == _DOES_NOT_EXIST:
+            return _DoesNotExist(text, hint=CHANGED)
+        if error.errno == _NULL_NOT_ALLOWED:
             return RowsRefused(text)
-        if state[:2] in ("42", "02"):
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="It is tried again.")
+        if state[:2] == "02":
+            return LoadRefused(text, hint=CHANGED)
+        return error_of_sqlstate(self.id, error, state)
 
 
-class _NotThere(LoadRefused):
-    """A table is not there."""
+class _DoesNotExist(LoadRefused):
+    """A table does not exist."""
 
 
 def _type_of(text: str) -> str:
-    """A type as it matters here: a text of the longest length is only a text."""
+    """The type without a length or precision that is the greatest one."""
     if text in ("VARCHAR(16777216)", "VARCHAR(134217728)"):
         return "TEXT"
-    return _MOMENT if text == f"{_MOMENT}(9)" else text
+    return _NTZ if text == f"{_NTZ}(9)" else text

@@ -1,4 +1,4 @@
-"""The Parquet files of a load, as a destination sees them before it reads their rows."""
+"""The Parquet files of a load."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 from headwater.destinations.table import ROW
 from headwater.errors import LoadRefused
 
-__all__ = ["Staged"]
+__all__ = ["StagedFiles"]
 
 
-class Staged:
+class StagedFiles:
     """Schema and batches of the files. Only footers are read until rows are asked for (G8)."""
 
     def __init__(self, files: Sequence[str]) -> None:
@@ -29,7 +29,7 @@ class Staged:
             except (OSError, pa.ArrowInvalid) as error:
                 raise LoadRefused(
                     f"the staged file {file} cannot be read: {error}.",
-                    hint="Run the pipeline again: it stages its files anew.",
+                    hint="Run the pipeline again: it stages the files again.",
                 ) from error
             if self.types and found != self.types:
                 raise LoadRefused(f"the staged files of one load have different columns: {file} differs.")
@@ -39,17 +39,17 @@ class Staged:
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns that are to be stored."""
+        """Names of the columns to store: all except the row number."""
         return [name for name in self.types if name != ROW]
 
     def batches(self, rows: int = 8_192) -> Iterator[pa.RecordBatch]:
-        """All rows in order, some at a time."""
+        """All rows in order, at most `rows` in a batch."""
         for file in self.files:
             with self._open(file) as parquet:
                 yield from parquet.iter_batches(rows)
 
     def row_ids(self) -> Sequence[int]:
-        """`_headwater_row` of every row, sorted. Eight bytes a row: only for when refused ones are sought."""
+        """`_headwater_row` of every row, sorted. Uses eight bytes for each row."""
         ids = array("q")
         for file in self.files:
             with self._open(file) as parquet:

@@ -1,4 +1,4 @@
-"""A connection to ClickHouse: statements in, rows or our own errors out."""
+"""A connection to ClickHouse, with the errors of the destination contract."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from headwater.destinations.clickhouse.types import listed, literal, quoted
+from headwater.destinations.clickhouse.types import DIALECT
 from headwater.destinations.refused_rows import RowsRefused
+from headwater.destinations.sql.errors import CHANGED, first_line
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
 __all__ = ["ClickHouseServer", "Properties"]
 
 T = TypeVar("T")
 
-# Codes of errors that a value or a row is to blame for, and of those that a table or a statement is.
-_REFUSALS = {6, 27, 38, 41, 53, 70, 72, 321, 349, 407, 469}
-_MISTAKES = {10, 15, 16, 36, 43, 44, 47, 57, 60, 62, 69, 80, 122, 386, 524}
+# Codes of errors that a row causes, and of those that a table or a statement causes.
+_ROW_ERRORS = {6, 27, 38, 41, 53, 70, 72, 321, 349, 407, 469}
+_TABLE_ERRORS = {10, 15, 16, 36, 43, 44, 47, 57, 60, 62, 69, 80, 122, 386, 524}
 
 
 class Properties(NamedTuple):
-    """What ClickHouse says about a table."""
+    """Engine, comment and sorting key of a table."""
 
     engine: str
     comment: str
@@ -31,17 +32,17 @@ class Properties(NamedTuple):
 
     @property
     def moves(self) -> bool:
-        """Whether parts can be moved into it; replicas must be written to instead."""
+        """Whether parts can be moved into it; a replicated table must be written by INSERT."""
         return self.engine.endswith("MergeTree") and not self.engine.startswith(("Replicated", "Shared"))
 
     @property
     def final(self) -> str:
-        """What a query adds to see only the newest rows."""
+        """The word with which a query reads the newest rows only."""
         return "FINAL" if "Replacing" in self.engine else ""
 
 
 class ClickHouseServer:
-    """One database of a server, or of the engine in this process."""
+    """A connection to one database of a server, or of the engine in this process."""
 
     def __init__(self, destination: str, url: str, database: str) -> None:
         self._destination = destination
@@ -55,8 +56,8 @@ class ClickHouseServer:
                 self._client = clickhouse_connect.get_client(dsn=url, autogenerate_session_id=False)
         except (ClickHouseError, OSError) as error:
             raise DestinationUnavailable(
-                f"destination {destination}: no connection to ClickHouse: {_first_line(error)}.",
-                hint="Check `url` and the server; it is tried again.",
+                f"destination {destination}: no connection to ClickHouse: {first_line(error)}.",
+                hint="Check `url` and the server; the load is retried.",
             ) from error
 
     def close(self) -> None:
@@ -65,62 +66,64 @@ class ClickHouseServer:
             self._client = None
 
     def query(self, statement: str) -> list[tuple[object, ...]]:
-        """The rows of the answer."""
+        """The rows of a query."""
         return self._guarded(lambda client: [tuple(row) for row in client.query(statement).result_rows])
 
     def command(self, statement: str) -> None:
-        """Do something; RowsRefused where a row was at fault."""
+        """Execute a statement; RowsRefused where a row is at fault."""
         self._guarded(lambda client: client.command(statement, settings={"join_use_nulls": 1}))
 
     def insert_parquet(self, table: str, columns: list[str], parquet: BinaryIO) -> None:
-        """All rows of a Parquet file into the table."""
+        """Insert all rows of a Parquet file."""
         name = self.relation(table)
         self._guarded(lambda client: client.raw_insert(name, columns, parquet, fmt="Parquet"))
 
     def relation(self, name: str) -> str:
         """A table as it stands in a statement."""
-        return f"{quoted(self.database)}.{quoted(name)}"
+        return f"{DIALECT.quoted(self.database)}.{DIALECT.quoted(name)}"
 
     def columns(self, name: str) -> list[tuple[str, str]]:
-        """Name and type of each column that can be written to; empty where there is no table."""
+        """Name and type of each column that can be written; empty if the table does not exist."""
         rows = self.query(
-            f"SELECT name, type FROM system.columns WHERE database = {literal(self.database)} "
-            f"AND table = {literal(name)} AND default_kind NOT IN ('ALIAS', 'MATERIALIZED') ORDER BY position"
+            f"SELECT name, type FROM system.columns WHERE database = {DIALECT.literal(self.database)} "
+            f"AND table = {DIALECT.literal(name)} "
+            "AND default_kind NOT IN ('ALIAS', 'MATERIALIZED') ORDER BY position"
         )
         return [(str(column), str(type)) for column, type in rows]
 
     def properties(self, name: str) -> Properties | None:
-        """What ClickHouse says about the table; None if there is none."""
+        """The properties of a table; None if it does not exist."""
         rows = self.query(
             "SELECT engine, comment, sorting_key FROM system.tables "
-            f"WHERE database = {literal(self.database)} AND name = {literal(name)}"
+            f"WHERE database = {DIALECT.literal(self.database)} AND name = {DIALECT.literal(name)}"
         )
         return Properties(*map(str, rows[0])) if rows else None
 
     def drop(self, *names: str) -> None:
-        """Drop tables of our own."""
+        """Drop tables that Headwater created."""
         for name in names:
             self.command(f"DROP TABLE IF EXISTS {self.relation(name)} SYNC")
 
     def move(self, source: str, target: str) -> None:
-        """Move all rows into a table like it, a partition at a time, each whole."""
+        """Move all rows into a table of the same structure; each partition is moved atomically."""
         partitions = self.query(
             "SELECT DISTINCT partition_id FROM system.parts WHERE active AND rows > 0 "
-            f"AND database = {literal(self.database)} AND table = {literal(source)} ORDER BY partition_id"
+            f"AND database = {DIALECT.literal(self.database)} AND table = {DIALECT.literal(source)} "
+            "ORDER BY partition_id"
         )
         for (partition,) in partitions:
             self.command(
-                f"ALTER TABLE {self.relation(source)} MOVE PARTITION ID {literal(str(partition))} "
+                f"ALTER TABLE {self.relation(source)} MOVE PARTITION ID {DIALECT.literal(str(partition))} "
                 f"TO TABLE {self.relation(target)}"
             )
 
     def copy(self, source: str, target: str, token: str) -> None:
-        """Copy all rows; the server drops a repetition under the same token, as long as it remembers it."""
-        names = listed(column for column, _ in self.columns(source))
+        """Copy all rows; the server ignores another copy with the same token while it keeps the token."""
+        names = DIALECT.listed(column for column, _ in self.columns(source))
         self.command(
             f"INSERT INTO {self.relation(target)} ({names}) SELECT {names} FROM {self.relation(source)} "
             f"SETTINGS insert_deduplicate = 1, max_insert_threads = 1, "
-            f"insert_deduplication_token = {literal(token)}"
+            f"insert_deduplication_token = {DIALECT.literal(token)}"
         )
 
     def _guarded(self, ask: Callable[[Client], T]) -> T:
@@ -132,13 +135,9 @@ class ClickHouseServer:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> WarehouseError:
-        text, code = f"{_first_line(error)}.", getattr(error, "code", None)
-        if code in _REFUSALS:
+        text, code = f"{first_line(error)}.", getattr(error, "code", None)
+        if code in _ROW_ERRORS:
             return RowsRefused(text)
-        if code in _MISTAKES:
-            return LoadRefused(text, hint="The table may have changed meanwhile: run again.")
-        return DestinationUnavailable(f"destination {self._destination}: {text}", hint="It is tried again.")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n", 1)[0].rstrip(".")
+        if code in _TABLE_ERRORS:
+            return LoadRefused(text, hint=CHANGED)
+        return DestinationUnavailable(f"destination {self._destination}: {text}", hint="The load is retried.")

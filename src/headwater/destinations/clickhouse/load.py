@@ -1,155 +1,142 @@
-"""A load for ClickHouse made ready: staged, cast and merged in tables beside its target."""
+"""A load for ClickHouse prepared in tables beside its target: staged, cast and merged with stored rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
 from headwater.destinations.base import Load
 from headwater.destinations.clickhouse.connection import ClickHouseServer
-from headwater.destinations.clickhouse.types import fit, listed, literal, quoted, staged_type
-from headwater.destinations.refused_rows import RowsRefused, Selection
-from headwater.destinations.staged_files import Staged
+from headwater.destinations.clickhouse.types import DIALECT, column_value, staged_type
+from headwater.destinations.refused_rows import RowSelection, RowsRefused
+from headwater.destinations.sql import statements
+from headwater.destinations.sql.statements import Rows
+from headwater.destinations.staged_files import StagedFiles
 from headwater.destinations.table import ROW, UNMAPPED, Table
 from headwater.errors import LoadRefused
 
-__all__ = ["KEYLESS", "Beside", "Ready", "beside", "whole"]
+__all__ = ["ROW_WITHOUT_KEY", "LoadTables", "PreparedLoad", "load_tables"]
 
-KEYLESS = "_headwater_keyless"
-"""Hidden part of our sorting keys: rows that lack their key differ in it, and so replace nobody."""
+ROW_WITHOUT_KEY = "_headwater_keyless"
+"""Hidden last column of the sorting keys that Headwater creates: it differs in rows that lack their key, so
+that they replace no row."""
 
 
-class Beside(NamedTuple):
+class LoadTables(NamedTuple):
     """The tables beside a load's target."""
 
     raw: str
     ready: str
 
 
-def beside(load_id: str) -> Beside:
-    """Their names: the same for whoever tries again."""
+def load_tables(load_id: str) -> LoadTables:
+    """The names of a load's tables; a retry computes the same names."""
     digest = blake2b(load_id.encode(), digest_size=12).hexdigest()
-    return Beside(f"_headwater_raw_{digest}", f"_headwater_ready_{digest}")
+    return LoadTables(f"_headwater_raw_{digest}", f"_headwater_ready_{digest}")
 
 
-class Ready:
-    """Fills a table that is like the target with a load's rows. Nothing of it shows in the target."""
+class PreparedLoad:
+    """Fills a table of the target's structure with a load's rows; the target is not changed."""
 
-    def __init__(self, server: ClickHouseServer, load: Load, staged: Staged, table: Table) -> None:
+    def __init__(self, server: ClickHouseServer, load: Load, staged: StagedFiles, table: Table) -> None:
         self._server, self._load, self._staged, self._table = server, load, staged, table
-        self._raw, self.name = beside(load.id)
-        self._fits = {
-            name: fit(
-                f"staged.{quoted(name)}",
+        self._raw, self.name = load_tables(load.id)
+        self._values = {
+            name: column_value(
+                f"staged.{DIALECT.quoted(name)}",
                 staged.types[name],
                 load.table.columns.get(name, table.columns[name]).cast_type,
                 table.columns[name].sql_type,
             )
             for name in staged.columns
         }
-        self._misfits = {name: found.misfit for name, found in self._fits.items() if found.misfit}
+        self._may_not_fit = {name: value for name, value in self._values.items() if value.not_fitting}
 
     def stage(self) -> None:
-        """The staged files as a table."""
+        """Copy the staged files into the raw table."""
         self.drop()
         columns = ", ".join(
-            f"{quoted(name)} {'Int64' if name == ROW else f'Nullable({staged_type(type)})'}"
+            f"{DIALECT.quoted(name)} {'Int64' if name == ROW else f'Nullable({staged_type(type)})'}"
             for name, type in self._staged.types.items()
         )
         raw = self._server.relation(self._raw)
-        self._server.command(f"CREATE TABLE {raw} ({columns}) ENGINE = MergeTree ORDER BY {quoted(ROW)}")
+        self._server.command(f"CREATE TABLE {raw} ({columns}) ENGINE = MergeTree ORDER BY {DIALECT.row}")
         for file in self._staged.files:
             with open(file, "rb") as parquet:
                 self._server.insert_parquet(self._raw, list(self._staged.types), parquet)
 
     def drop(self) -> None:
-        """Leave nothing behind."""
+        """Drop both tables."""
         self._server.drop(self._raw, self.name)
 
-    def count_misfits(self, selection: Selection) -> int:
-        """How many values of the selected rows their columns do not take."""
-        if not self._misfits:
+    def count_not_fitting(self, selection: RowSelection) -> int:
+        """The number of values of the selected rows that do not fit their column."""
+        if not self._may_not_fit:
             return 0
-        counts = ", ".join(f"countIf({condition})" for condition in self._misfits.values())
-        (row,) = self._server.query(f"SELECT {counts} {self._selected(selection)}")
-        return sum(int(str(count)) for count in row)
+        source, condition = self._server.relation(self._raw), selection.condition(f"staged.{DIALECT.row}")
+        query = statements.count_not_fitting(source, condition, self._may_not_fit)
+        return sum(int(str(count)) for count in self._server.query(query)[0])
 
-    def failure(self, selection: Selection) -> str | None:
-        """Why the selected rows are not taken, or None if they are."""
+    def refusal(self, selection: RowSelection) -> str | None:
+        """Why ClickHouse refuses the selected rows, or None if it takes them."""
         try:
             self.fill(selection)
         except RowsRefused as refusal:
             return refusal.text
         return None
 
-    def fill(self, selection: Selection) -> None:
-        """Put the selected rows, and no others, into the table that is to be moved."""
+    def fill(self, selection: RowSelection) -> None:
+        """Replace the rows of the ready table by the selected ones."""
         properties = self._server.properties(self._table.name)
         if properties is None:
-            raise LoadRefused(f"the table {self._table.name!r} is gone.", hint="Run again: it is made anew.")
+            raise LoadRefused(
+                f"the table {self._table.name!r} no longer exists.", hint="Run again: it is created again."
+            )
         like = "" if properties.moves else " ENGINE = MergeTree ORDER BY tuple()"
         target, ready = self._server.relation(self._table.name), self._server.relation(self.name)
         self._server.drop(self.name)
         self._server.command(f"CREATE TABLE {ready} AS {target}{like}")
-        values = {name: found.value for name, found in self._fits.items()}
-        if self._misfits and UNMAPPED in self._table.columns:
-            values[UNMAPPED] = _gathered(values.get(UNMAPPED, "NULL"), self._misfits)
-        named = ", ".join(f"{value} AS {quoted(name)}" for name, value in values.items())
-        base = f"SELECT {named}, staged.{quoted(ROW)} AS {quoted(ROW)} {self._selected(selection)}"
-        key = self._table.key if {*self._table.key} <= {*values} else ()
-        hidden = [KEYLESS] if self._table.primary_key else []
-        unlike = f", concat({literal(self._load.id + ':')}, toString({quoted(ROW)}))" if hidden else ""
-        rest = f" WHERE NOT ({whole(key)})" if key else ""
+        rows = self._rows(selection)
+        hidden = [ROW_WITHOUT_KEY] if self._table.primary_key else []
+        unlike = (
+            f", concat({DIALECT.literal(self._load.id + ':')}, toString({DIALECT.row}))" if hidden else ""
+        )
+        rest = f" WHERE NOT ({statements.key_present_sql(rows.key, DIALECT)})" if rows.key else ""
         self._server.command(
-            f"INSERT INTO {ready} ({listed([*values, *hidden])}) "
-            f"SELECT {listed(values)}{unlike} FROM ({base}) AS base{rest}"
+            f"INSERT INTO {ready} ({DIALECT.listed([*rows.values, *hidden])}) "
+            f"SELECT {DIALECT.listed(rows.values)}{unlike} FROM ({rows.query(DIALECT)}) AS base{rest}"
         )
-        if key:
-            rows = self._merged(key, list(values), base, properties.final)
-            self._server.command(f"INSERT INTO {ready} ({listed(self._table.columns)}) {rows}")
+        if rows.key:
+            merged = self._merged(rows, properties.final)
+            self._server.command(f"INSERT INTO {ready} ({DIALECT.listed(self._table.columns)}) {merged}")
 
-    def _selected(self, selection: Selection) -> str:
-        condition = selection.condition(f"staged.{quoted(ROW)}")
-        return f"FROM {self._server.relation(self._raw)} AS staged WHERE {condition}"
+    def _rows(self, selection: RowSelection) -> Rows:
+        values = {name: found.value for name, found in self._values.items()}
+        if self._may_not_fit and UNMAPPED in self._table.columns:
+            own = values.get(UNMAPPED, "NULL")
+            values[UNMAPPED] = statements.with_unmapped_sql(own, own, self._may_not_fit, DIALECT)
+        key = self._table.key if {*self._table.key} <= {*values} else ()
+        row = f"staged.{DIALECT.row}"
+        return Rows(self._server.relation(self._raw), row, values, selection.condition(row), key)
 
-    def _merged(self, key: Sequence[str], names: Sequence[str], base: str, final: str) -> str:
-        """A query for the newest row of each key: its last values, else those that are stored."""
-        keys = f"SELECT {listed(key)} FROM ({base}) AS base WHERE {whole(key)}"
-        new = f"SELECT {listed(names)} FROM ({base}) AS base WHERE {whole(key)}"
-        if self._server.query(f"SELECT 1 FROM ({keys}) GROUP BY {listed(key)} HAVING count() > 1 LIMIT 1"):
-            last = ", ".join(_last(name, name in key) for name in names)
-            grouped = ", ".join(f"base.{quoted(name)}" for name in key)
-            new = f"SELECT {last} FROM ({base}) AS base WHERE {whole(key, 'base.')} GROUP BY {grouped}"
+    def _merged(self, rows: Rows, final: str) -> str:
+        """One row for each key: the last value of each column, or else the stored value."""
+        any_repeated = bool(self._server.query(statements.repeated_key_query(rows, DIALECT)))
+        fresh = statements.latest_per_key(rows, DIALECT, any_repeated=any_repeated)
+        key = DIALECT.listed(rows.key)
+        present = statements.key_present_sql(rows.key, DIALECT)
         stored = (
-            f"SELECT {listed(self._table.columns)} FROM {self._server.relation(self._table.name)} {final} "
-            f"WHERE ({listed(key)}) IN ({keys})"
+            f"SELECT {DIALECT.listed(self._table.columns)} "
+            f"FROM {self._server.relation(self._table.name)} {final} "
+            f"WHERE ({key}) IN (SELECT {key} FROM ({rows.query(DIALECT)}) AS base WHERE {present})"
         )
-        values = []
-        for name in self._table.columns:
-            kept = f"old.{quoted(name)}"
-            merged = f"coalesce(new.{quoted(name)}, {kept})" if name in names else kept
-            values.append(f"new.{quoted(name)}" if name in key else merged)
-        same = " AND ".join(f"new.{quoted(name)} = old.{quoted(name)}" for name in key)
-        return f"SELECT {', '.join(values)} FROM ({new}) AS new LEFT JOIN ({stored}) AS old ON {same}"
+        values = [self._merged_value(name, rows) for name in self._table.columns]
+        same = " AND ".join(f"fresh.{each} = stored.{each}" for each in map(DIALECT.quoted, rows.key))
+        return f"SELECT {', '.join(values)} FROM ({fresh}) AS fresh LEFT JOIN ({stored}) AS stored ON {same}"
 
-
-def whole(key: Sequence[str], prefix: str = "") -> str:
-    """The condition that no part of the key is missing."""
-    return " AND ".join(f"{prefix}{quoted(name)} IS NOT NULL" for name in key)
-
-
-def _last(name: str, in_key: bool) -> str:
-    value = f"base.{quoted(name)}"
-    if not in_key:
-        value = f"argMaxOrNullIf({value}, base.{quoted(ROW)}, {value} IS NOT NULL)"
-    return f"{value} AS {quoted(name)}"
-
-
-def _gathered(unmapped: str, misfits: dict[str, str]) -> str:
-    parts = ", ".join(
-        f"if({condition}, toJSONString(map({literal(name)}, assumeNotNull(staged.{quoted(name)}))), '{{}}')"
-        for name, condition in misfits.items()
-    )
-    either = " OR ".join(f"({condition})" for condition in misfits.values())
-    return f"if({either}, jsonMergePatch(coalesce({unmapped}, '{{}}'), {parts}), {unmapped})"
+    @staticmethod
+    def _merged_value(name: str, rows: Rows) -> str:
+        quoted = DIALECT.quoted(name)
+        if name in rows.key:
+            return f"fresh.{quoted}"
+        return f"coalesce(fresh.{quoted}, stored.{quoted})" if name in rows.values else f"stored.{quoted}"

@@ -1,1 +1,1 @@
-"""Loading by SQL: dialects, statements and transactions. Start reading at `transactional`."""
+"""Loads of rows into SQL databases. Start reading at `sql_destination`."""

@@ -1,0 +1,337 @@
+"""The destination for SQL databases: one load is one transaction that also enters it in the ledger (G5).
+
+    ledger            the load is entered already: return its entry
+    staging_relation  hook: the product reads the staged files, or copies them beside the target
+    count             values that do not fit their column; they go to `_unmapped_data`
+    claim_load        hook: enter the load in the ledger, inside the transaction
+    upsert            hook: the statement that stores rows by their key
+    refused rows      found by trying parts of the load in transactions that are rolled back (G6)
+
+DuckDB and Postgres derive from `SqlDestination`; Snowflake, BigQuery and Redshift, which load files into a
+staging table first, derive from `file_load.FileLoadDestination`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, ClassVar, NamedTuple
+
+import pyarrow as pa
+
+from headwater.crash_points import crash_point
+from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, Total
+from headwater.destinations.column_types import Kind
+from headwater.destinations.ledger import LEDGER, Ledger
+from headwater.destinations.refused_rows import RowSelection, RowsRefused, as_table_error, find_refused_rows
+from headwater.destinations.sql import statements
+from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.statements import ColumnValue, Rows
+from headwater.destinations.staged_files import StagedFiles
+from headwater.destinations.table import UNMAPPED, Column, Patch, Table, check_names, check_sql_type, diff
+from headwater.errors import LoadRefused, WarehouseError
+
+__all__ = ["RollBack", "SqlDestination", "StagedColumn", "StagingRelation"]
+
+
+class StagedColumn(NamedTuple):
+    """A column of the staged files and the column of the table that takes it."""
+
+    name: str
+    type: pa.DataType
+    target: Column
+    cast_type: str
+    """SQL type that values are cast to before the type of the column; empty: none."""
+
+
+class StagingRelation(NamedTuple):
+    """Staged rows that the product can query; its alias is `staged`."""
+
+    source: str
+    """What stands behind FROM."""
+    row: str
+    """SQL of the row number."""
+    values: dict[str, ColumnValue]
+    """By column of the target."""
+    unmapped: str = "NULL"
+    """SQL of the staged `_unmapped_data` as text."""
+    refused: tuple[RefusedRow, ...] = ()
+    """Rows that could not be copied, and are not in the relation."""
+
+    @property
+    def may_not_fit(self) -> dict[str, ColumnValue]:
+        """The columns with values that may not fit."""
+        return {name: value for name, value in self.values.items() if value.not_fitting}
+
+
+class RollBack(Exception):
+    """Raised in a transaction to undo it."""
+
+
+class SqlDestination(Destination):
+    """Stores rows and ledger entry in one transaction."""
+
+    dialect: ClassVar[Dialect] = Dialect()
+    now: ClassVar[str] = "CURRENT_TIMESTAMP"
+    """SQL of the current time."""
+
+    def __init__(self, id: str, options: Any) -> None:
+        super().__init__(id, options)
+        self.ledger = Ledger(self.relation(LEDGER), self.dialect)
+
+    @abstractmethod
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Execute a statement and return its rows; RowsRefused where a row is at fault."""
+
+    @abstractmethod
+    def alter(self, table: str, patch: Patch) -> None:
+        """Create or alter a table; all of the patch, or a part that the next call completes."""
+
+    @abstractmethod
+    def staging_relation(
+        self, staged: StagedFiles, columns: Sequence[StagedColumn]
+    ) -> AbstractContextManager[StagingRelation]:
+        """Make the staged rows readable by SQL for the length of the block."""
+
+    def claim_load(self, table: str, loaded: Loaded) -> bool:
+        """Enter a load in the ledger, in the load's transaction; False if another transaction has done so.
+
+        Of two transactions that claim the same load, the second waits for the first.
+        """
+        return bool(
+            self.execute(
+                f"{self.ledger.insert(table, loaded, loaded_at=self.now)} "
+                "ON CONFLICT (load_id) DO NOTHING RETURNING load_id"
+            )
+        )
+
+    def upsert(self, target: str, rows: Rows, fresh: str) -> list[str]:
+        """The statements that store the rows of the query `fresh`, which has one row for each key."""
+        return [statements.insert_on_conflict(target, rows, fresh, self.dialect)]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Commit the statements of the block, or roll them back if it raises."""
+        self.execute("BEGIN TRANSACTION")
+        try:
+            yield
+            self.execute("COMMIT")
+        except BaseException:
+            try:
+                self.execute("ROLLBACK")
+            except WarehouseError:
+                pass  # a failed COMMIT has rolled back already, or the connection is lost
+            raise
+
+    def execute_together(self, work: Sequence[str]) -> None:
+        """Execute the statements in one transaction."""
+        with self.transaction():
+            for statement in work:
+                self.execute(statement)
+
+    def commit_load(self, table: str, loaded: Loaded, work: Sequence[str]) -> bool:
+        """Execute the statements and enter the load, in one transaction; False if it is entered already."""
+
+        def store() -> None:
+            for statement in work:
+                self.execute(statement)
+
+        return self.commit_once(table, loaded, store)
+
+    def commit_once(self, table: str, loaded: Loaded, store: Callable[[], None]) -> bool:
+        """Call `store` in the transaction that enters the load; False if it is entered already."""
+        try:
+            with self.transaction():
+                if not self.claim_load(table, loaded):
+                    raise RollBack
+                store()
+                crash_point("load.before_commit")
+        except RollBack:
+            return False
+        crash_point("load.after_commit")
+        return True
+
+    def try_and_roll_back(self, work: Sequence[str]) -> None:
+        """Execute the statements and undo them; RowsRefused where a row is at fault."""
+        try:
+            with self.transaction():
+                for statement in work:
+                    self.execute(statement)
+                raise RollBack
+        except RollBack:
+            pass
+
+    # --- tables
+
+    def relation(self, name: str) -> str:
+        """A table as it stands in a statement."""
+        return self.dialect.quoted(name)
+
+    def sql_type(self, kind: Kind) -> str:
+        """The type of a kind as it stands in a statement."""
+        return self.capabilities.types[kind]
+
+    def column_type(self, column: Column) -> str:
+        """The SQL type of a new column."""
+        return check_sql_type(column.sql_type) if column.sql_type else self.sql_type(column.kind)
+
+    def column_definitions(self, columns: Sequence[Column]) -> list[str]:
+        """Names and types of new columns."""
+        return [f"{self.dialect.quoted(column.name)} {self.column_type(column)}" for column in columns]
+
+    def create(self, name: str, definitions: Sequence[str]) -> None:
+        """Create a table unless it exists."""
+        self.execute(f"CREATE TABLE IF NOT EXISTS {self.relation(name)} ({', '.join(definitions)})")
+
+    def create_ledger(self, *further: str) -> None:
+        """Create the ledger unless it exists; `further` are columns or constraints."""
+        columns = self.ledger.column_definitions({kind: self.sql_type(kind) for kind in Kind})
+        loaded_at = f"{self.dialect.quoted('loaded_at')} {self.sql_type(Kind.TIMESTAMP)}"
+        self.create(LEDGER, [*columns, loaded_at, *further])
+
+    def patch(self, wanted: Table) -> Table:
+        check_names(wanted, self.capabilities.max_identifier_length)
+        existing = self.table(wanted.name)
+        patch = diff(existing, wanted, folds_case=self.capabilities.folds_case)
+        if existing is not None and not patch:
+            return existing
+        hint = "If rows repeat the key, remove the repetitions or configure another key; then run again."
+        with as_table_error(self.id, wanted.name, hint):
+            self.alter(wanted.name, patch)
+        result = self.table(wanted.name)
+        assert result is not None, "the table was just created"
+        return result
+
+    # --- the ledger
+
+    def loaded(self, ids: Sequence[str]) -> set[str]:
+        return {str(row[0]) for row in self.execute(self.ledger.ids_query(ids))} if ids else set()
+
+    def loaded_between(self, low: str, high: str) -> set[str]:
+        return {str(row[0]) for row in self.execute(self.ledger.between_query(low, high))}
+
+    def totals(self) -> dict[str, Total]:
+        return self.ledger.totals(self.execute(self.ledger.totals_query()))
+
+    def ledger_entry(self, id: str) -> Loaded | None:
+        """The answer to a load that is entered already."""
+        rows = self.execute(self.ledger.entry_query(id))
+        return self.ledger.loaded(rows[0]) if rows else None
+
+    # --- loads
+
+    def load(self, load: Load) -> Loaded:
+        if done := self.ledger_entry(load.id):
+            return done
+        staged = StagedFiles(load.files)
+        table = self.table(load.table.name)
+        if table is None:
+            raise LoadRefused(
+                f"the table {load.table.name!r} does not exist.",
+                hint="Run again: it is created before each load.",
+            )
+        with self.staging_relation(staged, self._match_columns(staged, load, table)) as relation:
+            if self._count_not_fitting(relation, RowSelection()) and UNMAPPED not in table.columns:
+                # before the transaction: some products do not alter tables in one
+                columns = {**table.columns, UNMAPPED: Column(UNMAPPED, Kind.JSON)}
+                table = self.patch(Table(table.name, columns, table.primary_key))
+            try:
+                return self._store(load.id, table, staged, relation)
+            except RowsRefused:
+                not_copied = {each.row for each in relation.refused}
+                refused = find_refused_rows(
+                    [row for row in staged.row_ids() if row not in not_copied]
+                    if not_copied
+                    else staged.row_ids(),
+                    lambda selection: self._refusal(table, relation, selection),
+                    self.max_refused,
+                )
+                return self._store(load.id, table, staged, relation, refused)
+
+    def _match_columns(self, staged: StagedFiles, load: Load, table: Table) -> list[StagedColumn]:
+        matched = []
+        for name in staged.columns:
+            target = self._column(table, name)
+            if target is None:
+                raise LoadRefused(
+                    f"the table {table.name!r} has no column {name!r}.",
+                    hint="Run again: missing columns are added before each load.",
+                )
+            cast = load.table.columns.get(name, target).cast_type
+            matched.append(StagedColumn(name, staged.types[name], target, cast and check_sql_type(cast)))
+        if len({column.target.name for column in matched}) < len(matched):
+            raise LoadRefused(f"two staged columns are the same column of the table {table.name!r}.")
+        return matched
+
+    def _column(self, table: Table, name: str) -> Column | None:
+        """The column of a table that the product finds under a name."""
+        name = self.dialect.fold(name)
+        if name in table.columns or not self.capabilities.folds_case:
+            return table.columns.get(name)
+        lower = name.lower()
+        return next((column for column in table.columns.values() if column.name.lower() == lower), None)
+
+    def _store(
+        self,
+        id: str,
+        table: Table,
+        staged: StagedFiles,
+        relation: StagingRelation,
+        refused: tuple[RefusedRow, ...] = (),
+    ) -> Loaded:
+        """Commit the rows that are not refused."""
+        selection = RowSelection(without=tuple(each.row for each in refused))
+        refused = tuple(sorted((*relation.refused, *refused), key=lambda each: each.row))
+        rows, unmapped = staged.rows - len(refused), self._count_not_fitting(relation, selection)
+        loaded = Loaded(id=id, rows=rows, unmapped=unmapped, refused=refused)
+        work = self._statements(table, relation, selection, unmapped) if rows else []
+        if self.commit_load(table.name, loaded, work):
+            return loaded
+        return self.entered(id)
+
+    def entered(self, id: str) -> Loaded:
+        """The ledger entry of a load that another transaction has committed."""
+        found = self.ledger_entry(id)
+        assert found is not None, "an entry of the ledger is never deleted"
+        return found
+
+    def _refusal(self, table: Table, relation: StagingRelation, selection: RowSelection) -> str | None:
+        """Why the table refuses the selected rows, or None if it takes them; nothing is stored."""
+        unmapped = self._count_not_fitting(relation, selection)
+        try:
+            self.try_and_roll_back(self._statements(table, relation, selection, unmapped))
+        except RowsRefused as refusal:
+            return refusal.text
+        return None
+
+    def _count_not_fitting(self, relation: StagingRelation, selection: RowSelection) -> int:
+        if not relation.may_not_fit:
+            return 0
+        condition = selection.condition(relation.row)
+        query = statements.count_not_fitting(relation.source, condition, relation.may_not_fit)
+        return sum(int(count or 0) for count in self.execute(query)[0])
+
+    def _statements(
+        self, table: Table, relation: StagingRelation, selection: RowSelection, unmapped: int
+    ) -> list[str]:
+        """The statements that store the selected rows."""
+        values = {name: column.value for name, column in relation.values.items()}
+        if unmapped:
+            values[UNMAPPED] = statements.with_unmapped_sql(
+                values.get(UNMAPPED, "NULL"), relation.unmapped, relation.may_not_fit, self.dialect
+            )
+        key = [column.name for name in table.key if (column := self._column(table, name)) is not None]
+        whole = bool(key) and {*key} <= {*values} and len(key) == len(table.key)
+        condition = selection.condition(relation.row)
+        rows = Rows(relation.source, relation.row, values, condition, tuple(key) if whole else ())
+        target = self.relation(table.name)
+        if not rows.key:
+            return [statements.insert(target, rows, self.dialect)]
+        # Most loads have no row without its key and no repeated key; both statements are cheaper then.
+        work = []
+        if self.execute(statements.missing_key_query(rows, self.dialect)):
+            work.append(statements.insert_without_key(target, rows, self.dialect))
+        any_repeated = bool(self.execute(statements.repeated_key_query(rows, self.dialect)))
+        fresh = statements.latest_per_key(rows, self.dialect, any_repeated=any_repeated)
+        return work + self.upsert(target, rows, fresh)
