@@ -43,7 +43,7 @@ from headwater.delivery import Client
 from headwater.delivery.outlet_worker import Drain
 from headwater.errors import BatchRejected
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 from headwater.testing import Answer, DataSetServer
@@ -128,7 +128,7 @@ def add(client: Client, batch: list[bytes]) -> None:
 def send_from_log(folder: Path, url: str, count: int) -> None:
     metrics = Metrics()
     log = Log.open(folder, metrics=metrics)
-    rejects = Rejects(folder / "rejects.db", max_bytes=1 << 20)
+    rejects = RejectStore(folder / "rejects.db", max_bytes=1 << 20)
     log.forget("bench")
     drain = Drain(outlet_settings(url), log, rejects, metrics)
     delivered = metrics.counter("delivery_events_delivered").values

@@ -28,7 +28,7 @@ from bench.report import Table, write_result
 from headwater.delivery.outlet_worker import Drain
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings, RetrySettings
 from headwater.testing.http_server import Answer, Request, ScriptedServer
@@ -192,7 +192,7 @@ def _outlet(folder: Path, port: int) -> None:
     )
     metrics = Metrics()
     log = Log.open(folder / "log", metrics=metrics)
-    rejects = Rejects(folder / "rejects.db", max_bytes=1 << 20, metrics=metrics)
+    rejects = RejectStore(folder / "rejects.db", max_bytes=1 << 20, metrics=metrics)
     Drain(settings, log, rejects, metrics).start()
     signal.pause()
 

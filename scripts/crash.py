@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.queue import offline as inspect
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.testing import OpenLineageServer
 
 STAGES = ("writer.", "rotation.", "collection.", "cursor.", "reader.", "rejects.")
@@ -215,7 +215,7 @@ def judge(run: Run) -> list[Finding]:
     }
     ids = {name: [id_of(found) for found in events] for name, events in arrived.items()}
     first = {name: list(dict.fromkeys(found)) for name, found in ids.items()}
-    store = Rejects(run.rejects, max_bytes=1 << 40)
+    store = RejectStore(run.rejects, max_bytes=1 << 40)
     rejected_events = [json.loads(reject.body) for reject in store.list(limit=1_000_000)]
     store.close()
     rejected = [id_of(found) for found in rejected_events]

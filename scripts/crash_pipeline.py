@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 from tests.parts.postgres import PostgresServer
 
 from headwater.crash_points import CRASH_POINTS
-from headwater.log.files.incoming import EventFolder, unprocessed
-from headwater.log.rejects.destination_file import read_failed
+from headwater.log.files.layout import EventFolder, unprocessed
+from headwater.log.rejects.destination_file import DestinationRejects
 
 SENDERS = 4
 PAUSE_SECONDS = 0.05  # between two requests of a sender, so that the machine has time for the rest
@@ -369,7 +369,8 @@ def report(folder: Path, senders: list[Sender], deaths: Counter[str], postgres: 
         errors = [
             (found["sender"], found["number"])
             for found in (
-                json.loads(error.line()) for error in read_failed(folder / "data/events", verdict.destination)
+                json.loads(error.line())
+                for error in DestinationRejects(folder / "data/events").read(verdict.destination)
             )
         ]
         lost, doubled = poison - set(errors), len(errors) - len(set(errors))

@@ -41,7 +41,7 @@ from tests.parts.processes import kill
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
-from headwater.log.rejects.destination_file import read_failed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor
 
 BULK = 50  # events of a request
@@ -241,7 +241,10 @@ def report(folder: Path, rounds: Round, postgres: str) -> bool:
         ("pg", rows_of_postgres(postgres)),
     ):
         verdict = judge(id, rows, clean, sent)
-        errors = [json.loads(error.line())["number"] for error in read_failed(folder / "data/events", id)]
+        errors = [
+            json.loads(error.line())["number"]
+            for error in DestinationRejects(folder / "data/events").read(id)
+        ]
         lost = poison - {(0, number) for number in errors}
         doubled = len(errors) - len(set(errors))
         cursor = StreamCursor.peek(queue(folder, id))

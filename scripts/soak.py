@@ -45,7 +45,7 @@ from tests.parts.processes import descendants, is_worker
 
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import stat, tail_of
-from headwater.log.rejects.destination_file import read_failed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor
 
 SENDERS = 2
@@ -276,7 +276,9 @@ class Soak:
             verdict = judge(id, rows, clean, sent)
             poisoned = Counter(
                 (event["sender"], event["number"])
-                for event in (json.loads(e.line()) for e in read_failed(self.folder / "data/events", id))
+                for event in (
+                    json.loads(e.line()) for e in DestinationRejects(self.folder / "data/events").read(id)
+                )
             )
             lost = len((acknowledged - clean) - poisoned.keys())
             doubled = sum(poisoned.values()) - len(poisoned)

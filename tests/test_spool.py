@@ -18,7 +18,7 @@ from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.queue import offline as inspect
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.spool import SpoolTransport
 from headwater.testing import OpenLineageServer
 
@@ -200,7 +200,7 @@ def test_nothing_is_raised_and_the_event_is_kept_with_the_reason_when_the_backen
             producer.emit(event(name, number))
         assert producer.close(60) is True
         assert numbers(backend) == {"good": [0, 2]}
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=1_000_000)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=1_000_000)
     (reject,) = rejects.list()
     rejects.close()
     assert "no" in reject.reason

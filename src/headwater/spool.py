@@ -38,7 +38,7 @@ from headwater.delivery.outlets.base import load_outlet
 from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogLocked, SettingsError
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert
 
@@ -113,7 +113,7 @@ class SpoolConfig(Config):
 class _Folder:
     """One sub-folder, open: a log and the outlet that drains it."""
 
-    def __init__(self, path: Path, config: SpoolConfig, rejects: Rejects) -> None:
+    def __init__(self, path: Path, config: SpoolConfig, rejects: RejectStore) -> None:
         self.path = path
         metrics = Metrics()
         self.log = Log.open(path, config.log, metrics=metrics)
@@ -184,7 +184,7 @@ class SpoolTransport(Transport):
         self._process = os.getpid()
         self._is_closed = False
         self._stop = threading.Event()
-        self._rejects = Rejects(root / "rejects.db", max_bytes=LogSettings().rejects_bytes)
+        self._rejects = RejectStore(root / "rejects.db", max_bytes=LogSettings().rejects_bytes)
         self._own = self._create()
         self._adopter = threading.Thread(target=self._adopt_all, name="headwater-spool", daemon=True)
         self._adopter.start()

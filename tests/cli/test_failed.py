@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.files.file_status import LastCycle
-from headwater.log.files.incoming import EventError, Incoming, Status, archive, unprocessed, write_failed
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.files.archive import archive
+from headwater.log.files.file_status import FileStatus, LastCycle
+from headwater.log.files.incoming import Incoming
+from headwater.log.files.layout import unprocessed
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.log.rejects.store import NewReject, RejectStore
 
 from .conftest import Headwater
 
@@ -19,8 +22,7 @@ def events(tmp_path: Path) -> Path:
     """Two rejects of one destination and one of another, with a configuration that names the first."""
     folder = tmp_path / "headwater-data" / "events"
     for destination, lines in {"dwh": [b'{"n": 1.50}', b"{bad"], "old": [b'{"n":3}']}.items():
-        write_failed(
-            folder,
+        DestinationRejects(folder).append(
             destination,
             [
                 EventError.of(line, "no such table", destination_id=destination, source=f"f:{i}", at=AT)
@@ -34,7 +36,7 @@ def events(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def stored(tmp_path: Path, events: Path) -> None:
-    store = Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
+    store = RejectStore(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
     store.add("gateway", [NewReject("not JSON", b"{")])
     store.close()
 
@@ -43,7 +45,7 @@ def stored(tmp_path: Path, events: Path) -> None:
 def test_rejects_of_destinations_are_listed_too_when_no_stage_is_named(headwater: Headwater) -> None:
     result = headwater("rejects", "list")
     assert [line.split()[0] for line in result.output.splitlines()] == ["id", "1", "dwh:1", "dwh:2", "old:1"]
-    assert "There may be more" in headwater("rejects", "list", "--limit", "2").output
+    assert "There are more" in headwater("rejects", "list", "--limit", "2").output
 
 
 @pytest.mark.usefixtures("events")
@@ -113,7 +115,7 @@ def test_what_became_of_events_is_told_when_the_status_is_asked_for(
         incoming.append_wait("web", [b"{}", b"{}", b"{}"])
         incoming.close()
         file = unprocessed(events)[0]
-        status = Status.load(file)
+        status = FileStatus.load(file)
         status.mark("dwh", "events", number == 0, rows=1, error="" if number == 0 else "the server is away")
         status.count("dwh", events=3, skipped=1, rejected=1)
         status.save()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectStore
 
 from .conftest import Headwater
 
 
 @pytest.fixture
-def rejects(tmp_path: Path) -> Iterator[Rejects]:
+def rejects(tmp_path: Path) -> Iterator[RejectStore]:
     """Two of the gateway, one of them no JSON at all, and one of an outlet; open, as by a running server."""
-    store = Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
+    store = RejectStore(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
     store.add(
         "gateway",
         [
@@ -53,7 +53,7 @@ def test_the_next_page_is_named_when_the_limit_is_reached(headwater: Headwater) 
 
 
 def test_reason_details_and_event_are_shown_when_one_is_asked_for(
-    headwater: Headwater, rejects: Rejects
+    headwater: Headwater, rejects: RejectStore
 ) -> None:
     output = headwater("rejects", "show", "1").output
     assert "reason: run.runId is missing" in output
@@ -86,7 +86,7 @@ def test_the_id_is_named_when_there_is_no_such_reject(headwater: Headwater) -> N
     ],
 )
 def test_the_server_sees_the_request_when_a_replay_is_asked_for(
-    headwater: Headwater, rejects: Rejects, arguments: tuple[str, ...], requested: list[int]
+    headwater: Headwater, rejects: RejectStore, arguments: tuple[str, ...], requested: list[int]
 ) -> None:
     result = headwater("rejects", "replay", *arguments)
     assert result.exit_code == 0
@@ -104,7 +104,7 @@ def test_the_server_sees_the_request_when_a_replay_is_asked_for(
     ],
 )
 def test_they_are_gone_when_they_are_dropped(
-    headwater: Headwater, rejects: Rejects, arguments: tuple[str, ...], left: list[int]
+    headwater: Headwater, rejects: RejectStore, arguments: tuple[str, ...], left: list[int]
 ) -> None:
     result = headwater("rejects", "drop", *arguments, input="y\n")
     assert result.exit_code == 0
@@ -112,7 +112,7 @@ def test_they_are_gone_when_they_are_dropped(
 
 
 def test_nothing_is_dropped_when_the_question_is_not_answered_with_yes(
-    headwater: Headwater, rejects: Rejects
+    headwater: Headwater, rejects: RejectStore
 ) -> None:
     assert headwater("rejects", "drop", "--all", input="n\n").exit_code == 1
     assert len(rejects.list()) == 3
@@ -137,6 +137,6 @@ def test_no_file_is_made_when_there_is_none(headwater: Headwater, tmp_path: Path
 
 
 def test_it_says_so_when_there_are_no_rejects(headwater: Headwater, tmp_path: Path) -> None:
-    Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000).close()
+    RejectStore(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000).close()
     assert headwater("rejects", "list").output == "no rejects\n"
     assert headwater("rejects", "list", "--json").stdout == "[]\n"

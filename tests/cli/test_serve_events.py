@@ -10,7 +10,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from headwater.log.files.incoming import settle, unprocessed
+from headwater.log.files.incoming import finish_interrupted
+from headwater.log.files.layout import unprocessed
 from headwater.log.queue.offline import export
 
 from .conftest import Headwater
@@ -50,7 +51,7 @@ def test_every_acknowledged_event_is_there_once_when_the_server_was_killed(tmp_p
     assert post(again, 1) == 200
     assert numbers(tmp_path) == [0]  # what the dead one left is complete
     again.stop(signal.SIGKILL)
-    settle(tmp_path / "headwater-data" / "events")
+    finish_interrupted(tmp_path / "headwater-data" / "events")
     assert numbers(tmp_path) == [0, 1]
 
 
@@ -68,7 +69,7 @@ def test_nothing_is_acknowledged_that_is_not_there_when_it_dies_at_a_write(
             break
     assert server.process.wait(30) == -signal.SIGKILL
     assert acknowledged == [0, 1]
-    settle(tmp_path / "headwater-data" / "events")
+    finish_interrupted(tmp_path / "headwater-data" / "events")
     assert numbers(tmp_path)[:2] == acknowledged
     assert numbers(tmp_path) in ([0, 1], [0, 1, 2])
 

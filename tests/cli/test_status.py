@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectStore
 
 from .conftest import Headwater
 
@@ -19,7 +19,7 @@ def data(tmp_path: Path) -> Path:
     log.reader("fast").finish(range(1, 10), [10])
     log.reader("slow").finish([1, 2, 3])
     log.close()
-    rejects = Rejects(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
+    rejects = RejectStore(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000)
     rejects.add("outlet:fast", [NewReject("no such job", b'{"n": 9}', position=10)])
     rejects.close()
     return tmp_path / "headwater-data"

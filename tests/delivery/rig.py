@@ -11,7 +11,7 @@ import orjson
 
 from headwater.delivery.outlet_worker import Drain
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings, OutletSettings, RetrySettings
 
@@ -48,7 +48,7 @@ class Rig:
     def open(self) -> None:
         self.metrics = Metrics()
         self.log = Log.open(self.folder / "log", self._log_settings, metrics=self.metrics)
-        self.rejects = Rejects(self.folder / "rejects.db", max_bytes=1 << 28, metrics=self.metrics)
+        self.rejects = RejectStore(self.folder / "rejects.db", max_bytes=1 << 28, metrics=self.metrics)
 
     def append(self, *numbers: int, **fields: Any) -> None:
         self.log.append_wait([body(i, **fields) for i in numbers])

@@ -23,9 +23,10 @@ from headwater.durable_files import Disk
 from headwater.events import Event
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
-from headwater.log.files.incoming import Incoming, unprocessed
+from headwater.log.files.incoming import Incoming
+from headwater.log.files.layout import unprocessed
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
 
@@ -89,7 +90,7 @@ class Running:
         self.metrics = Metrics()
         self.settings = GatewaySettings(**{"port": 0, "shutdown_timeout_seconds": 5.0} | settings)
         self.log = Log.open(folder / "log", metrics=self.metrics, vfs=vfs)
-        self.rejects = Rejects(folder / "rejects.db", max_bytes=2**26, metrics=self.metrics)
+        self.rejects = RejectStore(folder / "rejects.db", max_bytes=2**26, metrics=self.metrics)
         self.gateway = Gateway(
             self.settings,
             self.log,

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from headwater.clock import ManualClock
-from headwater.log.files.incoming import unprocessed
+from headwater.log.files.layout import unprocessed
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS, Running
 from tests.log.event_parts import FullDisk

@@ -11,7 +11,7 @@ import pytest
 
 from headwater.errors import ExtensionError
 from headwater.gateway.failed_events import MAX_EVENTS, load_handler
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from tests.gateway.running import Running, run_bytes, wait_until
 
 
@@ -137,7 +137,7 @@ def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest
     ],
 )
 def test_gateway_does_not_start_when_the_handler_cannot_be_had(tmp_path: Path, name: str, told: str) -> None:
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=1000)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=1000)
     try:
         with pytest.raises(ExtensionError, match=told):
             load_handler(name, rejects)

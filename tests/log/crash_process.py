@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectStore
 from tests.log.parts import body, small
 
 BATCH = 7
@@ -17,7 +17,7 @@ def main(place: str) -> None:
     folder = Path(place)
     notes = os.open(folder / "notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     log = Log.open(folder / "log", small(partition_bytes=64 * 1024))
-    rejects = Rejects(folder / "rejects.db", max_bytes=1 << 30)
+    rejects = RejectStore(folder / "rejects.db", max_bytes=1 << 30)
     reader = log.reader("r")
     for _ in range(60):
         first = log.append_wait([body(log.end + i, 1500) for i in range(5)])

@@ -10,7 +10,10 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import LogUnavailable
-from headwater.log.files.incoming import Incoming, Status, archive, clean_archive, settle, unprocessed
+from headwater.log.files.archive import archive, clean_archive
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.incoming import Incoming, finish_interrupted
+from headwater.log.files.layout import unprocessed
 from tests.log.event_parts import killed
 
 NOW = datetime(2026, 11, 16, 10, tzinfo=UTC).timestamp()
@@ -25,13 +28,13 @@ def a_file(folder: Path, now: float = NOW) -> None:
 def test_a_file_is_compressed_under_its_day_with_its_status_when_it_is_done(tmp_path: Path) -> None:
     a_file(tmp_path)
     (file,) = unprocessed(tmp_path)
-    status = Status.load(file)
+    status = FileStatus.load(file)
     status.mark("dwh", "events", True, rows=2)
     status.save()
     place = archive(file)
     assert place == tmp_path / "archive/2026-11-16/incoming.tok=web-2026-11-16T10-00-00.000.log.gz"
     assert gzip.decompress(place.read_bytes()) == b'{"a":1}\n{"a":2}\n'
-    assert Status.read(place.with_name(f"{file.name}.status")).is_done("dwh", "events")
+    assert FileStatus.read(place.with_name(f"{file.name}.status")).is_done("dwh", "events")
     assert unprocessed(tmp_path) == []
     assert not file.status_path.exists()
     assert archive(file) == place
@@ -48,7 +51,8 @@ def test_it_is_told_when_a_file_has_disappeared(tmp_path: Path) -> None:
 ARCHIVE = """
 import sys
 from pathlib import Path
-from headwater.log.files.incoming import archive, unprocessed
+from headwater.log.files.archive import archive
+from headwater.log.files.layout import unprocessed
 archive(unprocessed(Path(sys.argv[1]))[0])
 """
 
@@ -56,17 +60,17 @@ archive(unprocessed(Path(sys.argv[1]))[0])
 @pytest.mark.parametrize("point", ["archive.after_copy", "archive.after_unlink"])
 def test_one_whole_copy_is_left_when_the_process_was_killed(tmp_path: Path, point: str) -> None:
     a_file(tmp_path)
-    status = Status.load(unprocessed(tmp_path)[0])
+    status = FileStatus.load(unprocessed(tmp_path)[0])
     status.mark("dwh", "events", True, rows=2)
     status.save()
     killed(ARCHIVE, str(tmp_path), at=point)
-    settle(tmp_path)
+    finish_interrupted(tmp_path)
     for file in unprocessed(tmp_path):
-        assert Status.load(file).is_done("dwh", "events")
+        assert FileStatus.load(file).is_done("dwh", "events")
         archive(file)
     (copy,) = (tmp_path / "archive").glob("*/*.gz")
     assert gzip.decompress(copy.read_bytes()) == b'{"a":1}\n{"a":2}\n'
-    assert Status.read(copy.with_suffix(".status")).is_done("dwh", "events")
+    assert FileStatus.read(copy.with_suffix(".status")).is_done("dwh", "events")
     assert sorted(path.name for path in (tmp_path / "incoming").iterdir()) == ["lock"]
 
 
@@ -89,7 +93,7 @@ def test_only_old_drafts_are_removed_when_the_folder_is_settled(tmp_path: Path) 
         path.touch()
     long_ago = time.time() - 2 * 86400
     os.utime(old, (long_ago, long_ago))
-    settle(tmp_path)
+    finish_interrupted(tmp_path)
     assert (old.exists(), new.exists()) == (False, True)
 
 

@@ -11,7 +11,7 @@ import pytest
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from tests.log.crash_process import BATCH
 from tests.log.parts import adds_up, body, read_all, small
 from tests.parts.forks import Forks
@@ -53,7 +53,7 @@ def test_nothing_is_lost_and_all_adds_up_when_the_process_is_killed(
     assert log.stat().damaged == []
     log.close()
     assert inspect.verify(tmp_path / "log") == []
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=1 << 30)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=1 << 30)
     positions = [reject.position for reject in rejects.list(limit=1000)]
     rejects.close()
     assert len(positions) == len(set(positions))

@@ -13,7 +13,7 @@ import pytest
 
 from headwater.errors import LogFull
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectStore
 from tests.log.parts import adds_up, body, fill, read_all, small
 
 
@@ -41,7 +41,7 @@ def fill_up(log: Log) -> list[bytes]:
 
 def test_nothing_is_lost_and_it_heals_when_the_file_system_runs_full(mounted: Path) -> None:
     log = Log.open(mounted / "log", small())
-    rejects = Rejects(mounted / "rejects.db", max_bytes=1 << 30)
+    rejects = RejectStore(mounted / "rejects.db", max_bytes=1 << 30)
     reader = log.reader("r")
     before = fill(log, 100)
     rejects.add("gateway", [NewReject("bad", b"first")])

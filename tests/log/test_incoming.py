@@ -10,7 +10,8 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogLocked, LogUnavailable
-from headwater.log.files.incoming import Incoming, IncomingFile, settle, unprocessed
+from headwater.log.files.incoming import Incoming, finish_interrupted
+from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 from tests.log.event_parts import FullDisk, killed, lines
@@ -165,7 +166,7 @@ def test_the_folder_is_refused_when_another_process_writes_there(tmp_path: Path)
     assert "LogLocked" in done.stderr
     with pytest.raises(LogLocked, match="in use by process"):
         Incoming(tmp_path)
-    settle(tmp_path)  # beside a living writer its file is left alone
+    finish_interrupted(tmp_path)  # beside a living writer its file is left alone
     assert names(tmp_path) == []
     incoming.close()
     assert lines(tmp_path) == [b"1\n"]
@@ -245,7 +246,7 @@ def test_a_dead_writers_file_is_completed_when_the_folder_is_opened(
     if by == "writer":
         Incoming(tmp_path).close()
     else:
-        settle(tmp_path)
+        finish_interrupted(tmp_path)
     assert lines(tmp_path) == kept
     assert not (tmp_path / "incoming" / "incoming.tok=web.log").exists()
 
@@ -277,7 +278,7 @@ def test_what_was_acknowledged_is_there_once_when_the_writer_was_killed(
 ) -> None:
     done = killed(WRITE, str(tmp_path), at=point)
     assert done.stdout.split() == [str(number) for number in range(acknowledged)]
-    settle(tmp_path)
+    finish_interrupted(tmp_path)
     found = [int(line) for line in lines(tmp_path)]
     assert found[:acknowledged] == list(range(acknowledged))
     assert found == list(range(len(found)))

@@ -13,7 +13,7 @@ from headwater.log.queue.cursors import MIGRATIONS, Index
 from headwater.log.queue.log import Log
 from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.sqlite import migrate
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from tests.log.parts import adds_up, fill, read_all, small
 
 
@@ -63,10 +63,10 @@ def test_a_folder_is_refused_and_left_alone_when_a_newer_release_wrote_it(tmp_pa
 
 
 def test_rejects_are_refused_when_a_newer_release_wrote_them(tmp_path: Path) -> None:
-    Rejects(tmp_path / "rejects.db", max_bytes=1000).close()
+    RejectStore(tmp_path / "rejects.db", max_bytes=1000).close()
     set_version(tmp_path / "rejects.db", 99)
     with pytest.raises(LogTooNew):
-        Rejects(tmp_path / "rejects.db", max_bytes=1000)
+        RejectStore(tmp_path / "rejects.db", max_bytes=1000)
 
 
 def test_a_step_is_all_or_nothing_when_it_fails(tmp_path: Path) -> None:

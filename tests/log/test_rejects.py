@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import LogFull, LogUnavailable, RejectNotFound
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectReader, RejectStore
 from headwater.metrics import Metrics
 from tests.log.parts import DAMAGES, Damage, FaultyDisk, body
 
@@ -24,7 +26,7 @@ def bad(position: int | None = None, size: int = 10) -> NewReject:
 
 def test_a_reject_is_kept_whole_when_it_is_added(tmp_path: Path) -> None:
     clock, metrics = ManualClock(), Metrics()
-    rejects = Rejects(tmp_path / "new" / "rejects.db", max_bytes=BIG, clock=clock, metrics=metrics)
+    rejects = RejectStore(tmp_path / "new" / "rejects.db", max_bytes=BIG, clock=clock, metrics=metrics)
     rejects.add("outlet:a", [bad(7)])
     found = rejects.get(1)
     assert (found.stage, found.position, found.received_at, found.at) == ("outlet:a", 7, 5.0, clock.now())
@@ -38,7 +40,7 @@ def test_a_reject_is_kept_whole_when_it_is_added(tmp_path: Path) -> None:
 
 
 def test_an_event_is_one_reject_when_it_is_refused_twice(tmp_path: Path) -> None:
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=BIG)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=BIG)
     for _ in range(2):
         rejects.add("outlet:a", [bad(1), bad(2)])
     rejects.add("outlet:b", [bad(1)])
@@ -52,7 +54,7 @@ def test_an_event_is_one_reject_when_it_is_refused_twice(tmp_path: Path) -> None
 
 def test_replays_are_asked_for_and_concluded_when_another_process_asks(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
-    server, command = Rejects(path, max_bytes=BIG), Rejects(path, max_bytes=BIG)
+    server, command = RejectStore(path, max_bytes=BIG), RejectStore(path, max_bytes=BIG)
     server.add("outlet:a", [bad(1), bad(2), bad(3)])
     server.add("gateway", [bad()])
     assert command.request_replay([1, 2, 99]) == 2
@@ -76,7 +78,7 @@ def test_replays_are_asked_for_and_concluded_when_another_process_asks(tmp_path:
 
 def test_the_oldest_are_dropped_and_counted_when_there_are_too_many_bytes(tmp_path: Path) -> None:
     metrics = Metrics()
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=50_000, metrics=metrics)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=50_000, metrics=metrics)
     for number in range(1, 301):
         rejects.add("gateway", [bad(number, 1000)])
     kept = rejects.list(limit=1000)
@@ -91,7 +93,7 @@ def test_the_oldest_are_dropped_and_counted_when_there_are_too_many_bytes(tmp_pa
 
 def test_the_file_stays_near_the_limit_when_rejects_are_small_and_their_reasons_long(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=500_000)
+    rejects = RejectStore(path, max_bytes=500_000)
     for _ in range(40):
         rejects.add("gateway", [NewReject("why " * 100, b"0") for _ in range(100)])
     rejects.close()
@@ -100,7 +102,7 @@ def test_the_file_stays_near_the_limit_when_rejects_are_small_and_their_reasons_
 
 
 def rejects_kept(path: Path) -> int:
-    again = Rejects(path, max_bytes=500_000)
+    again = RejectStore(path, max_bytes=500_000)
     counts = again.counts()
     again.close()
     return counts["gateway"]
@@ -108,7 +110,7 @@ def rejects_kept(path: Path) -> int:
 
 def test_space_is_given_back_when_rejects_are_dropped(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=BIG)
+    rejects = RejectStore(path, max_bytes=BIG)
     rejects.add("gateway", [NewReject("bad", os.urandom(1000)) for _ in range(2000)])
     rejects.drop(None)
     rejects.close()
@@ -116,7 +118,7 @@ def test_space_is_given_back_when_rejects_are_dropped(tmp_path: Path) -> None:
 
 
 def test_nothing_is_kept_and_it_heals_when_the_disk_refuses(tmp_path: Path, disk: FaultyDisk) -> None:
-    rejects = Rejects(tmp_path / "rejects.db", max_bytes=BIG, vfs=disk.name)
+    rejects = RejectStore(tmp_path / "rejects.db", max_bytes=BIG, vfs=disk.name)
     rejects.add("gateway", [bad(1)])
     disk.fault = "full"
     with pytest.raises(LogFull):
@@ -133,29 +135,29 @@ def test_nothing_is_kept_and_it_heals_when_the_disk_refuses(tmp_path: Path, disk
     rejects.close()
     disk.fault = "full"
     with pytest.raises(LogFull):
-        Rejects(tmp_path / "other.db", max_bytes=BIG, vfs=disk.name)
+        RejectStore(tmp_path / "other.db", max_bytes=BIG, vfs=disk.name)
 
 
 @pytest.mark.parametrize("damage", [d for _, d in DAMAGES], ids=[name for name, _ in DAMAGES])
 def test_it_opens_and_takes_new_ones_when_the_file_is_damaged(tmp_path: Path, damage: Damage) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=BIG)
+    rejects = RejectStore(path, max_bytes=BIG)
     rejects.add("gateway", [bad(n, 3000) for n in range(1, 60)])
     rejects.close()
     damage(path)
-    rejects = Rejects(path, max_bytes=BIG)
+    rejects = RejectStore(path, max_bytes=BIG)
     rejects.add("gateway", [bad(100)])
     assert rejects.list("gateway", limit=1, after=rejects.counts()["gateway"] - 1)
     rejects.close()
     if not path.parent.joinpath("damaged").exists():
-        assert Rejects(path, max_bytes=BIG).counts()["gateway"] in (1, 60)
+        assert RejectStore(path, max_bytes=BIG).counts()["gateway"] in (1, 60)
 
 
 def test_new_ones_are_kept_when_the_file_is_damaged_under_a_running_server(
     tmp_path: Path, disk: FaultyDisk
 ) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=BIG, vfs=disk.name)
+    rejects = RejectStore(path, max_bytes=BIG, vfs=disk.name)
     rejects.add("gateway", [bad(1)])
     disk.fault, disk.times = "corrupt", 1
     rejects.add("gateway", [bad(2)])
@@ -169,25 +171,26 @@ def test_the_new_file_is_used_when_another_process_took_the_old_one_away(
     tmp_path: Path, replaced: bool
 ) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=BIG)
+    rejects = RejectStore(path, max_bytes=BIG)
     rejects.add("gateway", [bad(1)])
     for file in list(tmp_path.iterdir()):
         file.unlink()
     if replaced:
-        Rejects(path, max_bytes=BIG).close()
+        RejectStore(path, max_bytes=BIG).close()
     rejects.add("gateway", [bad(2)])
     rejects.close()
-    other = Rejects(path, max_bytes=BIG)
+    other = RejectStore(path, max_bytes=BIG)
     assert [found.position for found in other.list()] == [2]
     other.close()
 
 
 def test_two_processes_may_write_when_both_do_at_once(tmp_path: Path) -> None:
     path = tmp_path / "rejects.db"
-    rejects = Rejects(path, max_bytes=BIG)
+    rejects = RejectStore(path, max_bytes=BIG)
     code = (
-        "import sys; from pathlib import Path; from headwater.log.rejects.store import NewReject, Rejects\n"
-        "rejects = Rejects(Path(sys.argv[1]), max_bytes=1 << 30)\n"
+        "import sys; from pathlib import Path\n"
+        "from headwater.log.rejects.store import NewReject, RejectStore\n"
+        "rejects = RejectStore(Path(sys.argv[1]), max_bytes=1 << 30)\n"
         "for n in range(200): rejects.add('other', [NewReject('bad', b'x', position=n)])\n"
     )
     other = subprocess.Popen([sys.executable, "-c", code, str(path)])
@@ -196,3 +199,82 @@ def test_two_processes_may_write_when_both_do_at_once(tmp_path: Path) -> None:
     assert other.wait(60) == 0
     assert rejects.counts() == {"gateway": 200, "other": 200}
     rejects.close()
+
+
+def test_the_file_is_left_as_it_is_when_a_reader_meets_damage(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    RejectStore(path, max_bytes=BIG).close()
+    path.write_bytes(b"not a database" * 1000)
+    with pytest.raises(LogUnavailable, match="is damaged") as damage:
+        RejectReader(path).counts()
+    assert "damaged/" in damage.value.hint
+    assert path.read_bytes().startswith(b"not a database")
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_a_reader_sees_changes_and_makes_none_when_a_server_writes(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    store = RejectStore(path, max_bytes=BIG)
+    reader = RejectReader(path)
+    store.add("gateway", [bad(1), bad(2)])
+    assert reader.counts() == {"gateway": 2}
+    assert [found.position for found in reader.list()] == [1, 2]
+    assert reader.get(2).position == 2
+    with pytest.raises(apsw.ReadOnlyError):
+        reader._connection.execute("DELETE FROM rejects")
+    reader.close()
+    store.close()
+
+
+def _raise(error: Exception) -> Any:
+    raise error
+
+
+def test_the_new_file_stays_when_a_second_process_meets_the_same_damage(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    path = tmp_path / "rejects.db"
+    first = RejectStore(path, max_bytes=BIG, vfs=disk.name)
+    second = RejectStore(path, max_bytes=BIG)
+    first.add("gateway", [bad(1)])
+    disk.fault, disk.times = "corrupt", 1
+    first.add("gateway", [bad(2)])
+    moved = list((tmp_path / "damaged").iterdir())
+    transact, errors = second._transact, [apsw.CorruptError("as the first process met it")]
+    second._transact = lambda change: transact(change) if not errors else _raise(errors.pop())  # type: ignore[method-assign]
+    second.add("gateway", [bad(3)])
+    assert [found.position for found in first.list()] == [2, 3]
+    assert list((tmp_path / "damaged").iterdir()) == moved
+    first.close()
+    second.close()
+
+
+def test_figures_are_those_of_the_file_when_changes_fail_or_others_make_them(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    path, metrics = tmp_path / "rejects.db", Metrics()
+    store = RejectStore(path, max_bytes=BIG, metrics=metrics, vfs=disk.name)
+    store.add("gateway", [bad(number, 100) for number in range(1, 6)])
+    disk.fault = "full"
+    with pytest.raises(LogFull):
+        store.add("gateway", [bad(number, 5000) for number in range(6, 50)])
+    disk.fault = ""
+    store.failed_again(1, "a longer reason than before")
+    store.replayed(2)
+    other = RejectStore(path, max_bytes=BIG)
+    assert (store._bytes, store.counts()) == (other._bytes, other.counts())
+    assert other.drop([3]) == 1
+    assert store.requested("gateway") == []  # any look notices the other process
+    assert metrics.gauge("rejects_open").values == {(): 3}
+    assert store._bytes == other._bytes
+    other.close()
+    store.close()
+
+
+def test_all_are_dropped_when_they_are_more_than_one_transaction_takes(tmp_path: Path) -> None:
+    store = RejectStore(tmp_path / "rejects.db", max_bytes=BIG)
+    store.add("gateway", [bad(number) for number in range(2500)])
+    store.add("outlet:a", [bad(1)])
+    assert store.drop(None, "gateway") == 2500
+    assert store.counts() == {"outlet:a": 1}
+    store.close()

@@ -7,7 +7,9 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.durable_files import replace
-from headwater.log.files.incoming import Incoming, IncomingFile, Status, unprocessed
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.incoming import Incoming
+from headwater.log.files.layout import IncomingFile, unprocessed
 from tests.log.event_parts import FullDisk
 
 
@@ -20,14 +22,14 @@ def a_file(folder: Path) -> IncomingFile:
 
 def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
     file = a_file(tmp_path)
-    status = Status.load(file)
+    status = FileStatus.load(file)
     assert not status.is_done("dwh", "events")
     status.mark("dwh", "events", True, rows=12)
     status.mark("dwh", "a/b", False, error="the server is away")
     status.count("dwh", events=15, skipped=1, rejected=2)
-    assert not Status.load(file).is_done("dwh", "events")
+    assert not FileStatus.load(file).is_done("dwh", "events")
     status.save()
-    again = Status.load(file)
+    again = FileStatus.load(file)
     assert again.is_done("dwh", "events")
     assert not again.is_done("dwh", "a/b")
     assert not again.is_complete
@@ -37,7 +39,7 @@ def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
 
 def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: Path) -> None:
     file = a_file(tmp_path)
-    status = Status.load(file)
+    status = FileStatus.load(file)
     status.mark("dwh", "events", True, rows=12)
     status.save()
     assert file.status_path.name == f"{file.name}.status"
@@ -50,11 +52,11 @@ def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: P
 def test_it_begins_anew_when_the_file_is_damaged(tmp_path: Path, content: bytes) -> None:
     file = a_file(tmp_path)
     file.status_path.write_bytes(content)
-    status = Status.load(file)
+    status = FileStatus.load(file)
     assert status.pairs == {}
     status.mark("dwh", "events", True)
     status.save()
-    assert Status.load(file).is_done("dwh", "events")
+    assert FileStatus.load(file).is_done("dwh", "events")
     assert [path.name for path in file.path.parent.glob(".*")] == []
 
 

@@ -16,7 +16,7 @@ import httpx2
 from playwright.sync_api import Browser, Playwright, expect
 
 from headwater.log.files.layout import EventFolder
-from headwater.log.rejects.destination_file import EventError, write_failed
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from tests.cli.servers import Server
 from tests.page.story import story
 
@@ -106,8 +106,7 @@ class Shop:
     def refuse(self, count: int, reason: str = "It does not fit.", **fields: Any) -> None:
         """Rejects of the destination, as the pipeline writes them."""
         line = json.dumps(ORDER | fields).encode()
-        write_failed(
-            self.events_dir,
+        DestinationRejects(self.events_dir).append(
             "warehouse",
             (
                 EventError.of(line, reason, destination_id="warehouse", source=f"a.log:{n}", at=time.time())

@@ -18,8 +18,9 @@ import httpx2
 import pytest
 from playwright.sync_api import Browser, expect
 
-from headwater.log.files.file_status import LastCycle
-from headwater.log.files.incoming import Status, archive, unprocessed
+from headwater.log.files.archive import archive
+from headwater.log.files.file_status import FileStatus, LastCycle
+from headwater.log.files.layout import unprocessed
 from tests.page.conftest import Look
 from tests.page.served import Shop, running_shop, wait_for
 from tests.page.story import ORDERS, REVENUE, load_now, story
@@ -50,7 +51,7 @@ def load(shop: Shop, rejected: int = 0) -> None:
     for file in unprocessed(shop.events_dir):
         events = file.path.read_bytes().count(b"\n")
         skipped = events // 25
-        status = Status.load(file)
+        status = FileStatus.load(file)
         status.mark("warehouse", "order", True, rows=events - skipped - rejected)
         status.count("warehouse", events=events, skipped=skipped, rejected=rejected)
         status.save()

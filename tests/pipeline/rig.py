@@ -15,7 +15,9 @@ import msgspec
 from headwater.destinations.base import Capabilities
 from headwater.destinations.duckdb import DuckDBDestination
 from headwater.destinations.table import Table
-from headwater.log.files.incoming import EventError, Status, read_failed, unprocessed
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import unprocessed
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.pipeline.batch.cycle import Report, run_cycle
 from headwater.pipeline.steps.batch_schema import HeaderColumn, Scanned, columns_of
 from headwater.pipeline.steps.mapping import apply
@@ -102,7 +104,7 @@ class Rig:
         }
 
     def rejects(self, id: str = "dwh") -> list[EventError]:
-        return list(read_failed(self.folder / "events", id))
+        return list(DestinationRejects(self.folder / "events").read(id))
 
     def waiting(self) -> list[str]:
         return [file.name for file in unprocessed(self.folder / "events")]
@@ -111,8 +113,8 @@ class Rig:
         found = sorted((self.folder / "events" / "archive").glob("*/*.log.gz"))
         return {path.name: gzip.decompress(path.read_bytes()) for path in found}
 
-    def status(self, path: Path) -> Status:
-        return Status.read(path.with_name(f"{path.name}.status"))
+    def status(self, path: Path) -> FileStatus:
+        return FileStatus.read(path.with_name(f"{path.name}.status"))
 
     def lines(self, *events: Any) -> DataFrame:
         return read_lines(self.spark, self.file(events))

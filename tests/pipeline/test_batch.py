@@ -15,9 +15,9 @@ import pytest
 from headwater.destinations.base import load_destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
-from headwater.log.files.file_status import Status
-from headwater.log.files.incoming import request_replay
+from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import unprocessed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.pipeline.load import load_id
 from tests.pipeline.rig import Rig
 
@@ -198,7 +198,7 @@ def test_the_mapping_is_applied_when_it_is_configured(rig: Rig) -> None:
 
 def test_a_pair_is_never_done_again_when_its_status_says_so(rig: Rig) -> None:
     path = rig.file([{"a": 1}])
-    status = Status(path.with_name(f"{path.name}.status"))
+    status = FileStatus(path.with_name(f"{path.name}.status"))
     status.mark("dwh", "events", True, rows=1)
     status.save()
     report = rig.cycle()
@@ -293,7 +293,7 @@ def test_rejects_are_loaded_when_they_are_replayed_after_the_fix(rig: Rig) -> No
     broken = rig.settings({"table_name_template": "e_{{ at | date('%Y') }}"}, {"id": "other"})
     rig.cycle(broken)
     assert len(rig.rejects()) == 1
-    assert request_replay(rig.folder / "events", "dwh", 1_800_000_000.0) == 1
+    assert DestinationRejects(rig.folder / "events").request_replay("dwh", 1_800_000_000.0) == 1
     report = rig.cycle(rig.settings({"table_name_template": "fixed"}, {"id": "other"}))
     assert report.files[0].archived
     assert rig.rows("fixed") == [{"at": "soon", "n": 1}]

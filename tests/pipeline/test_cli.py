@@ -12,7 +12,8 @@ from click.testing import CliRunner, Result
 
 from headwater.cli.main import cli
 from headwater.cli.pipeline.run import Duration
-from headwater.log.files.incoming import Incoming, unprocessed
+from headwater.log.files.incoming import Incoming
+from headwater.log.files.layout import unprocessed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,7 +15,7 @@ import duckdb
 import msgspec
 import pytest
 
-from headwater.log.files.incoming import request_replay
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.pipeline.batch.cycle import Report
 from headwater.settings import Settings
 from tests.parts.postgres import PostgresServer
@@ -175,7 +175,7 @@ def test_the_pair_waits_with_the_reason_when_the_staging_disk_is_full(
 
 def test_rejects_are_kept_and_told_of_when_their_destination_is_not_configured(rig: Rig) -> None:
     rig.load(b"torn")
-    assert request_replay(rig.folder / "events", "dwh", 1_800_000_000.0) == 1
+    assert DestinationRejects(rig.folder / "events").request_replay("dwh", 1_800_000_000.0) == 1
     [waiting] = rig.waiting()
     report = rig.cycle(rig.settings({"id": "other"}))
     assert not report.is_complete

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.log.files.incoming import request_replay
 from headwater.log.files.layout import EventFolder
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import Planned, stream_folder
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.stream_rig import StreamRig, until
@@ -203,7 +203,7 @@ def test_each_event_is_one_row_when_a_destination_is_in_both_modes(rig: StreamRi
 def test_rejects_are_loaded_by_the_stream_when_they_are_replayed_after_the_fix(rig: StreamRig) -> None:
     broken = rig.stream_settings({"table_name_template": "e_{{ at | date('%Y') }}"})
     assert rig.drained(broken, {"at": "soon"}).rejected == 1
-    assert request_replay(rig.folder / "events", "dwh", 1_800_000_000.0) == 1
+    assert DestinationRejects(rig.folder / "events").request_replay("dwh", 1_800_000_000.0) == 1
     fixed = rig.stream_settings({"table_name_template": "fixed"})
     assert rig.cycle(fixed).files == []  # it is not for a cycle of batch mode
     with rig.stream(fixed):

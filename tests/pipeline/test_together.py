@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from headwater.clock import SystemClock
-from headwater.log.files.incoming import IncomingFile, Status, unprocessed
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.batch.shared_staging import MAX_FILES, groups
 from headwater.pipeline.steps.route import SMALL_BYTES
@@ -101,7 +102,7 @@ def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_anoth
         check=False,
     )
     assert died.returncode == -signal.SIGKILL, died.stdout + died.stderr
-    assert [Status.read(path.with_name(f"{path.name}.status")).is_done("dwh", "a") for path in paths] == [
+    assert [FileStatus.read(path.with_name(f"{path.name}.status")).is_done("dwh", "a") for path in paths] == [
         True,
         True,
         False,

@@ -27,7 +27,7 @@ from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.tokens import Sender, Token
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.settings import (
     DestinationSettings,
     GatewaySettings,
@@ -330,7 +330,7 @@ def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
 def _failed_events(name: str) -> Finding:
     # a handler is made with the rejects; with an empty store of its own it cannot touch the real one
     with tempfile.TemporaryDirectory() as folder:
-        rejects = Rejects(Path(folder) / "rejects.db", max_bytes=1)
+        rejects = RejectStore(Path(folder) / "rejects.db", max_bytes=1)
         try:
             load_handler(name, rejects).close()
         except HeadwaterError as error:

@@ -11,11 +11,9 @@ import click
 import msgspec
 
 from headwater import settings as settings_module
-from headwater.errors import HeadwaterError
-from headwater.log.rejects.store import Rejects
 from headwater.settings import Settings
 
-__all__ = ["as_json", "log_folder", "open_rejects", "rejects_path", "with_master", "with_settings"]
+__all__ = ["as_json", "log_folder", "with_master", "with_settings"]
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,19 +52,3 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 def log_folder(settings: Settings) -> Path:
     """The folder of the log."""
     return Path(settings.data_dir) / "log"
-
-
-def rejects_path(settings: Settings) -> Path:
-    """The file of the rejects."""
-    return Path(settings.data_dir) / "rejects.db"
-
-
-def open_rejects(settings: Settings) -> Rejects:
-    """The rejects, beside a running server or without one; a looker never creates the file."""
-    path = rejects_path(settings)
-    if not path.exists():
-        raise HeadwaterError(
-            f"{path} does not exist: nothing was ever served from this `data_dir`.",
-            hint="Name the server's configuration with -c, or start it with `headwater serve`.",
-        )
-    return Rejects(path, max_bytes=settings.log.rejects_bytes)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import islice
-from typing import Any
+from contextlib import closing
 
 import click
 import msgspec
 
-from headwater.cli.options import as_json, open_rejects, rejects_path, with_settings
+from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import format_table, format_time, json_text
-from headwater.log.rejects.destination_rejects import PREFIX, FailedEvents, NumberedReject
+from headwater.log.rejects.rejects import Rejects, json_or_text
 from headwater.log.rejects.store import Reject
 from headwater.settings import Settings
 
@@ -29,77 +27,40 @@ def command() -> None:
     """
 
 
-def _body(body: bytes) -> Any:
-    """The event as JSON where it is JSON, else as text: some were refused for just that reason."""
-    try:
-        msgspec.json.decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-        return body.decode(errors="replace")
-    return msgspec.Raw(body)
-
-
-def _plain(reject: Reject) -> dict[str, Any]:
-    return msgspec.structs.asdict(reject) | {"body": _body(reject.body)}
-
-
 @command.command("list")
 @click.option("--stage", help="Only of this stage: `gateway`, `outlet:<name>` or `destination:<id>`.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most so many.")
-@click.option("--after", default=0, metavar="ID", help="Only ids above this one, for the next page.")
+@click.option("--after", default="", metavar="ID", help="Only those after this id, for the next page.")
 @as_json
 @with_settings
-def list_rejects(settings: Settings, stage: str | None, limit: int, after: int, as_json: bool) -> None:
+def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, as_json: bool) -> None:
     """List rejects, oldest first."""
-    found: Sequence[Reject] = []
-    total = 0
-    if _is_stored(settings, stage):
-        rejects = open_rejects(settings)
-        try:
-            found = rejects.list(stage, limit=limit, after=after)
-            total = sum(count for name, count in rejects.counts().items() if stage in (None, name))
-        finally:
-            rejects.close()
-    failed: list[NumberedReject] = []
-    if _is_failed(stage):
-        failed = list(islice(FailedEvents(settings, stage), max(0, limit - len(found))))
+    with closing(Rejects.open(settings, read_only=True)) as rejects:
+        found = rejects.list(stage, limit=limit + 1, after=after)
+    shown = found[:limit]
     if as_json:
-        click.echo(json_text([*map(_plain, found), *(each.plain() for each in failed)]))
+        click.echo(json_text([each.as_json() for each in shown]))
         return
-    if not found and not failed:
+    if not shown:
         click.echo("no rejects")
         return
     rows = [
         (
-            str(reject.id),
-            format_time(reject.at),
-            reject.stage,
-            "replay" if reject.replay_requested else "",
-            _short(reject.reason),
+            each.id,
+            format_time(each.at) if isinstance(each.at, float) else each.at,
+            each.stage,
+            "replay" if each.replay_requested else "",
+            _short(each.reason),
         )
-        for reject in found
+        for each in shown
     ]
-    rows += [(each.id, each.error.at, each.stage, "", _short(each.error.error)) for each in failed]
     click.echo(format_table(("id", "at", "stage", "asked", "reason"), rows))
-    if len(found) == limit and total > len(found):
-        click.echo(f"There may be more: headwater rejects list --after {found[-1].id}")
-    elif failed and len(found) + len(failed) == limit:
-        click.echo(f"There may be more: headwater rejects list --limit {10 * limit}")
+    if len(found) > limit:
+        click.echo(f"There are more: headwater rejects list --after {shown[-1].id}")
 
 
 def _short(reason: str) -> str:
     return reason if len(reason) <= REASON_WIDTH else reason[: REASON_WIDTH - 1] + "…"
-
-
-def _is_failed(stage: str | None) -> bool:
-    """Whether rejects of destinations are meant, too."""
-    return stage is None or stage.startswith(PREFIX)
-
-
-def _is_stored(settings: Settings, stage: str | None) -> bool:
-    """Whether rejects of gateway and outlets are meant, too; a pipeline alone has no such store."""
-    if stage is not None:
-        return not stage.startswith(PREFIX)
-    return rejects_path(settings).exists() or not settings.events_dir.exists()
 
 
 @command.command("show")
@@ -108,38 +69,25 @@ def _is_stored(settings: Settings, stage: str | None) -> bool:
 @with_settings
 def show(settings: Settings, id: str, as_json: bool) -> None:
     """Show one reject whole: why, when, and the event as it came. ID is as `list` shows it."""
-    if not id.isdecimal():
-        _show_failed(FailedEvents(settings).get(id), as_json)
-        return
-    rejects = open_rejects(settings)
-    try:
-        reject = rejects.get(int(id))
-    finally:
-        rejects.close()
+    with closing(Rejects.open(settings, read_only=True)) as rejects:
+        found = rejects.get(id)
     if as_json:
-        click.echo(json_text(_plain(reject)))
+        click.echo(json_text(found.as_json()))
         return
-    click.echo(
-        f"reject {reject.id} of {reject.stage}, at {format_time(reject.at)}, tried {reject.tries} time(s)"
-    )
-    if reject.position is not None:
-        click.echo(f"position {reject.position}, received at {format_time(reject.received_at)}")
-    click.echo(f"reason: {reject.reason}")
-    for detail in reject.details:
+    record = found.record
+    if isinstance(record, Reject):
+        click.echo(
+            f"reject {found.id} of {found.stage}, at {format_time(record.at)}, tried {found.tries} time(s)"
+        )
+        if record.position is not None:
+            click.echo(f"position {record.position}, received at {format_time(record.received_at)}")
+    else:
+        click.echo(f"reject {found.id} of {found.stage}, at {record.at or 'an unknown time'}")
+        click.echo(f"from {record.source or 'an unknown file'}; event id {record.event_id or 'unknown'}")
+    click.echo(f"reason: {found.reason}")
+    for detail in found.details:
         click.echo("  " + "; ".join(f"{key}: {value}" for key, value in detail.items()))
-    body = _body(reject.body)
-    click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
-
-
-def _show_failed(reject: NumberedReject, as_json: bool) -> None:
-    if as_json:
-        click.echo(json_text(reject.plain()))
-        return
-    error = reject.error
-    click.echo(f"reject {reject.id} of {reject.stage}, at {error.at or 'an unknown time'}")
-    click.echo(f"from {error.source or 'an unknown file'}; event id {error.event_id or 'unknown'}")
-    click.echo(f"reason: {error.error}")
-    body = _body(error.line())
+    body = json_or_text(found.body)
     click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
 
 
@@ -164,24 +112,17 @@ def replay(
     with the new reason.
     """
     _chosen(ids, everything, stage)
-    count = of_pipeline = 0
-    if ids or _is_stored(settings, stage):
-        rejects = open_rejects(settings)
-        try:
-            for id in ids:
-                rejects.get(id)
-            count = rejects.request_replay(list(ids) if ids else None, stage)
-        finally:
-            rejects.close()
-    if not ids and _is_failed(stage):
-        of_pipeline = FailedEvents(settings, stage).replay()
+    with closing(Rejects.open(settings)) as rejects:
+        for id in ids:
+            rejects.get(str(id))
+        requested = rejects.request_replay(ids, stage)
     if as_json:
-        click.echo(json_text({"requested": count + of_pipeline}))
+        click.echo(json_text({"requested": sum(requested)}))
         return
-    if count or not of_pipeline:
-        click.echo(f"{count:,} replay(s) requested of the server")
-    if of_pipeline:
-        click.echo(f"{of_pipeline:,} replay(s) requested of the pipeline")
+    if requested.server or not requested.pipeline:
+        click.echo(f"{requested.server:,} replay(s) requested of the server")
+    if requested.pipeline:
+        click.echo(f"{requested.pipeline:,} replay(s) requested of the pipeline")
 
 
 @command.command("drop")
@@ -196,22 +137,10 @@ def drop(
 ) -> None:
     """Remove rejects for good."""
     _chosen(ids, everything, stage)
-    failed = FailedEvents(settings, stage) if not ids and _is_failed(stage) else None
-    rejects = open_rejects(settings) if ids or _is_stored(settings, stage) else None
-    count = 0
-    try:
+    with closing(Rejects.open(settings)) as rejects:
+        for id in ids:
+            rejects.get(str(id))
         if not yes:
             click.confirm("Remove them for good?", abort=True, err=True)
-        if rejects is not None and ids:
-            for id in ids:
-                rejects.get(id)
-            count = rejects.drop(list(ids))
-        elif rejects is not None:
-            while found := rejects.list(stage, limit=1000):
-                count += rejects.drop([reject.id for reject in found])
-        if failed is not None:
-            count += failed.drop()
-    finally:
-        if rejects is not None:
-            rejects.close()
+        count = rejects.drop(ids, stage)
     click.echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headwater.cli.options import log_folder, rejects_path
+from headwater.cli.options import log_folder
 from headwater.delivery.outlet_worker import Drain
 from headwater.errors import HeadwaterError
 from headwater.gateway.event_routes import EventRoutes
@@ -20,7 +20,8 @@ from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.rejects import Rejects, rejects_path
+from headwater.log.rejects.store import RejectStore
 from headwater.log.streams.queues import Queues
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.settings import Settings
@@ -47,7 +48,7 @@ class Server:
         self._with_graph = with_graph
         self.metrics = Metrics()
         self._log: Log | None = None
-        self._rejects: Rejects | None = None
+        self._rejects: RejectStore | None = None
         self._outlets: dict[str, Drain] = {}
         self._gateway: Gateway | None = None
         self._incoming: Incoming | None = None
@@ -69,7 +70,7 @@ class Server:
                 hint="Set `data_dir` to a folder that this user may write to.",
             ) from None
         self._log = Log.open(folder, settings.log, metrics=self.metrics)
-        self._rejects = Rejects(
+        self._rejects = RejectStore(
             rejects_path(settings), max_bytes=settings.log.rejects_bytes, metrics=self.metrics
         )
         for outlet in settings.outlets:
@@ -218,13 +219,14 @@ class _Graph:
 class _Page:
     """The page on the gateway's routes. Its streams end before the gateway stops, its thread after."""
 
-    def __init__(self, server: Server, log: Log, rejects: Rejects, gateway: Gateway, pool: QueryPool) -> None:
+    def __init__(
+        self, server: Server, log: Log, rejects: RejectStore, gateway: Gateway, pool: QueryPool
+    ) -> None:
         from headwater.page.access import Guard
         from headwater.page.app import Page
         from headwater.page.views.event_tail import Tail
         from headwater.page.views.pages import Sources
         from headwater.page.views.rates import Pulse
-        from headwater.page.views.rejects import Refused
         from headwater.page.views.system import Stages
 
         settings = server._settings
@@ -233,7 +235,7 @@ class _Page:
         self._page: Page = Page(
             pool,
             Guard(settings.gateway),
-            Sources(stages, Refused(settings, rejects)),
+            Sources(stages, Rejects(settings, rejects)),
             lambda: Tail(log_folder(settings), settings.events_dir),
         )
         self._page.add(gateway.routes)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 
 import click
 
-from headwater.cli.options import as_json, log_folder, open_rejects, rejects_path, with_settings
+from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import format_bytes, format_seconds, format_table, format_time, json_text
 from headwater.errors import HeadwaterError
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.offline import LogStat, ReaderStat, stat
+from headwater.log.rejects.rejects import rejects_path
+from headwater.log.rejects.store import RejectReader
 from headwater.settings import Settings
 
 __all__ = ["command", "print_events"]
@@ -134,11 +137,8 @@ def command(settings: Settings, as_json: bool) -> None:
 def _rejects(settings: Settings) -> dict[str, int]:
     if not rejects_path(settings).exists():
         return {}
-    rejects = open_rejects(settings)
-    try:
+    with closing(RejectReader(rejects_path(settings))) as rejects:
         return rejects.counts()
-    finally:
-        rejects.close()
 
 
 def _dropped(reader: ReaderStat) -> int:

@@ -29,7 +29,7 @@ from headwater.errors import HeadwaterError
 from headwater.event_loop import new_loop
 from headwater.events import Event
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Rejects
+from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
@@ -48,7 +48,7 @@ class Drain:
         self,
         settings: OutletSettings,
         log: Log,
-        rejects: Rejects,
+        rejects: RejectStore,
         metrics: Metrics,
         *,
         outlet: Outlet | None = None,

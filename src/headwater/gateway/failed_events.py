@@ -15,7 +15,7 @@ from headwater.errors import ExtensionError, HeadwaterError
 from headwater.extensions import load
 from headwater.gateway.openlineage.validator import Validator, Violation
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Reject, Rejects
+from headwater.log.rejects.store import NewReject, Reject, RejectStore
 from headwater.metrics import Metrics
 
 __all__ = [
@@ -73,7 +73,7 @@ class FailedEventHandler(Protocol):
 class RejectsHandler:
     """Keeps failed events in the rejects, on disk before the sender is answered; they can be replayed."""
 
-    def __init__(self, rejects: Rejects) -> None:
+    def __init__(self, rejects: RejectStore) -> None:
         self._rejects = rejects
 
     def handle(self, events: Sequence[FailedEvent]) -> None:
@@ -86,7 +86,7 @@ class RejectsHandler:
 class LogHandler:
     """Writes failed events to the process's log, one line each."""
 
-    def __init__(self, rejects: Rejects) -> None:
+    def __init__(self, rejects: RejectStore) -> None:
         del rejects  # every handler is constructed alike
 
     def handle(self, events: Sequence[FailedEvent]) -> None:
@@ -102,7 +102,7 @@ class LogHandler:
 class BothHandler:
     """Rejects first, then the log."""
 
-    def __init__(self, rejects: Rejects) -> None:
+    def __init__(self, rejects: RejectStore) -> None:
         self._handlers = (RejectsHandler(rejects), LogHandler(rejects))
 
     def handle(self, events: Sequence[FailedEvent]) -> None:
@@ -114,7 +114,7 @@ class BothHandler:
             handler.close()
 
 
-def load_handler(name: str, rejects: Rejects) -> FailedEventHandler:
+def load_handler(name: str, rejects: RejectStore) -> FailedEventHandler:
     """The handler of this name, constructed. Raises ExtensionError with the names that there are."""
     kind = load(GROUP, name, FailedEventHandler, what="failed-event handler")  # type: ignore[type-abstract]
     try:
@@ -215,7 +215,7 @@ class FailedQueue:
                 log.exception("The failed-event handler could not take %d events: %s.", len(events), error)
 
 
-def replay(rejects: Rejects, validator: Validator, queue: Log) -> int:
+def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
     """Validate all requested rejects once more and append those that pass now; returns how many passed.
 
     Blocks, so it is called by a thread that may wait. A crash between the append and the removal of the
@@ -231,7 +231,7 @@ def replay(rejects: Rejects, validator: Validator, queue: Log) -> int:
     return passed
 
 
-def _again(reject: Reject, rejects: Rejects, validator: Validator, queue: Log) -> bool:
+def _again(reject: Reject, rejects: RejectStore, validator: Validator, queue: Log) -> bool:
     try:
         verdict = validator.check(orjson.loads(reject.body))
     except orjson.JSONDecodeError as error:

@@ -14,7 +14,7 @@ from headwater.gateway.failed_events import load_handler, replay
 from headwater.http.connection import Connection, Wire
 from headwater.http.router import Routes
 from headwater.log.queue.log import Log
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TlsSettings
 
@@ -39,7 +39,7 @@ class Gateway:
         self,
         settings: GatewaySettings,
         log: Log,
-        rejects: Rejects,
+        rejects: RejectStore,
         metrics: Metrics,
         *,
         health: Callable[[], list[str]] = list,

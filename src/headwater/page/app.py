@@ -228,10 +228,12 @@ class Page:
     # --- what changes something ----------------------------------------------------------------------
 
     async def _replay(self, request: Request) -> None:
-        await self._change(request, "replay", self._sources.refused.replay)
+        await self._change(
+            request, "replay", lambda ids, stage: sum(self._sources.rejects.request_replay(ids, stage))
+        )
 
     async def _drop(self, request: Request) -> None:
-        await self._change(request, "drop", self._sources.refused.drop)
+        await self._change(request, "drop", self._sources.rejects.drop)
 
     async def _change(
         self, request: Request, name: str, change: Callable[[list[int], str | None], int]
@@ -241,7 +243,7 @@ class Page:
         stage = form.get("stage", [""])[-1] or None
         seen = form.get("seen", [""])[-1] or None
         try:
-            count = await asyncio.to_thread(change, ids, stage)
+            count = await asyncio.to_thread(change, ids, stage) if ids or stage else 0
         except HeadwaterError as error:
             told = _told(error)
             fragment = views.Fragment("_error.html", told.title, "rejects", {"told": told})

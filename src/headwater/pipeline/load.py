@@ -17,7 +17,7 @@ from headwater.destinations.base import Destination, Load, Loaded, RefusedRow
 from headwater.destinations.column_types import Kind
 from headwater.destinations.locks import Locks
 from headwater.destinations.table import ROW, UNMAPPED, Column, Table, table_of
-from headwater.log.files.incoming import EventError
+from headwater.log.rejects.destination_file import EventError
 from headwater.pipeline.lineage_hints import doing, staging_for
 from headwater.pipeline.load_report import Times
 from headwater.pipeline.steps import mapping

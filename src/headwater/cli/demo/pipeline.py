@@ -21,7 +21,7 @@ from headwater.destinations.base import load_destination
 from headwater.errors import HeadwaterError
 from headwater.log.files.event_counts import stat_events
 from headwater.log.files.layout import EventFolder
-from headwater.log.rejects.destination_file import read_failed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.settings import load
 
 __all__ = ["TableTally", "Tally", "is_possible", "print_tally", "run_pipeline", "show_page"]
@@ -169,7 +169,7 @@ def _wait(shop: Shop) -> None:
 def _count(config: Path, acknowledged: int) -> Tally:
     settings = load(config)
     stat = stat_events(settings.events_dir, time.time())
-    reasons = [error.error for error in read_failed(settings.events_dir, "warehouse")]
+    reasons = [error.error for error in DestinationRejects(settings.events_dir).read("warehouse")]
     warehouse = load_destination(settings.destinations[0])
     warehouse.connect()
     try:

@@ -20,8 +20,9 @@ from headwater.cli.pipeline.report import print_report
 from headwater.cli.pipeline.stream import stream
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
+from headwater.log.files.archive import clean_archive
 from headwater.log.files.file_status import LastCycle
-from headwater.log.files.incoming import clean_archive, settle
+from headwater.log.files.incoming import finish_interrupted
 from headwater.pipeline.modes import batch_files
 from headwater.pipeline.spark.session import SparkGone, require_running, start
 from headwater.settings import Settings
@@ -103,7 +104,7 @@ class _Cycles:
         """One cycle; whether everything is loaded that was there."""
         settings = self._settings
         self._cycles += 1
-        settle(settings.events_dir)
+        finish_interrupted(settings.events_dir)
         report = self._load() if batch_files(settings) else None
         self._tell(report)
         removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())

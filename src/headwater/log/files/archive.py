@@ -15,7 +15,7 @@ from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
 from headwater.log.files.layout import EventFolder, IncomingFile
 
-__all__ = ["archive", "clean_archive", "open_gzip", "settle_archive"]
+__all__ = ["archive", "clean_archive", "finish_archiving", "open_gzip"]
 
 DRAFT_SECONDS = 24 * 3600  # a draft this old is nobody's any more
 # CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
@@ -63,7 +63,7 @@ def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
     return igzip.IGzipFile("", "wb", ISAL_LEVEL, raw, mtime=0)  # type: ignore[no-untyped-call]
 
 
-def settle_archive(events_dir: Path) -> None:
+def finish_archiving(events_dir: Path) -> None:
     """Finish what a crash interrupted: a status without its file follows it, a draft goes."""
     folder = EventFolder(events_dir)
     for path in (*folder.incoming.glob("*.log.status"), *folder.failed.glob("*.log.status")):

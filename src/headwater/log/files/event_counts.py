@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 
 from headwater.durable_files import is_locked
-from headwater.log.files.file_status import LastCycle, Status
+from headwater.log.files.file_status import FileStatus, LastCycle
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
-from headwater.log.rejects.destination_file import count_failed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
 
 __all__ = ["DestinationStat", "EventsStat", "OpenPair", "StreamStat", "TokenStat", "stat_events"]
@@ -101,7 +101,7 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
             token.waiting_bytes += _size(file.path)
         else:
             found.replays += 1
-        status = Status.load(file)
+        status = FileStatus.load(file)
         _add(destinations, status)
         found.open += [
             OpenPair(file.name, destination, table, pair.error)
@@ -111,8 +111,8 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
     for path in sorted(folder.archive.glob("????-??-??/*.log.gz")):
         found.archived_files += 1
         found.archived_bytes += _size(path)
-        _add(destinations, Status.read(path.with_suffix(".status")))
-    for id, count in count_failed(events_dir).items():
+        _add(destinations, FileStatus.read(path.with_suffix(".status")))
+    for id, count in DestinationRejects(events_dir).counts().items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
     found.streams = [stream for id, queue in folder.queues().items() for stream in _streams(id, queue)]
     found.tokens = sorted(tokens.values(), key=lambda token: token.id)
@@ -142,7 +142,7 @@ def _stream(id: str, queue: Path) -> StreamStat:
     )
 
 
-def _add(destinations: dict[str, DestinationStat], status: Status) -> None:
+def _add(destinations: dict[str, DestinationStat], status: FileStatus) -> None:
     ids = {destination for destination, _ in status.pairs} | status.counts.keys()
     for id in ids:
         destination = destinations.setdefault(id, DestinationStat(id))

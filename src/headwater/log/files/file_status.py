@@ -10,13 +10,13 @@ import msgspec
 from headwater.durable_files import replace
 from headwater.log.files.layout import IncomingFile
 
-__all__ = ["Counts", "LastCycle", "Pair", "Status"]
+__all__ = ["Counts", "FileStatus", "LastCycle", "TableStatus"]
 
 
 log = logging.getLogger(__name__)
 
 
-class Pair(msgspec.Struct):
+class TableStatus(msgspec.Struct):
     """One destination and table of a file."""
 
     uploaded: bool
@@ -35,11 +35,11 @@ class Counts(msgspec.Struct):
 
 
 class _Content(msgspec.Struct):
-    status: dict[str, Pair] = {}
+    status: dict[str, TableStatus] = {}
     counts: dict[str, Counts] = {}
 
 
-class Status:
+class FileStatus:
     """A file's status. Nothing is on disk before `save`, which is all or nothing."""
 
     def __init__(self, path: Path, content: _Content | None = None) -> None:
@@ -47,12 +47,12 @@ class Status:
         self._content = content or _Content()
 
     @classmethod
-    def load(cls, file: IncomingFile) -> Status:
+    def load(cls, file: IncomingFile) -> FileStatus:
         """The status of a file; empty if there is none yet."""
         return cls.read(file.status_path)
 
     @classmethod
-    def read(cls, path: Path) -> Status:
+    def read(cls, path: Path) -> FileStatus:
         """A status by its own path, such as one in the archive."""
         try:
             return cls(path, msgspec.json.decode(path.read_bytes(), type=_Content))
@@ -71,7 +71,7 @@ class Status:
         self, destination: str, table: str, ok: bool, rows: int = 0, error: str = "", unmapped: int = 0
     ) -> None:
         """Note that a pair was loaded, or why it was not."""
-        self._content.status[f"{destination}/{table}"] = Pair(ok, error, rows, unmapped)
+        self._content.status[f"{destination}/{table}"] = TableStatus(ok, error, rows, unmapped)
 
     def count(self, destination: str, *, events: int, skipped: int, rejected: int) -> None:
         """Note what became of the events at a destination."""
@@ -83,9 +83,9 @@ class Status:
         return pair is not None and pair.uploaded
 
     @property
-    def pairs(self) -> dict[tuple[str, str], Pair]:
+    def pairs(self) -> dict[tuple[str, str], TableStatus]:
         """All pairs that were tried, by destination and table."""
-        found: dict[tuple[str, str], Pair] = {}
+        found: dict[tuple[str, str], TableStatus] = {}
         for key, pair in self._content.status.items():
             destination, _, table = key.partition("/")
             found[destination, table] = pair

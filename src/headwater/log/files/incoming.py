@@ -17,35 +17,15 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import Disk, FolderLock, cut_torn_line, sync_folder
 from headwater.errors import LogClosed, LogFull, LogLocked
-from headwater.log.files.archive import archive, clean_archive, settle_archive
-from headwater.log.files.file_status import Status
-from headwater.log.files.layout import EventFolder, IncomingFile, rotated_name, unprocessed
+from headwater.log.files.archive import finish_archiving
+from headwater.log.files.layout import EventFolder, rotated_name
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.sqlite import classify
-from headwater.log.rejects.destination_file import (
-    EventError,
-    read_failed,
-    request_replay,
-    settle_replays,
-    write_failed,
-)
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 
-__all__ = [
-    "EventError",
-    "EventFolder",
-    "Incoming",
-    "IncomingFile",
-    "Status",
-    "archive",
-    "clean_archive",
-    "read_failed",
-    "request_replay",
-    "settle",
-    "unprocessed",
-    "write_failed",
-]
+__all__ = ["Incoming", "finish_interrupted"]
 
 log = logging.getLogger(__name__)
 
@@ -235,7 +215,7 @@ class _TokenFile:
             os.close(fd)
 
 
-def settle(events_dir: Path, *, clock: Clock | None = None) -> None:
+def finish_interrupted(events_dir: Path, *, clock: Clock | None = None) -> None:
     """Before a pipeline looks for files: finish what processes that died have left.
 
     Active files whose writer is gone become complete, replays and archivings that a crash interrupted are
@@ -252,8 +232,8 @@ def settle(events_dir: Path, *, clock: Clock | None = None) -> None:
             _complete_left_overs(folder, clock or SystemClock(), Disk())
         finally:
             lock.release()
-    settle_replays(events_dir)
-    settle_archive(events_dir)
+    DestinationRejects(events_dir).finish_interrupted()
+    finish_archiving(events_dir)
 
 
 def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:

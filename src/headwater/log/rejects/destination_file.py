@@ -1,13 +1,14 @@
-"""Rejects of destinations, one file each, in the form of seed 003's EventError, and how they are tried again.
+"""Files of rejects, one per destination: a line of JSON (EventError) for each.
 
-A replay gives the events of the file a file of their own with a final name, without their errors: the
-pipeline takes it up like any other, for that destination alone. What fails again is a reject again.
+A replay writes the events of a file, without their errors, to another file with a final name. The pipeline
+loads it like any other, for that destination alone. Events that fail again become rejects again.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
@@ -19,26 +20,18 @@ from headwater.crash_points import crash_point
 from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
 from headwater.log.files.layout import EventFolder, rotated_name
 
-__all__ = [
-    "EventError",
-    "count_failed",
-    "drop_failed",
-    "read_failed",
-    "request_replay",
-    "settle_replays",
-    "write_failed",
-]
+__all__ = ["DestinationRejects", "EventError"]
 
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
-WRAPPED = ".errors"  # a file on its way from rejects to a replay; holds EventErrors still
+REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being made a file of events
 
 
 class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
-    """An event that a destination could not take, as it was after context enrichment, and why.
+    """An event that a destination could not load, as it was after context enrichment, and why.
 
-    `source` says where it was, such as `<file>:<line>`: the same line is one reject, however often a crash
-    makes the pipeline write it.
+    `source` is where it was, such as `<file>:<line>`: the same line is one reject, even if a crash makes the
+    pipeline write it several times.
     """
 
     event: msgspec.Raw = NONE
@@ -51,7 +44,7 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
 
     @classmethod
     def of(cls, line: bytes, error: str, *, destination_id: str, source: str, at: float) -> EventError:
-        """The reject of a line, which may be anything."""
+        """The reject of a line, which need not be JSON."""
         stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
         found = cls(error=error, destination_id=destination_id, source=source, at=stamp)
         try:
@@ -69,88 +62,91 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
         return bytes(self.event) or self.malformed_event.encode()
 
 
-# Made once: two threads that have msgspec prepare the same type at the same time crash the process.
+# Built at import: msgspec crashes when two threads prepare a type at the same time.
 _DECODER = msgspec.json.Decoder(EventError)
 
 
-def write_failed(
-    events_dir: Path, destination_id: str, errors: Iterable[EventError], *, disk: Disk | None = None
-) -> int:
-    """Append rejects to the destination's file and wait until they are on disk; returns how many."""
-    folder = EventFolder(events_dir)
-    folder.make()
-    disk = disk or Disk()
-    written = 0
-    with exclusive(folder.failed / "lock"):
-        path = folder.errors(destination_id)
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            cut_torn_line(fd)
-            gathered = bytearray()
-            for error in errors:
-                gathered += msgspec.json.encode(error) + b"\n"
-                written += 1
-                if len(gathered) >= WRITE_BYTES:
-                    disk.write(fd, bytes(gathered))
-                    gathered.clear()
-            disk.write(fd, bytes(gathered))
-            crash_point("failed.after_write")
-            disk.sync(fd)
-        finally:
-            os.close(fd)
-        sync_folder(path.parent)
-    return written
+class DestinationRejects:
+    """The files of rejects below an events folder; several processes may use them at once."""
 
+    def __init__(self, events_dir: Path) -> None:
+        self._folder = EventFolder(events_dir)
 
-def read_failed(events_dir: Path, destination_id: str) -> Iterator[EventError]:
-    """The rejects of a destination in the order in which they were written, each once."""
-    yield from _read(EventFolder(events_dir).errors(destination_id))
+    @property
+    def ids(self) -> list[str]:
+        """The destinations that have rejects."""
+        return sorted(self._folder.error_files())
 
+    def append(self, destination_id: str, errors: Iterable[EventError], *, disk: Disk | None = None) -> int:
+        """Append rejects and wait until they are on disk; returns how many."""
+        self._folder.make()
+        disk = disk or Disk()
+        written = 0
+        with self._exclusive():
+            path = self._folder.errors(destination_id)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            try:
+                cut_torn_line(fd)
+                buffer = bytearray()
+                for error in errors:
+                    buffer += msgspec.json.encode(error) + b"\n"
+                    written += 1
+                    if len(buffer) >= WRITE_BYTES:
+                        disk.write(fd, bytes(buffer))
+                        buffer.clear()
+                disk.write(fd, bytes(buffer))
+                crash_point("failed.after_write")
+                disk.sync(fd)
+            finally:
+                os.close(fd)
+            sync_folder(path.parent)
+        return written
 
-def count_failed(events_dir: Path) -> dict[str, int]:
-    """How many rejects each destination has."""
-    folder = EventFolder(events_dir)
-    return {id: sum(1 for _ in _read(path)) for id, path in folder.error_files().items()}
+    def read(self, destination_id: str) -> Iterator[EventError]:
+        """The rejects of a destination in the order in which they were written, each once."""
+        yield from _read(self._folder.errors(destination_id))
 
+    def counts(self) -> dict[str, int]:
+        """How many rejects each destination has."""
+        return {id: sum(1 for _ in self.read(id)) for id in self.ids}
 
-def request_replay(events_dir: Path, destination_id: str, now: float) -> int:
-    """Have the destination's rejects tried again by the next cycle of the pipeline; returns how many."""
-    folder = EventFolder(events_dir)
-    with exclusive(folder.failed / "lock"):
-        path = folder.errors(destination_id)
-        if not path.exists():
-            return 0
-        at = datetime.fromtimestamp(now, UTC)
-        taken = [file.rotated_at for file in folder.rotated_files() if file.destination_id == destination_id]
-        if taken:
-            at = max(at, taken[-1] + timedelta(milliseconds=1))
-        wrapped = folder.failed / (rotated_name("failed", destination_id, at) + WRAPPED)
-        path.rename(wrapped)
-        sync_folder(folder.failed)
-        crash_point("failed.after_rename")
-        return _write_replay_file(wrapped)
+    def request_replay(self, destination_id: str, now: float) -> int:
+        """Have the next cycle of the pipeline load the destination's rejects; returns how many."""
+        with self._exclusive():
+            path = self._folder.errors(destination_id)
+            if not path.exists():
+                return 0
+            at = datetime.fromtimestamp(now, UTC)
+            files = self._folder.rotated_files()
+            if taken := [file.rotated_at for file in files if file.destination_id == destination_id]:
+                at = max(at, taken[-1] + timedelta(milliseconds=1))
+            name = rotated_name("failed", destination_id, at) + REPLAY_IN_PROGRESS
+            wrapped = path.rename(self._folder.failed / name)
+            sync_folder(self._folder.failed)
+            crash_point("failed.after_rename")
+            return _write_replay_file(wrapped)
 
+    def drop(self, destination_id: str) -> int:
+        """Remove the destination's rejects for good; returns how many."""
+        with self._exclusive():
+            path = self._folder.errors(destination_id)
+            count = sum(1 for _ in _read(path))
+            path.unlink(missing_ok=True)
+            sync_folder(self._folder.failed)
+        return count
 
-def drop_failed(events_dir: Path, destination_id: str) -> int:
-    """Remove the destination's rejects for good; returns how many."""
-    folder = EventFolder(events_dir)
-    with exclusive(folder.failed / "lock"):
-        path = folder.errors(destination_id)
-        count = sum(1 for _ in _read(path))
-        path.unlink(missing_ok=True)
-        sync_folder(folder.failed)
-    return count
+    def finish_interrupted(self) -> None:
+        """Finish replays that a crash interrupted."""
+        with self._exclusive():
+            for wrapped in sorted(self._folder.failed.glob(f"failed.dst=*.log{REPLAY_IN_PROGRESS}")):
+                if wrapped.with_suffix("").exists():
+                    wrapped.unlink()
+                else:
+                    _write_replay_file(wrapped)
 
-
-def settle_replays(events_dir: Path) -> None:
-    """Finish replays that a crash interrupted."""
-    folder = EventFolder(events_dir)
-    with exclusive(folder.failed / "lock"):
-        for wrapped in sorted(folder.failed.glob(f"failed.dst=*.log{WRAPPED}")):
-            if wrapped.with_suffix("").exists():
-                wrapped.unlink()
-            else:
-                _write_replay_file(wrapped)
+    def _exclusive(self) -> AbstractContextManager[None]:
+        """A file must not be renamed while another process appends to it."""
+        return exclusive(self._folder.failed / "lock")
 
 
 def _write_replay_file(wrapped: Path) -> int:
@@ -179,10 +175,10 @@ def _read(path: Path) -> Iterator[EventError]:
                     error = _DECODER.decode(line)
                 except (msgspec.DecodeError, UnicodeDecodeError):
                     if not line.endswith(b"\n"):
-                        continue  # torn: whoever was writing it does it again
+                        continue  # torn: the pipeline writes it again
                     text = line.decode(errors="replace").rstrip("\n")
                     error = EventError(
-                        malformed_event=text, error=f"Line {number} of {path.name} is no reject."
+                        malformed_event=text, error=f"Line {number} of {path.name} is not a reject."
                     )
                 if error.source:
                     seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (error.source,))

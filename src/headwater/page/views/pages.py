@@ -17,9 +17,9 @@ from headwater.graph.query.answers import (
     Trace,
 )
 from headwater.graph.query.query import GraphQuery
+from headwater.log.rejects.rejects import Rejects
 from headwater.page.lineage_graph.charts import bars
 from headwater.page.lineage_graph.drawing import draw
-from headwater.page.views.rejects import LIMIT, Refused
 from headwater.page.views.system import Stages
 
 __all__ = ["VIEWS", "Fragment", "Sources", "View", "lineage", "search", "traced"]
@@ -28,6 +28,7 @@ MAX_DEPTH = 5
 MAX_DATASETS = 300
 CHART = (560, 64)
 POINTS = 60  # of a chart
+REJECTS = 50  # on one page
 RUNS = 100
 
 
@@ -44,7 +45,7 @@ class Sources(NamedTuple):
     """What views are made of, besides the graph."""
 
     stages: Stages
-    refused: Refused
+    rejects: Rejects
 
 
 View = Callable[[Sources, GraphQuery, Parameters], Fragment]
@@ -56,17 +57,18 @@ def _pipeline(sources: Sources, query: GraphQuery, given: Parameters) -> Fragmen
 
 def _rejects(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
     stage = given.get("stage", "") or None
-    counts = sources.refused.counts()
-    after = given.number("after", 0, 10**9 - 1)
-    found = sources.refused.some(stage, after) if stage is None or stage in counts else []
-    single = [each for each in found if each.is_single]
-    following = single[-1].id if len(single) == LIMIT else None
+    counts = sources.rejects.counts()
+    after = given.get("after", "")[:200]
+    found = (
+        sources.rejects.list(stage, limit=REJECTS, after=after) if stage is None or stage in counts else []
+    )
+    following = found[-1].id if len(found) == REJECTS else None
     values = {"rejects": found, "counts": counts, "stage": stage, "following": following}
     return Fragment("_rejects.html", "Rejects", "rejects", values)
 
 
 def _reject(sources: Sources, query: GraphQuery, given: Parameters) -> Fragment:
-    found = sources.refused.get(given.get("id"))
+    found = sources.rejects.get(given.get("id"))
     return Fragment("_reject.html", f"Reject {found.id}", "rejects", {"reject": found})
 
 

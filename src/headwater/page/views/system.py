@@ -12,7 +12,7 @@ from headwater.graph.query.query import GraphQuery
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
-from headwater.log.rejects.store import Rejects
+from headwater.log.rejects.store import RejectStore
 from headwater.page.lineage_graph.charts import Spark, spark
 from headwater.page.views.rates import Pulse
 from headwater.settings import Settings
@@ -85,7 +85,7 @@ class Stages:
         self,
         settings: Settings,
         log: Log,
-        rejects: Rejects,
+        rejects: RejectStore,
         pulse: Pulse,
         *,
         health: Callable[[], list[str]] = list,

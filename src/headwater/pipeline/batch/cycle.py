@@ -21,7 +21,10 @@ from headwater.destinations.base import Destination, destination_class, load_des
 from headwater.destinations.locks import load_locks
 from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError
-from headwater.log.files.incoming import IncomingFile, archive, settle, write_failed
+from headwater.log.files.archive import archive
+from headwater.log.files.incoming import finish_interrupted
+from headwater.log.files.layout import IncomingFile
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.pipeline.batch.file_in_cycle import Taken, fail, reason_of
 from headwater.pipeline.batch.shared_staging import FilesLoader, groups
 from headwater.pipeline.load_report import FileReport, Report, Times
@@ -64,7 +67,7 @@ def run_cycle(
     Errors of one file, destination or table are in the report and in the file's status, and end nothing else.
     """
     if files is None:
-        settle(settings.events_dir)
+        finish_interrupted(settings.events_dir)
         files = batch_files(settings)
     report = Report()
     sizes = {file: _size(file.path) for file in files}
@@ -254,7 +257,7 @@ class _Cycle:
             now = self._clock.now()
             outcome = loader.load(split.table(table), table, taken.file, now, split.scanned.get(table))
             for rejects in outcome.rejects:
-                write_failed(self._settings.events_dir, settings.id, rejects)
+                DestinationRejects(self._settings.events_dir).append(settings.id, rejects)
         except Exception as error:
             self._fail_pair(settings, table, taken, error)
         else:
@@ -278,7 +281,7 @@ class _Cycle:
         else:
             names = [each.file.name for each in taken]
             rejects = rejects_of_files(lines, destination_id=settings.id, files=names, now=now)
-        write_failed(self._settings.events_dir, settings.id, rejects)
+        DestinationRejects(self._settings.events_dir).append(settings.id, rejects)
 
     def _loader(self, settings: DestinationSettings, taken: Sequence[Taken]) -> FilesLoader:
         loader = FilesLoader(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 
 from headwater.errors import HeadwaterError
-from headwater.log.files.incoming import IncomingFile, Status
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import IncomingFile
 from headwater.pipeline.load import Outcome
 from headwater.pipeline.load_report import DestinationReport, FileReport, PairReport
 from headwater.pipeline.steps.route import Split
@@ -21,7 +22,7 @@ class Taken:
     def __init__(self, file: IncomingFile, report: FileReport) -> None:
         self.file = file
         self.report = report
-        self.status = Status.load(file)
+        self.status = FileStatus.load(file)
         self.current = DestinationReport("")
 
     @property

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.destinations.table import ROW
-from headwater.log.files.incoming import EventError
+from headwater.log.rejects.destination_file import EventError
 from headwater.pipeline.spark import compiled_classes as jvm
 from headwater.pipeline.spark.session import SPLIT_BYTES
 from headwater.pipeline.spark.storage import ObjectFolder, ObjectSplit, object_lines

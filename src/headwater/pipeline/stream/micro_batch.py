@@ -14,7 +14,7 @@ import msgspec
 from headwater.crash_points import crash_point
 from headwater.destinations.table import ROW, UNMAPPED, Table
 from headwater.errors import HeadwaterError, LoadRefused, TableRefused
-from headwater.log.rejects.destination_file import EventError, write_failed
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.streams.stream_cursor import Planned
 from headwater.pipeline.load import Loader, Origin, Outcome, as_wanted, takes
 from headwater.pipeline.steps.convert import literal
@@ -245,7 +245,9 @@ class MicroBatch:
         found = iter(rejects)
         if (first := next(found, None)) is None:
             return 0
-        return write_failed(self._events_dir, self._stretch.destination_id, chain([first], found))
+        return DestinationRejects(self._events_dir).append(
+            self._stretch.destination_id, chain([first], found)
+        )
 
 
 def _refusals() -> tuple[type[Exception], ...]:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from headwater.clock import Clock
 from headwater.destinations.locks import load_locks
 from headwater.errors import LogUnavailable
-from headwater.log.files.incoming import clean_archive, settle
+from headwater.log.files.archive import clean_archive
+from headwater.log.files.incoming import finish_interrupted
 from headwater.pipeline.modes import stream_destinations
 from headwater.pipeline.spark import compiled_classes as jvm
 from headwater.pipeline.spark.log_source import register
@@ -39,7 +40,7 @@ class Streams:
     def __init__(self, settings: Settings, spark: SparkSession, *, clock: Clock | None = None) -> None:
         self._settings = settings
         self._spark = spark
-        settle(settings.events_dir)
+        finish_interrupted(settings.events_dir)
         register(spark)
         jvm.prepare(spark)  # before a query begins: it takes the session's functions along
         self._staging = Staging(settings.staging_dir, settings.pipeline.staging_url)

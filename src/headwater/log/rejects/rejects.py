@@ -1,0 +1,244 @@
+"""The rejects of every stage as one list: the store of gateway and outlets, and the files of destinations."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.errors import HeadwaterError, RejectNotFound
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.log.rejects.store import Reject, RejectReader, RejectStore
+from headwater.settings import Settings
+
+__all__ = ["DESTINATION_PREFIX", "ListedReject", "Rejects", "ReplayCounts", "json_or_text", "rejects_path"]
+
+DESTINATION_PREFIX = "destination:"
+
+
+def rejects_path(settings: Settings) -> Path:
+    """The file of the store."""
+    return Path(settings.data_dir) / "rejects.db"
+
+
+class ListedReject(NamedTuple):
+    """A reject of any stage.
+
+    `id` is a number, or `<destination>:<number>`. Only a reject `is_single` can be replayed and dropped by
+    its id; those of a destination are replayed and dropped together. `record` is the stored form.
+    """
+
+    id: str
+    stage: str
+    at: float | str
+    reason: str
+    details: list[dict[str, Any]]
+    body: bytes
+    tries: int
+    replay_requested: bool
+    is_single: bool
+    source: str
+    record: Reject | EventError
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields of the stored form; the event as JSON if it is JSON, else as text."""
+        fields = msgspec.structs.asdict(self.record)
+        if isinstance(self.record, Reject):
+            return fields | {"body": json_or_text(self.record.body)}
+        fields["event"] = self.record.event if bytes(self.record.event) else self.record.malformed_event
+        del fields["malformed_event"]
+        return {"id": self.id, "stage": self.stage} | fields
+
+
+class ReplayCounts(NamedTuple):
+    """How many replays were requested of the server and of the pipeline."""
+
+    server: int = 0
+    pipeline: int = 0
+
+
+def json_or_text(body: bytes) -> msgspec.Raw | str:
+    """The event as JSON if it is JSON, else as text."""
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return body.decode(errors="replace")
+    return msgspec.Raw(body)
+
+
+class Rejects:
+    """Lists, shows, replays and drops the rejects of all stages; thread-safe.
+
+    `store` is None where only a pipeline runs, which has no such store.
+    """
+
+    def __init__(self, settings: Settings, store: RejectReader | None) -> None:
+        self._settings = settings
+        self._store = store
+        self._files = DestinationRejects(settings.events_dir)
+
+    @classmethod
+    def open(cls, settings: Settings, *, read_only: bool = False) -> Rejects:
+        """The rejects beside a running server or without one; HeadwaterError if the data folder has none.
+
+        A command that only looks must open them `read_only`: the file belongs to the server.
+        """
+        path = rejects_path(settings)
+        if path.exists():
+            if read_only:
+                return cls(settings, RejectReader(path))
+            return cls(settings, RejectStore(path, max_bytes=settings.log.rejects_bytes))
+        if not settings.events_dir.exists():
+            raise _nothing_served(path)
+        return cls(settings, None)
+
+    def counts(self) -> dict[str, int]:
+        """How many there are, by stage."""
+        found = {DESTINATION_PREFIX + id: count for id, count in self._files.counts().items() if count}
+        return (self._store.counts() if self._store is not None else {}) | found
+
+    def list(self, stage: str | None = None, *, limit: int = 50, after: str = "") -> Sequence[ListedReject]:
+        """A page of rejects, oldest first, those of destinations last; `after` is the last id of a page."""
+        found: list[ListedReject] = []
+        if not after or _is_stored(after):
+            if self._includes_store(stage):
+                rows = self._stored().list(stage, limit=limit, after=int(after or 0))
+                found = [_of_store(each) for each in rows]
+            after = ""
+        if stage is None or _is_destination(stage):
+            found += islice(self._of_files(stage, after), limit - len(found))
+        return found
+
+    def get(self, id: str) -> ListedReject:
+        """The reject with this id; RejectNotFound if there is none."""
+        if _is_stored(id):
+            return _of_store(self._stored().get(int(id)))
+        destination, _, number = id.rpartition(":")
+        if destination in self._files.ids and number.isdecimal() and int(number):
+            for error in islice(self._files.read(destination), int(number) - 1, int(number)):
+                return _of_file(destination, int(number), error)
+        raise RejectNotFound(f"No reject has the id {id[:80]}.", hint="See `headwater rejects list`.")
+
+    def request_replay(self, ids: Sequence[int] = (), stage: str | None = None) -> ReplayCounts:
+        """Request a replay of these ids; without ids of all of the stage; without a stage of all.
+
+        The server carries it out for gateway and outlets, the next cycle of the pipeline for destinations.
+        Rejects of a destination that is no longer configured stay.
+        """
+        server = pipeline = 0
+        if ids or self._includes_store(stage):
+            server = self._writable().request_replay(list(ids) or None, stage)
+        if not ids and (stage is None or _is_destination(stage)):
+            configured = {destination.id for destination in self._settings.destinations}
+            for id in self._destinations(stage):
+                if id in configured:
+                    pipeline += self._files.request_replay(id, time.time())
+                elif stage is not None:
+                    raise HeadwaterError(
+                        f"The settings no longer have the destination {id}.",
+                        hint=f"Add it again, or remove its rejects: headwater rejects drop --stage {stage}",
+                    )
+        return ReplayCounts(server, pipeline)
+
+    def drop(self, ids: Sequence[int] = (), stage: str | None = None) -> int:
+        """Remove these ids for good; without ids all of the stage; without a stage all. Returns how many."""
+        count = 0
+        if ids or self._includes_store(stage):
+            count = self._writable().drop(list(ids) or None, stage)
+        if not ids and (stage is None or _is_destination(stage)):
+            count += sum(self._files.drop(id) for id in self._destinations(stage))
+        return count
+
+    def close(self) -> None:
+        if self._store is not None:
+            self._store.close()
+
+    # --- inside --------------------------------------------------------------------------------------
+
+    def _includes_store(self, stage: str | None) -> bool:
+        return self._store is not None if stage is None else not _is_destination(stage)
+
+    def _stored(self) -> RejectReader:
+        if self._store is None:
+            raise _nothing_served(rejects_path(self._settings))
+        return self._store
+
+    def _writable(self) -> RejectStore:
+        store = self._stored()
+        assert isinstance(store, RejectStore), "opened read-only"
+        return store
+
+    def _destinations(self, stage: str | None) -> Sequence[str]:
+        """The destinations with rejects that are meant; HeadwaterError if the stage names an unknown one."""
+        known = self._files.ids
+        if stage is None:
+            return known
+        id = stage.removeprefix(DESTINATION_PREFIX)
+        every = sorted({*known, *(destination.id for destination in self._settings.destinations)})
+        if id not in every:
+            raise HeadwaterError(
+                f"There is no destination `{id}`, and no rejects of it.",
+                hint=f"Known: {', '.join(every) or 'none'}.",
+            )
+        return [id] if id in known else []
+
+    def _of_files(self, stage: str | None, after: str) -> Iterator[ListedReject]:
+        last, _, number = after.rpartition(":")
+        skip = int(number) if number.isdecimal() else 0
+        for id in self._destinations(stage):
+            if id >= last:
+                start = skip if id == last else 0
+                for place, error in enumerate(islice(self._files.read(id), start, None), start + 1):
+                    yield _of_file(id, place, error)
+
+
+def _is_destination(stage: str) -> bool:
+    return stage.startswith(DESTINATION_PREFIX)
+
+
+def _is_stored(id: str) -> bool:
+    """Whether the id is one of the store: all others have a colon."""
+    return id.isascii() and id.isdecimal()
+
+
+def _nothing_served(path: Path) -> HeadwaterError:
+    return HeadwaterError(
+        f"{path} does not exist: nothing was ever served from this `data_dir`.",
+        hint="Name the server's configuration with -c, or start it with `headwater serve`.",
+    )
+
+
+def _of_store(reject: Reject) -> ListedReject:
+    return ListedReject(
+        id=str(reject.id),
+        stage=reject.stage,
+        at=reject.at,
+        reason=reject.reason,
+        details=reject.details,
+        body=reject.body,
+        tries=reject.tries,
+        replay_requested=reject.replay_requested,
+        is_single=True,
+        source=f"position {reject.position:,}" if reject.position is not None else "",
+        record=reject,
+    )
+
+
+def _of_file(destination: str, number: int, error: EventError) -> ListedReject:
+    return ListedReject(
+        id=f"{destination}:{number}",
+        stage=DESTINATION_PREFIX + destination,
+        at=error.at,
+        reason=error.error,
+        details=[],
+        body=error.line(),
+        tries=0,
+        replay_requested=False,
+        is_single=False,
+        source=error.source,
+        record=error,
+    )
