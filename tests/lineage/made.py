@@ -10,7 +10,7 @@ from openlineage.client.serde import Serde
 from openlineage.client.uuid import generate_new_uuid
 
 from headwater.lineage.facets.make import PRODUCER
-from headwater.lineage.runs import Kind, Run
+from headwater.lineage.runs import Run, RunKind
 
 __all__ = ["event", "run", "schema_facet"]
 
@@ -39,6 +39,6 @@ def schema_facet(columns: int) -> dict[str, Any]:
     return Serde.to_dict(schema_dataset.SchemaDatasetFacet(fields=fields, producer=PRODUCER))
 
 
-def run(kind: Kind = Kind.SQL) -> Run:
+def run(kind: RunKind = RunKind.SQL) -> Run:
     """A run that has just begun."""
     return Run(generate_new_uuid(), kind, 1, None)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.jvm import compile as jvm
+from headwater.lineage.jvm.agent import Agent
+from headwater.lineage.jvm.compile import load
 from headwater.lineage.jvm.plan import Node, Plan, read_plan
 from headwater.lineage.naming.names import DatasetId
 
@@ -20,10 +21,9 @@ class Walker:
     def __init__(self, spark: SparkSession) -> None:
         self.spark: Any = spark
         self._gateway: Any = spark.sparkContext._gateway
-        self._units = jvm.load(spark.sparkContext)
-        assert not self._units.missing, self._units.missing
-        walk = self._units.loader.loadClass("headwater.lineage.Walk")
-        self._plan = next(method for method in walk.getMethods() if method.getName() == "plan")
+        missing = load(spark.sparkContext).missing
+        assert not missing, missing
+        self._agent = Agent(spark.sparkContext)
 
     def sql(self, text: str) -> Plan:
         """A statement's analyzed plan; nothing is executed, commands neither."""
@@ -39,11 +39,7 @@ class Walker:
 
     def text(self, plan: Any, budget: int = 1 << 27) -> str:
         """The document of a JVM plan."""
-        out = self._units.new(self._gateway, "Json", budget)
-        arguments = self._gateway.new_array(self._gateway.jvm.java.lang.Object, 2)
-        arguments[0], arguments[1] = plan, out
-        self._plan.invoke(None, arguments)
-        return str(out.toString())
+        return self._agent.write_plan(plan, budget)
 
     def walk(self, plan: Any) -> Plan:
         """A JVM plan's document, read."""

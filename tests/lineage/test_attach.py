@@ -216,7 +216,7 @@ def test_there_is_a_warning_and_no_error_when_janino_is_missing(spark: SparkSess
             return spark.sparkContext.getConf()
 
     with pytest.warns(LineageUnavailable, match="No lineage"):
-        headwater.lineage.process.install.attach_quietly(Gateway())  # type: ignore[arg-type]
+        headwater.lineage.process.install.attach_or_warn(Gateway())  # type: ignore[arg-type]
 
 
 def test_a_connect_client_is_told_why_when_it_asks_for_lineage() -> None:

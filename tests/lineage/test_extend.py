@@ -26,7 +26,7 @@ from headwater.lineage.extend.context import Extensions, OpenLineageContext
 from headwater.lineage.extend.spark_objects import RDD, ActiveJob, HadoopRDD, Stage, StageInfo, UnionRDD
 from headwater.lineage.jvm.messages import AppStart, JobStart, StageDoc, StageDone
 from headwater.lineage.naming.catalogs import Surroundings
-from headwater.lineage.runs import Runs
+from headwater.lineage.runs import RunTracker
 from headwater.lineage.settings import LineageSettings
 from tests.sources import ROOT
 
@@ -156,17 +156,17 @@ class Recorder(OpenLineageEventListenerFactory):
 
 def finished_job(first: str = "file:/a") -> tuple[Any, Any]:
     """The run of an RDD job that reads two files, and its steps."""
-    runs = Runs()
-    runs.handle(AppStart(id="app-1", name="App", time=1))
+    runs = RunTracker()
+    runs.on_message(AppStart(id="app-1", name="App", time=1))
     chain = [
         {"id": 3, "cls": "org.apache.spark.rdd.UnionRDD", "parents": [1, 2]},
         {"id": 1, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": [first]},
         {"id": 2, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": ["file:/b/day=1"]},
     ]
-    steps = runs.handle(
+    steps = runs.on_message(
         JobStart(id=7, time=2, rdds=chain, stages=[StageDoc(id=4, name="count", rdds=[1, 2, 3])])
     )
-    runs.handle(StageDone(id=4, metrics={"records_read": 5, "records_written": 2, "bytes_written": 9}))
+    runs.on_message(StageDone(id=4, metrics={"records_read": 5, "records_written": 2, "bytes_written": 9}))
     return steps[0].run, steps
 
 

@@ -1,4 +1,4 @@
-"""Runs from messages, as the agent of Spark 4.3 has said them; no Spark here."""
+"""RunTracker from messages, as the agent of Spark 4.3 has said them; no Spark here."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from headwater.lineage.jvm.messages import (
     StreamEnd,
     StreamStart,
 )
-from headwater.lineage.runs import Failure, Kind, Run, Runs, Step
+from headwater.lineage.runs import DueEvent, Failure, Run, RunKind, RunTracker
 
 PLAN = msgspec.Raw(b'{"v":1,"root":0,"nodes":[{"id":0,"cls":"org.apache.spark.sql.Range"}]}')
 QUERY = "01a1e2dd-20f3-783b-93f8-82d491afb988"
@@ -30,18 +30,18 @@ STREAM, STREAM_RUN = "bc97a111-539e-40bd-b30d-222701821f15", "04db81e7-1684-4e39
 OF_BATCH = f"\nid = {STREAM}\nrunId = {STREAM_RUN}\nbatch = 0"
 
 
-def begun() -> Runs:
+def begun() -> RunTracker:
     """An application that has just started."""
-    runs = Runs()
-    runs.handle(AppStart(id="local-1", name="shop", time=1))
+    runs = RunTracker()
+    runs.on_message(AppStart(id="local-1", name="shop", time=1))
     return runs
 
 
-def play(runs: Runs, *messages: Message) -> list[Step]:
-    return [step for message in messages for step in runs.handle(message)]
+def play(runs: RunTracker, *messages: Message) -> list[DueEvent]:
+    return [step for message in messages for step in runs.on_message(message)]
 
 
-def states(steps: list[Step]) -> list[tuple[Kind, str, int]]:
+def states(steps: list[DueEvent]) -> list[tuple[RunKind, str, int]]:
     return [(step.run.kind, str(step.state), step.time) for step in steps]
 
 
@@ -51,9 +51,9 @@ def start(id: int, root: int | None = None, *, plan: bool = True, **more: object
 
 
 def test_the_application_starts_once_when_it_is_told_twice() -> None:
-    runs = Runs(UUID(QUERY))
+    runs = RunTracker(UUID(QUERY))
     steps = play(runs, AppStart(id="a", name="shop", time=5), AppStart(id="a", name="shop", time=6))
-    assert states(steps) == [(Kind.APPLICATION, "START", 5)]
+    assert states(steps) == [(RunKind.APPLICATION, "START", 5)]
     assert steps[0].run.id == UUID(QUERY)
 
 
@@ -71,7 +71,7 @@ def test_nested_executions_are_one_run_when_a_table_is_saved() -> None:
         SqlEnd(id=2, time=31),
         SqlEnd(id=1, time=32),
     )
-    assert states(steps) == [(Kind.SQL, "START", 11), (Kind.SQL, "COMPLETE", 32)]
+    assert states(steps) == [(RunKind.SQL, "START", 11), (RunKind.SQL, "COMPLETE", 32)]
     run = steps[0].run
     assert run.id == UUID(QUERY)
     assert run.parent is runs.application
@@ -85,7 +85,7 @@ def test_the_start_waits_for_the_end_when_the_plan_was_gone_already() -> None:
     runs = begun()
     assert play(runs, start(1, plan=False)) == []
     steps = play(runs, SqlEnd(id=1, time=12, plan=PLAN))
-    assert states(steps) == [(Kind.SQL, "START", 11), (Kind.SQL, "COMPLETE", 12)]
+    assert states(steps) == [(RunKind.SQL, "START", 11), (RunKind.SQL, "COMPLETE", 12)]
     assert steps[0].run.execution is not None
     assert steps[0].run.execution.plan is not None
 
@@ -93,7 +93,7 @@ def test_the_start_waits_for_the_end_when_the_plan_was_gone_already() -> None:
 def test_a_query_fails_when_its_end_tells_an_error() -> None:
     runs = begun()
     steps = play(runs, start(1), SqlEnd(id=1, time=12, error="no such file", error_class="X", stack="at"))
-    assert states(steps)[1] == (Kind.SQL, "FAIL", 12)
+    assert states(steps)[1] == (RunKind.SQL, "FAIL", 12)
     assert steps[1].run.failure == Failure("no such file", "X", "at")
 
 
@@ -110,7 +110,7 @@ def test_a_query_completes_when_only_a_job_inside_it_failed() -> None:
 def test_an_end_is_a_whole_run_when_its_start_was_never_heard() -> None:
     runs = begun()
     steps = play(runs, SqlEnd(id=9, time=50, plan=PLAN))
-    assert states(steps) == [(Kind.SQL, "START", 50), (Kind.SQL, "COMPLETE", 50)]
+    assert states(steps) == [(RunKind.SQL, "START", 50), (RunKind.SQL, "COMPLETE", 50)]
 
 
 def test_a_run_never_ends_before_it_began_when_clocks_disagree() -> None:
@@ -126,7 +126,7 @@ def test_a_job_outside_of_queries_is_a_run_when_it_fails() -> None:
         JobStart(id=3, time=20, properties={"callSite.short": "count at x.py:1"}, rdd_error="gone"),
         JobEnd(id=3, time=22, error="division by zero"),
     )
-    assert states(steps) == [(Kind.RDD_JOB, "START", 20), (Kind.RDD_JOB, "FAIL", 22)]
+    assert states(steps) == [(RunKind.RDD_JOB, "START", 20), (RunKind.RDD_JOB, "FAIL", 22)]
     run = steps[0].run
     assert run.error == "division by zero"
     assert [each.text for each in run.extraction_errors] == ["gone"]
@@ -149,10 +149,10 @@ def test_micro_batches_are_runs_of_their_stream_when_it_runs() -> None:
         StreamEnd(id=STREAM, run=STREAM_RUN, time=30),
     )
     assert states(steps) == [
-        (Kind.STREAM, "START", 5),
-        (Kind.BATCH, "START", 11),
-        (Kind.BATCH, "COMPLETE", 21),
-        (Kind.STREAM, "COMPLETE", 30),
+        (RunKind.STREAM, "START", 5),
+        (RunKind.BATCH, "START", 11),
+        (RunKind.BATCH, "COMPLETE", 21),
+        (RunKind.STREAM, "COMPLETE", 30),
     ]
     stream, batch = steps[0].run, steps[1].run
     assert batch.parent is stream
@@ -174,22 +174,22 @@ def test_executions_of_foreach_batch_belong_to_the_batch_when_no_root_is_told() 
         SqlEnd(id=1, time=14),
     )
     assert [(step.run.kind, str(step.state)) for step in steps][1:] == [
-        (Kind.BATCH, "START"),
-        (Kind.BATCH, "COMPLETE"),
+        (RunKind.BATCH, "START"),
+        (RunKind.BATCH, "COMPLETE"),
     ]
     assert [each.id for each in steps[1].run.executions] == [1, 2]
 
 
 def test_a_stream_is_told_when_it_began_before_we_listened() -> None:
     steps = play(begun(), start(1, stream_run=STREAM_RUN, batch=7))
-    assert states(steps) == [(Kind.STREAM, "START", 11), (Kind.BATCH, "START", 11)]
+    assert states(steps) == [(RunKind.STREAM, "START", 11), (RunKind.BATCH, "START", 11)]
 
 
 def test_a_stream_fails_when_its_end_tells_an_error() -> None:
     runs = begun()
     play(runs, StreamStart(id=STREAM, run=STREAM_RUN, name=None, time=5))
     steps = play(runs, StreamEnd(id=STREAM, run=STREAM_RUN, time=9, error="boom"))
-    assert states(steps) == [(Kind.STREAM, "FAIL", 9)]
+    assert states(steps) == [(RunKind.STREAM, "FAIL", 9)]
 
 
 def test_whatever_runs_is_aborted_when_the_application_ends() -> None:
@@ -206,14 +206,14 @@ def test_whatever_runs_is_aborted_when_the_application_ends() -> None:
     steps = runs.finish(runs.ended or 0)
     ends = {step.run.id: str(step.state) for step in steps if step.state != "START"}
     assert sorted(ends.values()) == ["ABORT", "ABORT", "ABORT", "ABORT", "COMPLETE"]
-    assert states(steps)[-1] == (Kind.APPLICATION, "COMPLETE", 40)
+    assert states(steps)[-1] == (RunKind.APPLICATION, "COMPLETE", 40)
     assert runs.finish(50) == []
 
 
 def test_the_application_fails_when_its_script_did() -> None:
     runs = begun()
     steps = runs.finish(9, Failure("ValueError: x"))
-    assert states(steps) == [(Kind.APPLICATION, "FAIL", 9)]
+    assert states(steps) == [(RunKind.APPLICATION, "FAIL", 9)]
     assert steps[0].run.error == "ValueError: x"
 
 
@@ -221,7 +221,7 @@ def test_open_runs_say_so_when_events_were_lost() -> None:
     runs = begun()
     steps = play(runs, start(1), Dropped(count=3))
     assert runs.dropped == 3
-    assert "3 events" in steps[0].run.extraction_errors[0].text
+    assert "3 of Spark's events" in steps[0].run.extraction_errors[0].text
 
 
 @pytest.mark.parametrize("query_id", [None, "x", STREAM, "00000000-0000-0000-0000-000000000000"])

@@ -1,22 +1,20 @@
-"""Runs and their states: what the agent says becomes applications, queries, jobs, streams and micro-batches.
+"""Spark's events become runs: applications, queries, RDD jobs, streams and micro-batches.
 
     application ─┬─ SQL execution       all executions nested in it are the same run: one write, one run
                  ├─ RDD job             a Spark job outside any SQL execution
-                 └─ streaming query ─── micro-batch, with whatever foreachBatch does in it
+                 └─ streaming query ─── micro-batch, with the executions of its foreachBatch
 
-Every run gets exactly one START and one of COMPLETE, FAIL, ABORT. Pure: no Spark, no thread, no clock of its
-own. Only the thread that listens calls it, so that a run does not change while its event is built.
+Every run has exactly one START and one of COMPLETE, FAIL, ABORT. Pure: no Spark, no thread, no clock. Only
+the session's thread calls it; builders read a snapshot of a run.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from enum import StrEnum
-from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
-
-from openlineage.client.uuid import generate_new_uuid
 
 from headwater.lineage.jvm.messages import (
     AppEnd,
@@ -34,11 +32,23 @@ from headwater.lineage.jvm.messages import (
 )
 from headwater.lineage.jvm.plan import Plan, read_plan
 
-__all__ = ["Execution", "ExtractionError", "Failure", "Job", "Kind", "Run", "Runs", "State", "Step"]
+__all__ = [
+    "DueEvent",
+    "Execution",
+    "ExtractionError",
+    "Failure",
+    "Job",
+    "Run",
+    "RunCache",
+    "RunKind",
+    "RunTracker",
+    "SendState",
+    "State",
+]
 
 
 class Failure(NamedTuple):
-    """Why a run failed, as Spark or Python say it."""
+    """Why a run failed: Spark's or Python's message, class and stack."""
 
     text: str
     cls: str | None = None
@@ -46,7 +56,7 @@ class Failure(NamedTuple):
 
 
 class ExtractionError(NamedTuple):
-    """Something about a run that could not be found out: which part of the work, and why."""
+    """A part of a run's lineage that could not be extracted, and the reason."""
 
     task: str
     text: str
@@ -57,11 +67,11 @@ class ExtractionError(NamedTuple):
 _BATCH = re.compile(r"\brunId = ([0-9a-f-]{36})\b.*?\bbatch = (\d+)", re.DOTALL)
 
 
-_MOST_STAGES = 1000  # kept per run; their totals are what matters, not each of ten thousand
+_MOST_STAGES = 1000  # per run; only their totals are used
 
 
-class Kind(StrEnum):
-    """What a run is a run of."""
+class RunKind(StrEnum):
+    """What ran."""
 
     APPLICATION = "application"
     SQL = "sql"
@@ -71,7 +81,7 @@ class Kind(StrEnum):
 
 
 class State(StrEnum):
-    """The states that are told; the words are OpenLineage's."""
+    """OpenLineage's states of a run."""
 
     START = "START"
     COMPLETE = "COMPLETE"
@@ -79,17 +89,26 @@ class State(StrEnum):
     ABORT = "ABORT"
 
 
+class SendState(StrEnum):
+    """Whether the events of a run are sent."""
+
+    UNDECIDED = "undecided"
+    SENT = "sent"
+    SKIPPED = "skipped"
+
+
 class Execution:
-    """One SQL execution: how it began and, later, how it ended."""
+    """One SQL execution: its start and, later, its end."""
 
     def __init__(self, id: int, start: SqlStart | None) -> None:
         self.id = id
         self.start = start
         self.end: SqlEnd | None = None
+        self._plans: list[Plan] = []  # decoded once, also for snapshots
 
     @property
     def has_plan(self) -> bool:
-        """Whether a plan was told, or the reason why there is none."""
+        """Whether there is a plan, or the reason why there is none."""
         return bool(self._raw) or self.plan_error is not None
 
     @property
@@ -101,23 +120,21 @@ class Execution:
 
     @property
     def plan(self) -> Plan | None:
-        """The analyzed plan; read when it is first asked for. May raise if it cannot be read."""
-        return self._read if self._raw else None
-
-    @cached_property
-    def _read(self) -> Plan:
-        return read_plan(self._raw)
+        """The analyzed plan, decoded at its first use. Raises if it cannot be decoded."""
+        if not self._plans and self._raw:
+            self._plans.append(read_plan(self._raw))
+        return self._plans[0] if self._plans else None
 
     @property
     def _raw(self) -> bytes:
-        told = (self.start, self.end)
-        return next((bytes(each.plan) for each in told if each is not None and bytes(each.plan)), b"")
+        messages = (self.start, self.end)
+        return next((bytes(each.plan) for each in messages if each is not None and bytes(each.plan)), b"")
 
     @property
     def sql(self) -> str | None:
-        """The text that was given to `spark.sql`."""
-        told = (self.start, self.end)
-        return next((each.sql for each in told if each is not None and each.sql), None)
+        """The argument of `spark.sql`."""
+        messages = (self.start, self.end)
+        return next((each.sql for each in messages if each is not None and each.sql), None)
 
     @property
     def name(self) -> str | None:
@@ -134,10 +151,21 @@ class Job:
         self.end: JobEnd | None = None
 
 
-class Run:
-    """One run. Builders may keep what they find in `memo`, which lives as long as the run."""
+class RunCache:
+    """Results that the event builder keeps from START for the end; all snapshots of a run share them."""
 
-    def __init__(self, id: UUID, kind: Kind, started: int, parent: Run | None) -> None:
+    def __init__(self) -> None:
+        self.job_name: str | None = None
+        # values are of the modules above: DatasetBuilder, ColumnGraph, facets
+        self.datasets: dict[Any, list[Any]] = {}
+        self.column_graphs: dict[Any, Any] = {}
+        self.column_facets: dict[Any, dict[str, Any]] = {}
+
+
+class Run:
+    """One run."""
+
+    def __init__(self, id: UUID, kind: RunKind, started: int, parent: Run | None) -> None:
         self.id = id
         self.kind = kind
         self.started = started
@@ -154,8 +182,20 @@ class Run:
         self.batch: int | None = None
         self.properties: dict[str, str] = {}
         self.extraction_errors: list[ExtractionError] = []
-        self.memo: dict[str, object] = {}
-        self.is_started = False  # whether START was asked for
+        self.is_started = False  # whether START was due
+        self.send_state = SendState.UNDECIDED
+        self.held_start: dict[str, Any] | None = None
+        """The START event, until it is certain that the run is sent."""
+        self.cache = RunCache()
+
+    def snapshot(self) -> Run:
+        """A copy that later messages do not change, for a build that may outlast its deadline."""
+        found = copy.copy(self)
+        found.executions = [copy.copy(each) for each in self.executions]
+        found.jobs = [copy.copy(each) for each in self.jobs]
+        found.stages = list(self.stages)
+        found.extraction_errors = list(self.extraction_errors)
+        return found
 
     @property
     def root(self) -> Run:
@@ -164,7 +204,7 @@ class Run:
 
     @property
     def error(self) -> str | None:
-        """What went wrong in the run itself."""
+        """The message of the run's failure."""
         return self.failure.text if self.failure else None
 
     @property
@@ -176,7 +216,7 @@ class Run:
         return f"<Run {self.kind} {self.id}>"
 
 
-class Step(NamedTuple):
+class DueEvent(NamedTuple):
     """An event that is due."""
 
     run: Run
@@ -184,8 +224,8 @@ class Step(NamedTuple):
     time: int
 
 
-class Runs:
-    """All runs of one application that have not ended. `handle` says which events are due, in order."""
+class RunTracker:
+    """The runs of one application that have not ended, and the events that are due."""
 
     def __init__(self, application_id: UUID | None = None) -> None:
         self._application_id = application_id
@@ -199,8 +239,8 @@ class Runs:
         self._streams: dict[str, Run] = {}
         self._batches: dict[tuple[str, int], Run] = {}
 
-    def handle(self, message: Message) -> list[Step]:
-        """Take in one message; the events that are due because of it, in the order in which to send them."""
+    def on_message(self, message: Message) -> list[DueEvent]:
+        """The events that are due because of a message, in the order in which they are sent."""
         match message:
             case SqlStart():
                 return self._sql_start(message)
@@ -224,11 +264,11 @@ class Runs:
                 self.ended, self.end_error = message.time, message.error
                 return []
             case Dropped():
-                return self._lost(message)
+                return self._on_dropped(message)
 
-    def finish(self, time: int, failure: Failure | None = None) -> list[Step]:
-        """The application has ended: whatever still runs is aborted, and its own end is told."""
-        steps: list[Step] = []
+    def finish(self, time: int, failure: Failure | None = None) -> list[DueEvent]:
+        """End the application: ABORT for each run that has not ended, then its own end event."""
+        steps: list[DueEvent] = []
         running = {run.id: run for run in [*self._executions.values(), *self._jobs.values()]}
         for run in [*running.values(), *self._streams.values()]:
             steps += self._close(run, State.ABORT, time)
@@ -241,74 +281,73 @@ class Runs:
 
     @property
     def running(self) -> int:
-        """How many runs have not ended, the application apart."""
+        """The number of runs that have not ended, without the application."""
         return len(
             {id(run) for run in self._executions.values()} | {id(run) for run in self._streams.values()}
         )
 
-    def _begin(self, run: Run) -> list[Step]:
+    def _begin(self, run: Run) -> list[DueEvent]:
         if run.is_started:
             return []
         run.is_started = True
-        return [Step(run, State.START, run.started)]
+        return [DueEvent(run, State.START, run.started)]
 
-    def _close(self, run: Run, state: State, time: int) -> list[Step]:
-        """START too, if it was held back: a run never ends that did not begin."""
+    def _close(self, run: Run, state: State, time: int) -> list[DueEvent]:
+        """The end event, after START if that was not due yet."""
         if run.ended is not None:
             return []
         run.ended = max(time, run.started)
-        return [*self._begin(run), Step(run, state, run.ended)]
+        return [*self._begin(run), DueEvent(run, state, run.ended)]
 
-    def _app_start(self, message: AppStart) -> list[Step]:
+    def _app_start(self, message: AppStart) -> list[DueEvent]:
         if self.application is not None:
             return []
-        run = Run(self._application_id or generate_new_uuid(), Kind.APPLICATION, message.time, None)
+        run = Run(self._application_id or _new_id(), RunKind.APPLICATION, message.time, None)
         run.app = message
         self.application = run
         return self._begin(run)
 
-    def _sql_start(self, message: SqlStart) -> list[Step]:
+    def _sql_start(self, message: SqlStart) -> list[DueEvent]:
         execution = Execution(message.id, message)
         outer = self._executions.get(message.root) if message.root is not None else None
         if outer is None and (found := _BATCH.search(message.description)):
-            # foreachBatch of a Spark that does not tell the root, or of a Python thread of its own
+            # foreachBatch in a Spark without root ids, or in a thread that the program started
             outer = self._batches.get((found[1], int(found[2])))
         if outer is not None:
             outer.executions.append(execution)
             self._executions[message.id] = outer
             return []
-        steps: list[Step] = []
+        steps: list[DueEvent] = []
         if message.stream_run is not None and message.batch is not None:
             stream = self._streams.get(message.stream_run)
-            if stream is None:  # it began before we listened
+            if stream is None:  # it started before the agent was attached
                 steps = self._stream_start(
                     StreamStart(id=message.stream_run, run=message.stream_run, name=None, time=message.time)
                 )
                 stream = self._streams[message.stream_run]
-            run = Run(generate_new_uuid(), Kind.BATCH, message.time, stream)
+            run = Run(_new_id(), RunKind.BATCH, message.time, stream)
             run.stream, run.batch = stream.stream, message.batch
             self._batches[message.stream_run, message.batch] = run
             stream.executions = run.executions
-            stream.memo.pop("datasets", None)
         else:
-            run = Run(_run_id(message.query_id), Kind.SQL, message.time, self.application)
+            run = Run(_run_id(message.query_id), RunKind.SQL, message.time, self.application)
         run.properties = message.properties
         run.executions.append(execution)
         self._executions[message.id] = run
-        # Without a plan the event would lack its datasets and its name; the end has the plan, and is near.
+        # Without a plan START would lack datasets and name; the end has the plan.
         return [*steps, *self._begin(run)] if execution.has_plan else steps
 
-    def _sql_end(self, message: SqlEnd) -> list[Step]:
+    def _sql_end(self, message: SqlEnd) -> list[DueEvent]:
         run = self._executions.pop(message.id, None)
         if run is None:
-            # It began before we listened, or its start was lost.
-            run = Run(generate_new_uuid(), Kind.SQL, message.time, self.application)
+            # It started before the agent was attached, or its start was dropped.
+            run = Run(_new_id(), RunKind.SQL, message.time, self.application)
             run.executions.append(Execution(message.id, None))
         execution = next(each for each in run.executions if each.id == message.id)
         execution.end = message
         if execution is not run.execution:
             return []
-        if run.kind is Kind.BATCH and run.stream is not None and run.batch is not None:
+        if run.kind is RunKind.BATCH and run.stream is not None and run.batch is not None:
             self._batches.pop((run.stream.run, run.batch), None)
         if message.error:
             run.failure = Failure(message.error, message.error_class, message.stack)
@@ -316,7 +355,7 @@ class Runs:
             self._executions.pop(nested.id, None)
         return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
 
-    def _job_start(self, message: JobStart) -> list[Step]:
+    def _job_start(self, message: JobStart) -> list[DueEvent]:
         run = None
         if message.execution is not None:
             run = self._executions.get(message.execution) or self._executions.get(message.root or -1)
@@ -324,7 +363,7 @@ class Runs:
                 return []
             steps = self._begin(run) if run.execution and run.execution.has_plan else []
         else:
-            run = Run(generate_new_uuid(), Kind.RDD_JOB, message.time, self.application)
+            run = Run(_new_id(), RunKind.RDD_JOB, message.time, self.application)
             run.properties = message.properties
             steps = self._begin(run)
         run.jobs.append(Job(message))
@@ -335,7 +374,7 @@ class Runs:
             run.extraction_errors.append(ExtractionError("rdds", message.rdd_error))
         return steps
 
-    def _job_end(self, message: JobEnd) -> list[Step]:
+    def _job_end(self, message: JobEnd) -> list[DueEvent]:
         run = self._jobs.pop(message.id, None)
         if run is None:
             return []
@@ -343,32 +382,32 @@ class Runs:
         job.end = message
         for stage in job.start.stages:
             self._stages.pop(stage.id, None)
-        if run.kind is not Kind.RDD_JOB:
+        if run.kind is not RunKind.RDD_JOB:
             return []
         if message.error:
             run.failure = Failure(message.error, message.error_class, message.stack)
         return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
 
-    def _stage_done(self, message: StageDone) -> list[Step]:
+    def _stage_done(self, message: StageDone) -> list[DueEvent]:
         run = self._stages.get(message.id)
         if run is not None and len(run.stages) < _MOST_STAGES:
             run.stages.append(message)
         return []
 
-    def _stream_start(self, message: StreamStart) -> list[Step]:
+    def _stream_start(self, message: StreamStart) -> list[DueEvent]:
         if message.run in self._streams:
             return []
-        run = Run(generate_new_uuid(), Kind.STREAM, message.time, self.application)
+        run = Run(_new_id(), RunKind.STREAM, message.time, self.application)
         run.stream = message
         self._streams[message.run] = run
         return self._begin(run)
 
-    def _stream_batch(self, message: StreamBatch) -> list[Step]:
+    def _stream_batch(self, message: StreamBatch) -> list[DueEvent]:
         if (run := self._streams.get(message.run)) is not None:
             run.progress = message
         return []
 
-    def _stream_end(self, message: StreamEnd) -> list[Step]:
+    def _stream_end(self, message: StreamEnd) -> list[DueEvent]:
         run = self._streams.pop(message.run, None)
         if run is None:
             return []
@@ -376,23 +415,29 @@ class Runs:
             run.failure = Failure(message.error)
         return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
 
-    def _lost(self, message: Dropped) -> list[Step]:
+    def _on_dropped(self, message: Dropped) -> list[DueEvent]:
         self.dropped += message.count
         error = ExtractionError(
-            "listener", f"{message.count} events of Spark were not kept: too many at once"
+            "listener", f"{message.count} of Spark's events were dropped: the queue was full"
         )
         for run in {id(run): run for run in self._executions.values()}.values():
             run.extraction_errors.append(error)
         return []
 
 
+def _new_id() -> UUID:
+    from openlineage.client.uuid import generate_new_uuid  # imports its whole client: not on the job's thread
+
+    return generate_new_uuid()
+
+
 def _run_id(query_id: str | None) -> UUID:
-    """Spark's own id of the query where it is one that OpenLineage asks for, else a new one."""
+    """Spark's id of the query if it is a UUID of version 7, as OpenLineage requires, else a new one."""
     if query_id:
         try:
             found = UUID(query_id)
         except ValueError:
-            return generate_new_uuid()
+            return _new_id()
         if found.version == 7:  # a stream's is not, and would repeat with each batch
             return found
-    return generate_new_uuid()
+    return _new_id()

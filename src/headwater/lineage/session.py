@@ -1,7 +1,9 @@
-"""Lineage of one Spark application: the agent in its JVM, the thread that asks it, and what the thread tells.
+"""Lineage of one Spark application, from the agent's messages to the events that are sent.
 
-Making one costs the caller's thread the loading of the agent and no more: everything else, from the import of
-openlineage-python to the first event, happens on the thread that listens.
+    poll -> track_runs -> build_event -> filter_event -> send
+
+Each step is one method of `LineageSession`, called in this order on the session's own thread. `start` costs
+the caller's thread the loading of the agent and no more: the session's thread imports openlineage-python.
 """
 
 from __future__ import annotations
@@ -9,204 +11,353 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
 from uuid import UUID
 
-from headwater.lineage.events.deadline import Builder, DeadlineBuilder
-from headwater.lineage.events.event_filter import Teller
-from headwater.lineage.jvm import compile as jvm
-from headwater.lineage.jvm.agent import Listener
-from headwater.lineage.jvm.messages import AppStart, Message
-from headwater.lineage.runs import ExtractionError, Failure, Kind, Runs, State, Step
-from headwater.lineage.sending.sender import Emitter
+from headwater.lineage.extend.isolation import IsolatedThread, NotCompleted
+from headwater.lineage.jvm.compile import reason
+from headwater.lineage.jvm.messages import AppStart, Dropped, Message
+from headwater.lineage.runs import DueEvent, ExtractionError, Failure, Run, RunKind, RunTracker, State
 from headwater.lineage.settings import LineageSettings
 
 if TYPE_CHECKING:
     from openlineage.client import OpenLineageClient
     from pyspark import SparkContext
 
-    from headwater.lineage.events.deadline import Builder
-    from headwater.lineage.runs import Failure
+    from headwater.lineage.events.event_filter import EventFilter
+    from headwater.lineage.jvm.agent import Agent
+    from headwater.lineage.sending.sender import EventSender
 
-__all__ = ["Attachment", "Narrator"]
-
+__all__ = ["Builder", "LineageSession"]
 
 logger = logging.getLogger(__name__)
 
+Event = dict[str, Any]
 
-class Narrator:
-    """Tells each message on; `finish` tells the end, once. One thread at a time, whichever it is."""
-
-    def __init__(
-        self,
-        settings: LineageSettings,
-        builder: Builder,
-        make_client: Callable[[], OpenLineageClient],
-        release: Callable[[list[int]], None],
-        agent_error: str | None = None,
-    ) -> None:
-        self._settings = settings
-        self._agent_error = agent_error
-        self._release = release
-        self._runs = Runs(_uuid(settings.application_run_id))
-        self.emitter = Emitter(make_client, settings)
-        self._builder = DeadlineBuilder(builder, settings.deadline_millis / 1000)
-        self._teller = Teller(self._builder, self.emitter.emit, settings)
-        self._lock = threading.RLock()
-        self._is_finished = False
-
-    def handle(self, message: Message) -> None:
-        """Take in one message and tell what follows from it."""
-        with self._lock:
-            steps = self._runs.handle(message)
-            if isinstance(message, AppStart) and self._agent_error and self._runs.application is not None:
-                error = ExtractionError("agent", self._agent_error)
-                self._runs.application.extraction_errors.append(error)
-            self._tell(steps)
-
-    def finish(self, failure: Failure | None, deadline: float) -> None:
-        """The application has ended; send what is left until then, by the monotonic clock."""
-        self._builder.hurry(deadline)
-        if not self._lock.acquire(timeout=max(0.1, deadline - time.monotonic())):
-            return  # somebody's builder hangs in the thread that listens
-        try:
-            if self._is_finished:
-                return
-            self._is_finished = True
-            if failure is None and self._runs.end_error:
-                failure = Failure(self._runs.end_error)
-            self._tell(self._runs.finish(self._runs.ended or int(time.time() * 1000), failure))
-            self._builder.close()
-        finally:
-            self._lock.release()
-        self.emitter.close(max(0.0, deadline - time.monotonic()))
-
-    def _tell(self, steps: list[Step]) -> None:
-        for step in steps:
-            self._teller.tell(step)
-            if step.state is not State.START and step.run.kind is not Kind.STREAM:
-                self._release([execution.id for execution in step.run.executions])
+# Time after `spark.stop()` in which the process may still fail: then the application's end event is a FAIL.
+LINGER_SECONDS = 5.0
+# Pause after a poll that returned messages: the end of a query and the start of the next come together, and
+# each poll costs both processes a round trip. A flush ends the pause.
+POLL_PAUSE_SECONDS = 0.2
+SHORTEST_BUILD_SECONDS = 0.05
 
 
-def _uuid(text: str | None) -> UUID | None:
-    if not text:
-        return None
-    try:
-        return UUID(text)
-    except ValueError:
-        logger.warning("applicationRunId is not used: %r is not a UUID.", text)
-        return None
+class Builder(Protocol):
+    """Makes events of runs, one at a time; an abandoned build may still run beside the next."""
+
+    def build(self, run: Run, state: str, time: int) -> Event:
+        """The whole event, valid. May raise and may take long."""
+        ...
+
+    def partial(self, run: Run, state: str, time: int) -> Event:
+        """The event without datasets and extensions: names, parents, the run's error. Must not wait."""
+        ...
 
 
-LINGER_SECONDS = 5.0  # how long after `stop` the process may still turn out to have failed
-
-
-class Attachment:
-    """Begins to listen when it is made; `stopped` and `finish` end it, in any order, also twice."""
+class LineageSession:
+    """Sends the lineage of one application. Any thread may call its methods, in any order, also twice."""
 
     def __init__(
         self,
         context: SparkContext,
         settings: LineageSettings,
-        make_builder: Callable[[Any], Builder],
+        make_builder: Callable[[Agent | None], Builder],
         make_client: Callable[[], OpenLineageClient],
     ) -> None:
         self.context = context
         self.settings = settings
+        self.agent: Agent | None = None
+        self.agent_error: str | None = None
+        self.is_finished = False
         self._make_builder = make_builder
         self._make_client = make_client
-        gateway: Any = context._gateway
-        self.agent, self.agent_error = _agent(context)
+        self._application: AppStart | None = None
+        self._runs = RunTracker(_run_id(settings.application_run_id))
+        # made on the session's thread
+        self._builder: Builder | None = None
+        self._filter: EventFilter | None = None
+        self._sender: EventSender | None = None
+        self._builds = IsolatedThread("headwater-lineage-build", pause_after=3)
+        self._exit_deadline = float("inf")
+        self._processing = threading.RLock()  # held while a message becomes events
+        # polling; `_changed` guards the four fields below it
+        self._changed = threading.Condition()
+        self._handled = -1  # messages of the agent; the application's start is not one of them
+        self._waiting = 0  # callers that wait for messages to be handled
+        self._is_closing = False
+        self._is_jvm_gone = False
+        self._released: list[int] = []
+        self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
+        self._state_lock = threading.Lock()
+        self._is_polling = True
+        self._linger: threading.Timer | None = None
+
+    # --- life of the session
+
+    def start(self) -> None:
+        """Attach the agent, or set `agent_error` if there is none, and start the session's thread."""
+        from headwater.lineage.jvm.agent import Agent, application_of
+
+        try:
+            self.agent = Agent(self.context)
+        except Exception as error:
+            self.agent_error = f"the agent cannot be compiled in this JVM: {reason(error)}"
+        self._application = application_of(self.context)
         if self.agent is not None:
-            self.agent.needMemory(settings.memory_threshold)
+            self.agent.set_memory_threshold(self.settings.memory_threshold)
             self.agent.attach()
-        self._narrator: Narrator | None = None
-        self._lock = threading.Lock()
-        self._is_listening = True
-        self._is_finished = False
-        self._is_mute = False  # whether nothing can be told, which has been told
-        self._timer: threading.Timer | None = None
-        self._listener = Listener(self.agent, gateway, self._handle, first=_application(context))
+        self._thread.start()
         self._wrap_stop()
 
-    @property
-    def is_finished(self) -> bool:
-        """Whether everything has been told, the end of the application included."""
-        return self._is_finished
-
     def flush(self, seconds: float) -> bool:
-        """Tell and send everything that has happened so far; whether that was done in time."""
+        """Send the events of everything that has happened so far; whether that was done in time."""
         deadline = time.monotonic() + seconds
-        if not self._is_listening:
+        if not self._is_polling:
             self.finish(None, seconds)
-        elif not self._listener.flush(seconds):
+        elif not self._handle_messages_so_far(seconds):
             return False
-        narrator = self._narrator
-        return narrator is None or narrator.emitter.flush(max(0.0, deadline - time.monotonic()))
+        return self._sender is None or self._sender.flush(max(0.0, deadline - time.monotonic()))
 
     def finish(self, failure: Failure | None, seconds: float) -> None:
-        """The application has ended, well or by `failure`; sends what is left, for so long at most."""
+        """Send the application's end event, a FAIL if there is a `failure`, and the events that wait."""
         deadline = time.monotonic() + seconds
-        if self._is_listening:
-            self._listener.flush(seconds / 2)
-            self._stop_listening(max(0.1, (deadline - time.monotonic()) / 2))
-        with self._lock:
-            if self._is_finished:
+        if self._is_polling:
+            self._handle_messages_so_far(seconds / 2)
+            self._stop_polling(max(0.1, (deadline - time.monotonic()) / 2))
+        with self._state_lock:
+            if self.is_finished:
                 return
-            self._is_finished = True
-            if self._timer is not None:
-                self._timer.cancel()
-        if self._narrator is not None:
-            self._narrator.finish(failure, deadline)
+            self.is_finished = True
+            if self._linger is not None:
+                self._linger.cancel()
+        self._end_application(failure, deadline)
 
-    def stopped(self) -> None:
-        """Spark has stopped. Whether the application ended well is known when the script has ended."""
+    def spark_stopped(self) -> None:
+        """Finish in a while: the script's exit decides whether the application failed."""
         seconds = self.settings.exit_millis / 1000
-        self._stop_listening(seconds)
-        with self._lock:
-            if self._is_finished or self._timer is not None:
+        self._stop_polling(seconds)
+        with self._state_lock:
+            if self.is_finished or self._linger is not None:
                 return
-            self._timer = threading.Timer(LINGER_SECONDS, self.finish, (None, seconds))
-            self._timer.daemon = True
-            self._timer.start()
+            self._linger = threading.Timer(LINGER_SECONDS, self.finish, (None, seconds))
+            self._linger.daemon = True
+            self._linger.start()
 
     def abandon(self) -> None:
-        """Forget everything without telling anything more; for a process that forked."""
-        self._is_listening = False
-        self._is_finished = True
+        """Send nothing more; for a forked process, which has none of the threads."""
+        self._is_polling = False
+        self.is_finished = True
 
-    def _handle(self, message: Message) -> None:
-        """Called by the thread that listens, and by no other."""
-        if self._narrator is None and not self._is_mute:
-            try:
-                self._narrator = self._make_narrator()
-            except Exception as error:
-                self._is_mute = True
-                logger.warning("No lineage: %s", error, exc_info=True)
-        if self._narrator is not None:
-            self._narrator.handle(message)
+    # --- the way of a query
 
-    def _make_narrator(self) -> Narrator:
-        from headwater.lineage.session import Narrator
-
-        builder = self._make_builder(self.agent)
-        return Narrator(
-            self.settings,
-            builder,
-            self._make_client,
-            lambda ended: self._listener.release(ended),
-            self.agent_error,
-        )
-
-    def _stop_listening(self, seconds: float) -> None:
-        """Take in what the agent has heard, and leave Spark alone from now on."""
-        with self._lock:
-            if not self._is_listening:
+    def _run(self) -> None:
+        """The session's thread."""
+        try:
+            self._prepare()
+            if self._application is not None:
+                self._process(self._application)
+            self._count_handled()
+            if self.agent is None:
                 return
-            self._is_listening = False
+            while not self._is_closing:
+                for message in self._poll():
+                    self._process(message)
+                    if not isinstance(message, Dropped):
+                        self._count_handled()
+        except Exception as error:
+            # The JVM has ended with the process or by `kill`, or py4j has lost its connection.
+            if not self._is_closing:
+                logger.debug("No more lineage: the JVM does not answer: %s", error)
+        finally:
+            with self._changed:
+                self._is_jvm_gone = not self._is_closing
+                self._changed.notify_all()
+
+    def _process(self, message: Message) -> None:
+        """One message through all steps; what fails costs its own event (G10)."""
+        try:
+            with self._processing:
+                for due in self._track_runs(message):
+                    self._process_due_event(due)
+        except Exception:
+            logger.exception("A message of the agent was not handled")
+
+    def _process_due_event(self, due: DueEvent) -> None:
+        try:
+            if self._filter is not None and self._filter.wants(due.run):
+                event = self._build_event(due)
+                for ready in self._filter_event(due, event):
+                    self._send(*ready)
+        except Exception:
+            logger.exception("No lineage for %r", due.run)
+        if due.state is not State.START and due.run.kind is not RunKind.STREAM:
+            self._released += [execution.id for execution in due.run.executions]
+
+    def _poll(self) -> Iterator[Message]:
+        """The agent's next messages. Pull, never push: nothing in the JVM ever waits for Python."""
+        assert self.agent is not None
+        released, self._released = self._released, []
+        messages = self.agent.poll(released)
+        for message in messages:
+            if isinstance(message, Exception):
+                logger.warning("A message of the agent cannot be read: %s", message)
+                self._count_handled()
+            else:
+                yield message
+        if messages:
+            with self._changed:
+                if not self._waiting and not self._is_closing:
+                    self._changed.wait(POLL_PAUSE_SECONDS)
+
+    def _track_runs(self, message: Message) -> list[DueEvent]:
+        """The events that are due because of a message."""
+        due = self._runs.on_message(message)
+        if isinstance(message, AppStart) and self.agent_error and self._runs.application is not None:
+            error = ExtractionError("agent", self.agent_error)
+            self._runs.application.extraction_errors.append(error)
+        return due
+
+    def _build_event(self, due: DueEvent) -> Event | None:
+        """Build on a thread that is abandoned after the deadline; the event is then partial (G10)."""
+        builder = self._builder
+        if builder is None:
+            return None
+        left = self._exit_deadline - time.monotonic()
+        seconds = max(SHORTEST_BUILD_SECONDS, min(self.settings.deadline_millis / 1000, left))
+        # the tracker changes runs, and an abandoned build reads on: each build has its own copy
+        run = due.run.snapshot()
+        try:
+            return self._builds.run(lambda: builder.build(run, due.state, due.time), seconds)
+        except NotCompleted as error:
+            logger.warning("Lineage of %r is partial: %s", due.run, error)
+            failed = ExtractionError("build", str(error), error.stack)
+        return self._partial_event(builder, due, failed)
+
+    def _filter_event(self, due: DueEvent, event: Event | None) -> list[tuple[Event, int]]:
+        """The events to send now, with their times: none, this one, or its run's START and this one."""
+        if event is None or self._filter is None:
+            return []
+        return self._filter.accept(due, event)
+
+    def _send(self, event: Event, moment: int) -> None:
+        """Add the facets that the program registered, and put the event in the sender's queue."""
+        from headwater.lineage.events.event_filter import add_registered_facets
+
+        add_registered_facets(event, moment, self.settings.disabled_facets)
+        if self._sender is not None:
+            self._sender.put(event)
+
+    # --- parts of the above
+
+    def _prepare(self) -> None:
+        """Make what needs openlineage-python; without it there is no lineage, and one warning."""
+        from headwater.lineage.events.event_filter import EventFilter
+        from headwater.lineage.sending.sender import EventSender
+
+        try:
+            self._builder = self._make_builder(self.agent)
+            self._filter = EventFilter(self.settings)
+            self._sender = EventSender(self._make_client, self.settings)
+        except Exception as error:
+            self._filter = None
+            logger.warning("No lineage: %s", error, exc_info=True)
+        if self.agent is not None:
+            try:
+                self.agent.open_connection()
+            except Exception as error:
+                logger.debug("TCP_NODELAY was not set: %s", error)
+
+    def _partial_event(self, builder: Builder, due: DueEvent, error: ExtractionError) -> Event | None:
+        from headwater.lineage.events.size_limit import add_extraction_errors
+
+        try:
+            event = builder.partial(due.run, due.state, due.time)
+            add_extraction_errors(event, [error])
+            return event
+        except Exception:
+            logger.exception("No event for %r", due.run)
+            return None
+
+    def _end_application(self, failure: Failure | None, deadline: float) -> None:
+        self._exit_deadline = deadline
+        if not self._processing.acquire(timeout=max(0.1, deadline - time.monotonic())):
+            return  # a build hangs on the session's thread
+        try:
+            if failure is None and self._runs.end_error:
+                failure = Failure(self._runs.end_error)
+            for due in self._runs.finish(self._runs.ended or int(time.time() * 1000), failure):
+                self._process_due_event(due)
+            self._builds.close()
+        finally:
+            self._processing.release()
+        if self._sender is not None:
+            self._sender.close(max(0.0, deadline - time.monotonic()))
+
+    def _handle_messages_so_far(self, seconds: float) -> bool:
+        """Wait until every event of Spark so far is handled; whether it is."""
+        deadline = time.monotonic() + seconds
+        if self.agent is None:
+            return self._wait_until_handled(0, deadline)
+        with self._flush_requested():
+            try:
+                is_handled = self.agent.wait_until_handled(seconds)
+                wanted = self.agent.offered()
+                self.agent.wake()  # some messages wait for an urgent one
+            except Exception as error:
+                logger.debug("The agent does not answer: %s", error)
+                return False
+            return self._wait_until_handled(wanted, deadline) and is_handled
+
+    def _stop_polling(self, seconds: float) -> None:
+        """Handle the agent's last messages, detach it from Spark and end the session's thread."""
+        with self._state_lock:
+            if not self._is_polling:
+                return
+            self._is_polling = False
         self.context.__dict__.pop("stop", None)
-        self._listener.close(seconds)
+        deadline = time.monotonic() + seconds
+        if self.agent is None:
+            self._wait_until_handled(0, deadline)
+            return
+        with self._flush_requested():
+            try:
+                self.agent.detach(seconds / 2)
+                self._wait_until_handled(self.agent.offered(), deadline)
+            except Exception as error:
+                logger.debug("The agent does not answer: %s", error)
+            self._is_closing = True
+        try:
+            self.agent.wake()
+        except Exception as error:
+            logger.debug("The agent does not answer: %s", error)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+
+    @contextmanager
+    def _flush_requested(self) -> Iterator[None]:
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._waiting -= 1
+
+    def _wait_until_handled(self, wanted: int, deadline: float) -> bool:
+        with self._changed:
+            while self._handled < wanted:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._is_jvm_gone or not self._thread.is_alive():
+                    return False
+                self._changed.wait(left)
+        return True
+
+    def _count_handled(self) -> None:
+        with self._changed:
+            self._handled += 1
+            self._changed.notify_all()
 
     def _wrap_stop(self) -> None:
         original = self.context.stop
@@ -215,25 +366,17 @@ class Attachment:
             try:
                 original()
             finally:
-                self.stopped()
+                self.spark_stopped()
 
         stop.__doc__ = original.__doc__
         self.context.stop = stop  # type: ignore[method-assign]
 
 
-def _agent(context: SparkContext) -> tuple[Any, str | None]:
-    """The compiled agent, or None and the reason why this JVM does not accept it."""
+def _run_id(text: str | None) -> UUID | None:
+    if not text:
+        return None
     try:
-        spark: Any = context._jsc
-        return jvm.load(context).new(context._gateway, "Agent", spark.sc()), None
-    except Exception as error:
-        return None, f"the agent cannot be compiled in this JVM: {jvm.reason(error)}"
-
-
-def _application(context: SparkContext) -> AppStart:
-    return AppStart(
-        id=str(context.applicationId),
-        name=str(context.appName),
-        time=int(context.startTime),
-        user=str(context.sparkUser()),
-    )
+        return UUID(text)
+    except ValueError:
+        logger.warning("applicationRunId is not used: %r is not a UUID.", text)
+        return None

@@ -21,8 +21,8 @@ _HIVE_FORMATS = ("parquet", "orc", "avro", "sequencefile", "rcfile", "text")
 
 
 def table_name(document: dict[str, Any], database: str = "default") -> TableName:
-    """A TableIdentifier, or an Identifier of the second API, as Fields.java writes them; in `database` where
-    it names none."""
+    """A TableIdentifier, or an Identifier of the second API, as NodeFields.java writes them; `database` is
+    the default."""
     if document.get("@") == "name":
         return TableName("", ".".join(document.get("namespace") or ()), str(document.get("name", "")))
     return TableName(

@@ -22,73 +22,14 @@ from headwater.lineage.extend.lineage_nodes import (
     OutputDatasetWithFacets,
     OutputDatasetWithIdentifier,
 )
-from headwater.lineage.jvm import compile as units
-from headwater.lineage.jvm.plan import Expression, Node, Plan
+from headwater.lineage.jvm.agent import Agent
+from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
-
     from headwater.lineage.extend.context import OpenLineageContext
 
-__all__ = ["Jvm", "JvmSpeaker", "python_source"]
-
-EVENT = "SparkListenerSQLExecutionEnd"
-_BUDGET = 1 << 24
-
-
-class Jvm:
-    """The way to live plans: nodes by number, what nodes answer, documents of other plans."""
-
-    def __init__(self, context: SparkContext, agent: Any) -> None:
-        self._gateway: Any = context._gateway
-        self._agent = agent
-        self._units = units.load(context)
-        self._methods: dict[str, Any] = {}
-
-    def node(self, execution: int, number: int) -> Any:
-        """A node of a query's analyzed plan; None once it is gone."""
-        return self._agent.node(execution, number)
-
-    def ask(self, execution: int, number: int, field: str, method: str) -> Any:
-        """What a method of a node, or of the object in one of its fields, answers."""
-        plan = self._plan(execution)
-        if plan is None:
-            return None
-        return msgspec.json.decode(str(self._call("Nodes", "ask", plan, number, field, method, EVENT)))
-
-    def pickled(self, execution: int, number: int) -> bytes | None:
-        """The pickled Python data source of a node."""
-        plan = self._plan(execution)
-        found = self._call("Nodes", "pythonSource", plan, number) if plan is not None else None
-        return bytes(found) if found is not None else None
-
-    def document(self, plan: Any) -> str:
-        """The document of any JVM plan."""
-        out = self._units.new(self._gateway, "Json", _BUDGET)
-        self._call("Walk", "plan", plan, out)
-        return str(out.toString())
-
-    def expression(self, expression: Any) -> Expression:
-        """A JVM expression in the document's form."""
-        out = self._units.new(self._gateway, "Json", _BUDGET)
-        self._call("Walk", "expression", expression, out)
-        found: Expression = msgspec.json.decode(str(out.toString()))
-        return found
-
-    def _plan(self, execution: int) -> Any:
-        query = self._agent.query(execution)
-        return None if query is None else query.analyzed()
-
-    def _call(self, unit: str, method: str, *arguments: Any) -> Any:
-        key = f"{unit}.{method}"
-        if key not in self._methods:
-            cls = self._units.loader.loadClass(f"{units.PACKAGE}.{unit}")
-            self._methods[key] = next(one for one in cls.getMethods() if one.getName() == method)
-        array = self._gateway.new_array(self._gateway.jvm.java.lang.Object, len(arguments))
-        for place, argument in enumerate(arguments):
-            array[place] = argument
-        return self._methods[key].invoke(None, array)
+__all__ = ["JvmSpeaker", "python_source"]
 
 
 class JvmSpeaker:
@@ -98,7 +39,7 @@ class JvmSpeaker:
     `…extension.scala.v1`, `…shade.extension.v1` and in packages of those who shaded them.
     """
 
-    def __init__(self, jvm: Jvm, execution: int, plan: Plan, node: Node) -> None:
+    def __init__(self, jvm: Agent, execution: int, plan: Plan, node: Node) -> None:
         self._jvm = jvm
         self._execution = execution
         self._plan = plan
@@ -167,7 +108,7 @@ class JvmSpeaker:
         for field, names in self._has.items():
             if interface not in names:
                 continue
-            answer = self._jvm.ask(self._execution, self._node.id, field, method)
+            answer = self._jvm.call_node(self._execution, self._node.id, field, method)
             for told in answer if isinstance(answer, list) else [answer]:
                 if isinstance(told, dict):
                     yield told
@@ -227,9 +168,9 @@ def _plain(value: Any) -> Any:
     return [_plain(one) for one in value] if isinstance(value, list) else value
 
 
-def python_source(jvm: Jvm, execution: int, node: Node) -> object | None:
+def python_source(jvm: Agent, execution: int, node: Node) -> object | None:
     """The data source behind a relation, as the program made it; it speaks if it has the methods."""
-    pickled = jvm.pickled(execution, node.id)
+    pickled = jvm.pickled_source(execution, node.id)
     if pickled is None:
         return None
     from pyspark import cloudpickle

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from headwater.lineage.columns.graph import ToldColumns
-from headwater.lineage.datasets.jvm_nodes import Jvm, JvmSpeaker, python_source
+from headwater.lineage.datasets.jvm_nodes import JvmSpeaker, python_source
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.extend.context import OpenLineageContext, Quick
 from headwater.lineage.extend.facet_registry import FacetRegistry, handler_of
@@ -29,17 +28,16 @@ from headwater.lineage.extend.lineage_nodes import (
     OutputLineageNode,
     PlanNode,
 )
+from headwater.lineage.jvm.agent import Agent
 from headwater.lineage.jvm.plan import Expression, Node, Plan, read_plan
 
 __all__ = ["Asking", "SpokenInputs", "SpokenOutputs", "asking_of", "guarded"]
-
-logger = logging.getLogger(__name__)
 
 
 class Asking:
     """Finds what speaks for the nodes of one plan after the other."""
 
-    def __init__(self, context: OpenLineageContext, jvm: Jvm | None = None) -> None:
+    def __init__(self, context: OpenLineageContext, jvm: Agent | None = None) -> None:
         self.context = context
         self._jvm = jvm
         self._execution = -1
@@ -136,7 +134,7 @@ class Asking:
         if isinstance(delegate, Plan):
             return delegate.nodes
         if self._jvm is not None and delegate is not None:
-            return read_plan(self._jvm.document(delegate)).nodes
+            return read_plan(self._jvm.write_plan(delegate)).nodes
         return []
 
     # --- columns
@@ -175,7 +173,7 @@ class Asking:
             if isinstance(told.expression, list):
                 return told.expression
             if self._jvm is not None:
-                return self._jvm.expression(told.expression)
+                return self._jvm.write_expression(told.expression)
         return ["l"]
 
 
@@ -206,15 +204,9 @@ class SpokenOutputs(_Spoken, QueryPlanVisitor[OutputDatasetBuilder]):
         return list(self._asking.outputs(node))
 
 
-def asking_of(context: OpenLineageContext, agent: Any) -> Asking:
+def asking_of(context: OpenLineageContext, agent: Agent | None) -> Asking:
     """What asks the nodes of an application's plans; its visitors are entered among the context's."""
-    jvm = None
-    if agent is not None and context.spark_context is not None:
-        try:
-            jvm = Jvm(context.spark_context, agent)
-        except Exception as error:  # without it, handlers still speak, only without the JVM's objects
-            logger.debug("Nodes of the JVM cannot be asked: %s", error)
-    asking = Asking(context, jvm)
+    asking = Asking(context, agent)
     # not adopted: what they call is other people's code, which goes first and is guarded
     context.input_dataset_query_plan_visitors.insert(0, SpokenInputs(asking))
     context.output_dataset_query_plan_visitors.insert(0, SpokenOutputs(asking))

@@ -22,7 +22,7 @@ MOST_PATHS = 100  # datasets of one relation; beyond it is their common folder t
 
 
 class Sources:
-    """Relations by the simple name of their class and their fields (Fields.java)."""
+    """Relations by the simple name of their class and their fields (NodeFields.java)."""
 
     def __init__(self, surroundings: Surroundings) -> None:
         self.around = surroundings

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from headwater.lineage.datasets.ddl import is_change
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.datasets.node_lineage import asking_of
-from headwater.lineage.datasets.session_lookup import surroundings_of, version_and_details
+from headwater.lineage.datasets.session_lookup import surroundings_of
 from headwater.lineage.events.builtin import BuiltinFactory
 from headwater.lineage.events.columns import Columns
 from headwater.lineage.events.job_names import JobNames
-from headwater.lineage.events.size_limit import add_errors
+from headwater.lineage.events.size_limit import add_extraction_errors
 from headwater.lineage.events.spark_objects import objects_of, rdds_of
 from headwater.lineage.extend.builders import (
     CustomFacetBuilder,
@@ -39,6 +39,7 @@ from headwater.lineage.facets.job import source_code_location
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
 from headwater.lineage.facets.run import ErrorMessage, parent_facet
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
+from headwater.lineage.jvm.agent import Agent, application_details
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 
@@ -51,10 +52,12 @@ Event = dict[str, Any]
 MOST_INPUTS = 1000  # and outputs, of one event; receivers take no more than a few hundred gladly
 
 
-def event_builder(spark_context: SparkContext, settings: LineageSettings, agent: Any) -> EventBuilder:
+def event_builder(
+    spark_context: SparkContext, settings: LineageSettings, agent: Agent | None
+) -> EventBuilder:
     """The builder of one application, with all extensions that are installed or set."""
-    version, details = version_and_details(spark_context)
-    around = surroundings_of(spark_context, has_units=agent is not None)
+    version, details = str(spark_context.version), application_details(spark_context)
+    around = surroundings_of(spark_context, agent)
     context = OpenLineageContext(settings, around, spark_context)
     source_code = None
     if "sourceCodeLocation" not in settings.disabled_facets:
@@ -63,7 +66,7 @@ def event_builder(spark_context: SparkContext, settings: LineageSettings, agent:
     extensions = Extensions(context, [BuiltinFactory(version, details, source_code)], found)
     extensions.errors += errors
     if extensions.has_foreign and agent is not None:
-        agent.tellRddsOfSql(True)
+        agent.include_rdds_of_queries()
     context.asking = asking_of(context, agent)
     return EventBuilder(settings, context, extensions, agent=agent, app_name=str(spark_context.appName))
 
@@ -77,7 +80,7 @@ class EventBuilder:
         context: OpenLineageContext,
         extensions: Extensions,
         *,
-        agent: Any = None,
+        agent: Agent | None = None,
         app_name: str = "unknown",
     ) -> None:
         self.context = context
@@ -92,7 +95,7 @@ class EventBuilder:
         """The whole event of a run in a state; `time` in milliseconds."""
         until = clock.monotonic() + self._settings.deadline_millis / 1000 * 0.9
         context, guard = self.context, self.context.guard
-        guard.begin()
+        guard.start_event()
         errors = list(run.extraction_errors)
         if self._is_first:
             errors += self._extensions.errors
@@ -100,15 +103,13 @@ class EventBuilder:
         objects = objects_of(run, self._agent, errors)
         context.is_end = run.ended is not None
         # what a command changes is looked up once more when it is done
-        run.memo["is_change"] = any(
-            is_change(each.plan) for each in objects if isinstance(each, QueryExecution)
-        )
+        is_change_of_table = any(is_change(each.plan) for each in objects if isinstance(each, QueryExecution))
         context.surroundings.stream = (run.stream.name or "") if run.stream is not None else ""
 
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
 
-        read = self._made(run, "inputs", context.input_dataset_builders, objects)
+        read = self._made(run, "inputs", context.input_dataset_builders, objects, is_change_of_table)
         declared = declared_inputs(run, objects)
         inputs = merged_inputs([*declared, *read], context)  # 3
         if inputs:
@@ -120,7 +121,7 @@ class EventBuilder:
                 inputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
             )  # 5
 
-        written = self._made(run, "outputs", context.output_dataset_builders, objects)
+        written = self._made(run, "outputs", context.output_dataset_builders, objects, is_change_of_table)
         outputs = merged_outputs(declared_outputs(run, objects) or written, context)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
@@ -144,7 +145,7 @@ class EventBuilder:
         errors += guard.errors
         self._drop_disabled(event)
         if "extractionError" not in self._settings.disabled_facets:
-            add_errors(event, errors)
+            add_extraction_errors(event, errors)
         return event
 
     def partial(self, run: Run, state: str, time: int) -> Event:
@@ -182,12 +183,12 @@ class EventBuilder:
         return made
 
     def _made(
-        self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object]
+        self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object], is_change: bool
     ) -> list[tuple[int, Any]]:
         """What every builder makes of every object, with the number of the execution it is about.
 
         Ours are remembered by execution; other people's may look at what has changed since."""
-        memo: dict[Any, list[DatasetBuilder]] = run.memo.setdefault("datasets", {})  # type: ignore[assignment]
+        known = run.cache.datasets
         found: list[tuple[int, Any]] = []
         context = self.context
         for builder in builders:
@@ -195,10 +196,10 @@ class EventBuilder:
                 number = event.id if isinstance(event, QueryExecution) else -1
                 if number >= 0 and self.context.is_own(builder):
                     context.surroundings.database = event.database or "default"  # type: ignore[attr-defined]
-                    key = (side, number, id(builder), context.is_end and run.memo.get("is_change"))
-                    if key not in memo and event.plan is not None:  # type: ignore[attr-defined]
-                        memo[key] = self.context.ask(builder, _applying(builder, event))
-                    made = memo.get(key, [])
+                    key = (side, number, id(builder), context.is_end and is_change)
+                    if key not in known and event.plan is not None:  # type: ignore[attr-defined]
+                        known[key] = self.context.ask(builder, _applying(builder, event))
+                    made = known.get(key, [])
                 else:
                     made = self.context.ask(builder, _applying(builder, event))
                 found += [(number, each) for each in made]

@@ -61,9 +61,9 @@ class Columns:
         """
         if not self._is_wanted:
             return
-        graphs: dict[Any, Graph] = run.memo.setdefault("graphs", {})  # type: ignore[assignment]
+        graphs: dict[Any, Graph] = run.cache.column_graphs
         declared = list(declared)
-        facets: dict[Any, dict[str, Any]] = run.memo.setdefault("columns", {})  # type: ignore[assignment]
+        facets: dict[Any, dict[str, Any]] = run.cache.column_facets
         for query in objects:
             if not isinstance(query, QueryExecution) or query.plan is None:
                 continue

@@ -9,7 +9,7 @@ from headwater.lineage.datasets.writes import WRITES
 from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.extend.spark_objects import RDD
 from headwater.lineage.naming.names import CHAIN_LENGTH, DatasetId, job_name, normalized, path_suffix
-from headwater.lineage.runs import Kind, Run
+from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings
 
 __all__ = ["JobNames"]
@@ -26,26 +26,23 @@ class JobNames:
         self._app = normalized(settings.app_name or app_name or "unknown") or "unknown"
 
     def of(self, run: Run, datasets: Sequence[DatasetBuilder], rdds: Sequence[RDD]) -> str:
-        """The name of a run's job; found once, so that the end has the name of the start."""
-        known = run.memo.get("job_name")
-        if isinstance(known, str):
-            return known
-        name = self._name(run, datasets, rdds)
-        run.memo["job_name"] = name
-        return name
+        """The name of a run's job, computed once, so that the end has the name of START."""
+        if run.cache.job_name is None:
+            run.cache.job_name = self._name(run, datasets, rdds)
+        return run.cache.job_name
 
     def _name(self, run: Run, datasets: Sequence[DatasetBuilder], rdds: Sequence[RDD]) -> str:
         dots = not self._settings.job_name_replace_dot
-        if run.kind is Kind.APPLICATION:
+        if run.kind is RunKind.APPLICATION:
             return self._app
-        if run.kind is Kind.STREAM:
+        if run.kind is RunKind.STREAM:
             return job_name(self._app, [self._stream(run)], dots=dots)
         suffix = self._suffix(datasets) if self._settings.job_name_append_dataset_name else ""
-        if run.kind is Kind.BATCH:
+        if run.kind is RunKind.BATCH:
             return job_name(self._app, [self._stream(run), "micro_batch"], suffix, dots=dots)
         if self._settings.job_name_from_description and (said := _description(run)):
             return job_name(self._app, [said], dots=dots)
-        if run.kind is Kind.RDD_JOB:
+        if run.kind is RunKind.RDD_JOB:
             return job_name(self._app, [_chain(rdds)], suffix, dots=dots)
         return job_name(self._app, [_node(run)], suffix, dots=dots)
 

@@ -1,4 +1,4 @@
-"""Byte budgets: no event grows beyond what receivers take, and what was cut is told (G8, G11)."""
+"""Byte budgets of events and facets; `extractionError` lists what was removed (G8, G11)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from openlineage.client.serde import Serde
 from headwater.lineage.facets.make import PRODUCER
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["add_errors", "fit", "size"]
+__all__ = ["add_extraction_errors", "limit_size", "size"]
 
 Event = dict[str, Any]
 
-# What makes an event worth sending when nothing else fits.
+# Facets that are never removed.
 _KEPT = {"parent", "errorMessage", "extractionError", "processing_engine", "jobType"}
 _MOST_ERRORS = 50
 _LONGEST_TEXT = 2000
@@ -27,8 +27,8 @@ def size(event: Event) -> int:
     return len(orjson.dumps(event, default=str))
 
 
-def fit(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
-    """Cut the event, in place, down to the budgets; its bytes then."""
+def limit_size(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
+    """Reduce the event, in place, to the budgets; its size in bytes after that."""
     total = size(event)
     if total <= min(facet_bytes, event_bytes):
         return total
@@ -40,7 +40,7 @@ def fit(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
             if taken > facet_bytes and key not in _KEPT:
                 del facets[key]
                 cut.append(
-                    ExtractionError(f"{where}.{key}", f"left out: {taken} bytes, {facet_bytes} allowed")
+                    ExtractionError(f"{where}.{key}", f"removed: {taken} bytes, {facet_bytes} allowed")
                 )
             else:
                 sizes.append((taken, facets, key, where))
@@ -52,28 +52,28 @@ def fit(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
             del facets[key]
             total -= taken
             cut.append(
-                ExtractionError(f"{where}.{key}", f"left out: {taken} bytes of an event that is too large")
+                ExtractionError(f"{where}.{key}", f"removed: {taken} bytes of an event that is too large")
             )
     for side in ("inputs", "outputs"):
         datasets = event.get(side) or []
         if total > event_bytes and len(datasets) > 1:
-            # Nothing but names is left; half of them, and half again.
+            # only names are left: halve the list until it fits
             before = len(datasets)
             while total > event_bytes and len(datasets) > 1:
                 gone = datasets[len(datasets) // 2 :]
                 del datasets[len(datasets) // 2 :]
                 total -= sum(size(each) for each in gone)
-            cut.append(ExtractionError(side, f"{before - len(datasets)} of {before} datasets left out"))
-    add_errors(event, cut)
+            cut.append(ExtractionError(side, f"{before - len(datasets)} of {before} datasets removed"))
+    add_extraction_errors(event, cut)
     return size(event)
 
 
-def add_errors(event: Event, errors: Sequence[ExtractionError]) -> None:
-    """Add to the event's extractionError facet, in place; make it if there is none."""
+def add_extraction_errors(event: Event, errors: Sequence[ExtractionError]) -> None:
+    """Add errors to the event's extractionError facet, in place."""
     if not errors:
         return
     facets = event["run"].setdefault("facets", {})
-    told = list((facets.get("extractionError") or {}).get("errors", []))
+    known = list((facets.get("extractionError") or {}).get("errors", []))
     made = [
         extraction_error_run.Error(
             errorMessage=each.text[:_LONGEST_TEXT],
@@ -82,7 +82,7 @@ def add_errors(event: Event, errors: Sequence[ExtractionError]) -> None:
         )
         for each in errors
     ]
-    count = len(told) + len(made)
+    count = len(known) + len(made)
     facet = extraction_error_run.ExtractionErrorRunFacet(
         totalTasks=max(count, (facets.get("extractionError") or {}).get("totalTasks", 0)),
         failedTasks=count,
@@ -90,7 +90,7 @@ def add_errors(event: Event, errors: Sequence[ExtractionError]) -> None:
         producer=PRODUCER,
     )
     found = Serde.to_dict(facet)
-    found["errors"] = (told + found["errors"])[:_MOST_ERRORS]
+    found["errors"] = (known + found["errors"])[:_MOST_ERRORS]
     facets["extractionError"] = found
 
 

@@ -17,7 +17,7 @@ from headwater.lineage.extend.builders import (
     OutputDatasetBuilder,
     QueryPlanVisitor,
 )
-from headwater.lineage.extend.isolation import Guard, name_of
+from headwater.lineage.extend.isolation import Guard, class_name
 from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.naming.normalize import NamespaceResolvers, Trimming
@@ -108,7 +108,7 @@ class OpenLineageContext:
             return function()
         except Exception as error:
             logger.debug("A builder failed", exc_info=True)
-            self.guard.errors.append(ExtractionError(name_of(builder), f"{type(error).__name__}: {error}"))
+            self.guard.errors.append(ExtractionError(class_name(builder), f"{type(error).__name__}: {error}"))
             return []
 
     def visit(self, visitors: Sequence[QueryPlanVisitor[D]], nodes: Sequence[Node]) -> list[D]:
@@ -195,7 +195,7 @@ class Extensions:
 
     def _failed(self, factory: Any, error: Exception, where: str = "") -> None:
         name = (
-            name_of(factory) if not callable(factory) or isinstance(factory, type) else repr(factory)
+            class_name(factory) if not callable(factory) or isinstance(factory, type) else repr(factory)
         ) + where
         text = f"{type(error).__name__}: {error}"
         logger.warning("Lineage extension %s is not used: %s", name, text)

@@ -1,4 +1,4 @@
-"""Other people's code, called so that it can neither fail nor hold up an event (G10)."""
+"""Foreign code runs on a thread that can be abandoned: it neither fails nor delays an event (G10)."""
 
 from __future__ import annotations
 
@@ -7,93 +7,144 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
+from headwater.clock import Clock, SystemClock
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["Guard", "name_of"]
+__all__ = ["Guard", "IsolatedThread", "NotCompleted", "class_name"]
 
 T = TypeVar("T")
 SHORTEST_SECONDS = 0.05
+PAUSE_SECONDS = 60.0
+END_SECONDS = 5.0
 
 
-def name_of(builder: object) -> str:
-    """How errors name a builder."""
+def class_name(builder: object) -> str:
+    """The name of a builder in errors."""
     cls = builder if isinstance(builder, type) else type(builder)
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
-class _Thread:
-    """Runs one call after the other; left behind with the call that does not return."""
+class NotCompleted(Exception):
+    """An isolated call raised (`stack` is set), did not return in time (`is_late`), or was not made."""
 
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self.is_left = False
-        self._thread = threading.Thread(target=self._work, name="headwater-lineage-extension", daemon=True)
-        self._thread.start()
+    def __init__(self, text: str, *, stack: str | None = None, is_late: bool = False) -> None:
+        super().__init__(text)
+        self.stack = stack
+        self.is_late = is_late
 
-    @property
-    def is_current(self) -> bool:
-        """Whether it is this thread that asks."""
-        return threading.current_thread() is self._thread
 
-    def run(self, call: Callable[[], None]) -> None:
+class _Worker:
+    """One daemon thread. Abandoned with the call that does not return; it ends when that call does."""
+
+    def __init__(self, name: str) -> None:
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self.is_abandoned = False
+        self.thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self.thread.start()
+
+    def put(self, call: Callable[[], None] | None) -> None:
         self._calls.put(call)
 
     def _work(self) -> None:
-        while not self.is_left:
-            self._calls.get()()
+        while not self.is_abandoned and (call := self._calls.get()) is not None:
+            call()
+
+
+class IsolatedThread:
+    """Runs calls one after the other on another thread; a late call keeps it, and the next has a new one.
+
+    After `pause_after` late calls in a row it makes no call for a minute, since each leaves a thread behind.
+    """
+
+    def __init__(self, name: str, *, pause_after: int | None = None, clock: Clock | None = None) -> None:
+        self._name = name
+        self._pause_after = pause_after
+        self._clock = clock or SystemClock()
+        self._worker: _Worker | None = None
+        self._late = 0
+        self._paused_until = 0.0
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread."""
+        return self._worker is not None and threading.current_thread() is self._worker.thread
+
+    def run(self, call: Callable[[], T], seconds: float) -> T:
+        """The result of the call. Raises NotCompleted if there is none within `seconds`."""
+        if (
+            self._pause_after is not None
+            and self._late >= self._pause_after
+            and self._clock.monotonic() < self._paused_until
+        ):
+            raise NotCompleted("not called: the last calls did not return in time")
+        if self._worker is None:
+            self._worker = _Worker(self._name)
+        done = threading.Event()
+        results: list[T] = []
+        failures: list[NotCompleted] = []
+
+        def work() -> None:
+            try:
+                results.append(call())
+            except BaseException as error:  # SystemExit too: it would end lineage's own thread
+                text = f"{type(error).__name__}: {error}"
+                failures.append(NotCompleted(text, stack=traceback.format_exc()))
+            done.set()
+
+        self._worker.put(work)
+        if not done.wait(seconds):
+            self._worker.is_abandoned = True
+            self._worker = None
+            self._late += 1
+            self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
+            raise NotCompleted(f"did not return within {seconds:.1f} seconds", is_late=True)
+        self._late = 0
+        if failures:
+            raise failures[0]
+        return results[0]
+
+    def close(self) -> None:
+        """End the thread, which runs no call now; an abandoned thread ends by itself."""
+        if self._worker is not None:
+            self._worker.put(None)
+            self._worker.thread.join(END_SECONDS)
+            self._worker = None
 
 
 class Guard:
-    """Calls extensions on a thread of their own. Whoever does not return in time is not asked again.
+    """Calls builders of extensions, isolated. A builder that is late once is not called again.
 
-    All calls for one event share the time: `begin` starts it anew.
+    All calls for one event share the time: `start_event` resets it.
     """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._until = float("inf")
-        self._thread: _Thread | None = None
-        self._benched: dict[str, str] = {}
+        self._thread = IsolatedThread("headwater-lineage-extension")
+        self._paused: dict[str, str] = {}
         self.errors: list[ExtractionError] = []
 
-    def begin(self) -> None:
-        """A new event: its time begins, its errors are none."""
+    def start_event(self) -> None:
+        """Begin the time of a new event; its errors are those of builders that are no longer called."""
         self._until = time.monotonic() + self._seconds
-        self.errors = [ExtractionError(name, text) for name, text in self._benched.items()]
+        self.errors = [ExtractionError(name, text) for name, text in self._paused.items()]
 
     def call(self, builder: object, function: Callable[[], T], otherwise: T) -> T:
         """The result, or `otherwise` if it raises, is late, or has been late before."""
-        name = name_of(builder)
-        if name in self._benched:
+        name = class_name(builder)
+        if name in self._paused:
             return otherwise
-        if self._thread is not None and self._thread.is_current:
-            # one extension asks another: both are under the first one's clock
+        if self._thread.is_current:
+            # one extension calls another: both are within the first one's time
             return function()
-        done = threading.Event()
-        results: list[Any] = []
-        failures: list[ExtractionError] = []
-
-        def run() -> None:
-            try:
-                results.append(function())
-            except BaseException as error:  # SystemExit too: it is lineage's thread that would end
-                failures.append(
-                    ExtractionError(name, f"{type(error).__name__}: {error}", traceback.format_exc())
-                )
-            done.set()
-
-        if self._thread is None:
-            self._thread = _Thread()
-        self._thread.run(run)
-        seconds = max(SHORTEST_SECONDS, self._until - time.monotonic())
-        if not done.wait(seconds):
-            self._thread.is_left = True
-            self._thread = None
-            text = f"did not return within {min(seconds, self._seconds):.1f} seconds and is not asked again"
-            self._benched[name] = text
-            self.errors.append(ExtractionError(name, text))
+        seconds = max(SHORTEST_SECONDS, min(self._seconds, self._until - time.monotonic()))
+        try:
+            return self._thread.run(function, seconds)
+        except NotCompleted as error:
+            text = str(error)
+            if error.is_late:
+                text = self._paused[name] = f"{text} and is not called again"
+            self.errors.append(ExtractionError(name, text, error.stack))
             return otherwise
-        self.errors += failures
-        return otherwise if failures else results[0]

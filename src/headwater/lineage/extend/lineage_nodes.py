@@ -67,7 +67,7 @@ class PlanNode:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What is known of the object's fields, as agent/java/Fields.java tells them."""
+        """What is known of the object's fields, as jvm/java/NodeFields.java writes them."""
         return self.node.fields if isinstance(self.node.fields, dict) else {}
 
     @property

@@ -12,7 +12,7 @@ from typing import Any
 from headwater.lineage.extend.builders import AbstractJobFacetBuilder, Consumer
 from headwater.lineage.facets.make import standard
 from headwater.lineage.facets.run import tags
-from headwater.lineage.runs import Kind, Run
+from headwater.lineage.runs import Run, RunKind
 
 __all__ = [
     "Documentation",
@@ -28,11 +28,11 @@ logger = logging.getLogger(__name__)
 
 LONGEST_SQL = 100_000
 _TYPES = {
-    Kind.APPLICATION: ("NONE", "APPLICATION"),
-    Kind.SQL: ("BATCH", "SQL_JOB"),
-    Kind.RDD_JOB: ("BATCH", "RDD_JOB"),
-    Kind.STREAM: ("STREAMING", "STREAMING_QUERY"),
-    Kind.BATCH: ("STREAMING", "MICRO_BATCH"),
+    RunKind.APPLICATION: ("NONE", "APPLICATION"),
+    RunKind.SQL: ("BATCH", "SQL_JOB"),
+    RunKind.RDD_JOB: ("BATCH", "RDD_JOB"),
+    RunKind.STREAM: ("STREAMING", "STREAMING_QUERY"),
+    RunKind.BATCH: ("STREAMING", "MICRO_BATCH"),
 }
 
 
@@ -52,7 +52,7 @@ class Sql(AbstractJobFacetBuilder[Run]):
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         text = next((each.sql for each in event.executions if each.sql), None)
-        if text and event.kind is not Kind.STREAM:
+        if text and event.kind is not RunKind.STREAM:
             consumer("sql", standard("sql_job.SQLJobFacet", query=text[:LONGEST_SQL], dialect="spark"))
 
 
@@ -86,9 +86,9 @@ class Documentation(AbstractJobFacetBuilder[Run]):
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         text = self._text
-        if event.kind is Kind.SQL and event.execution is not None and event.execution.start is not None:
+        if event.kind is RunKind.SQL and event.execution is not None and event.execution.start is not None:
             text = _by_user(event.execution.start.description) or text
-        elif event.kind is Kind.RDD_JOB and event.jobs:
+        elif event.kind is RunKind.RDD_JOB and event.jobs:
             text = event.jobs[0].start.properties.get("spark.job.description") or text
         if text:
             consumer("documentation", standard("documentation_job.DocumentationJobFacet", description=text))

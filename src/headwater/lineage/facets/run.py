@@ -10,7 +10,7 @@ from headwater import __version__
 from headwater.lineage.extend.builders import AbstractRunFacetBuilder, Consumer
 from headwater.lineage.facets.make import custom, standard
 from headwater.lineage.naming.catalogs import Surroundings
-from headwater.lineage.runs import Kind, Run
+from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings, ParentRun
 
 __all__ = [
@@ -85,7 +85,7 @@ class ApplicationDetails(AbstractRunFacetBuilder[Run]):
         self._details = {name: value for name, value in details.items() if value}
 
     def accept(self, event: Run, consumer: Consumer) -> None:
-        if event.ended is not None and event.kind is not Kind.APPLICATION:
+        if event.ended is not None and event.kind is not RunKind.APPLICATION:
             return  # once, at the start, is enough for a backend that merges the events of a run
         app = event.root.app
         told = {"applicationId": app.id, "appName": app.name, "userName": app.user} if app is not None else {}
@@ -160,7 +160,7 @@ class ErrorMessage(AbstractRunFacetBuilder[Run]):
     def accept(self, event: Run, consumer: Consumer) -> None:
         if event.failure is None or event.ended is None:
             return
-        is_python = event.kind is Kind.APPLICATION
+        is_python = event.kind is RunKind.APPLICATION
         stack = event.failure.stack
         consumer(
             "errorMessage",

@@ -1,148 +1,185 @@
-"""The thread that asks the agent what has happened, and hands it over, one message at a time and in order."""
+"""Every call that lineage makes into the driver's JVM, typed."""
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.jvm.messages import Dropped, Message, decode
+import msgspec
 
-__all__ = ["Listener"]
+from headwater.lineage.jvm import compile as units
+from headwater.lineage.jvm.messages import AppStart, Message, decode
+from headwater.lineage.jvm.plan import Expression
 
-logger = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
-# After a poll that had something: the end of a query and the begin of the next come together, and each poll
-# costs both sides a round trip. Whoever waits for events ends the rest.
-REST_SECONDS = 0.2
+__all__ = ["Agent", "application_details", "application_of", "session_settings"]
+
+_ANSWER_EVENT = "SparkListenerSQLExecutionEnd"
+_DOCUMENT_CHARS = 1 << 24
 
 
-class Listener:
-    """Polls until it is closed. Pull, never push: nothing in the JVM ever waits for Python."""
+class Agent:
+    """The compiled agent in the JVM of one application. Methods raise what py4j raises."""
 
-    def __init__(
-        self, agent: Any, gateway: Any, handle: Callable[[Message], None], *, first: Message
-    ) -> None:
-        """`first` is handled before anything that the agent says."""
-        self._agent = agent
-        self._gateway = gateway
-        self._handle = handle
-        self._first = first
-        self._handled = -1  # the first one is not the agent's
-        self._released: list[str] = []
-        self._lock = threading.Condition()
-        self._hurried = 0  # how many wait for what is there to be handled
-        self._is_closing = False
-        self.is_lost = False  # whether the JVM has gone away
-        self._thread = threading.Thread(target=self._run, name="headwater-lineage", daemon=True)
-        self._thread.start()
+    def __init__(self, context: SparkContext) -> None:
+        """Load the agent into the JVM. Raises what Janino or py4j raise if that JVM does not accept it."""
+        java_context: Any = context._jsc
+        self._context = context
+        self._gateway: Any = context._gateway
+        self._units = units.load(context)
+        self._agent = self._units.new(self._gateway, "Agent", java_context.sc())
+        self._methods: dict[str, Any] = {}
 
-    def flush(self, seconds: float) -> bool:
-        """Wait until everything that has happened in Spark so far is handled; whether it is."""
-        deadline = time.monotonic() + seconds
-        if self._agent is None:
-            return self._wait(0, deadline)
-        with self._hurry():
-            try:
-                is_settled = bool(self._agent.settle(int(seconds * 1000)))
-                wanted = int(self._agent.offered())
-                self._agent.wake()  # some of it may not be due
-            except Exception as error:
-                logger.debug("The agent does not answer: %s", error)
-                return False
-            return self._wait(wanted, deadline) and is_settled
+    # --- listening
 
-    def close(self, seconds: float) -> bool:
-        """Handle what the agent has, stop listening, end the thread; whether all was handled in time."""
-        deadline = time.monotonic() + seconds
-        if self._agent is None:
-            return self._wait(0, deadline)
-        with self._hurry():
-            try:
-                self._agent.detach(int(seconds * 500))  # half of the time for the JVM to finish
-                is_done = self._wait(int(self._agent.offered()), deadline)
-            except Exception as error:
-                logger.debug("The agent does not answer: %s", error)
-                is_done = False
-            self._is_closing = True
-        try:
-            self._agent.wake()
-        except Exception as error:
-            logger.debug("The agent does not answer: %s", error)
-        self._thread.join(max(0.0, deadline - time.monotonic()))
-        return is_done and not self._thread.is_alive()
+    def attach(self) -> None:
+        """Register with Spark's listener bus."""
+        self._agent.attach()
 
-    def release(self, executions: list[int]) -> None:
-        """The JVM need not keep these any longer; told with the next question. For the handler alone."""
-        self._released += map(str, executions)
+    def detach(self, seconds: float) -> None:
+        """Leave the listener bus and handle the events that it has already delivered."""
+        self._agent.detach(int(seconds * 1000))
 
-    @contextmanager
-    def _hurry(self) -> Iterator[None]:
-        with self._lock:
-            self._hurried += 1
-            self._lock.notify_all()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._hurried -= 1
+    def set_memory_threshold(self, percent: int) -> None:
+        """Write no plan while less than this part of the driver's heap is free."""
+        self._agent.setMemoryThreshold(percent)
 
-    def _rest(self) -> None:
-        with self._lock:
-            if not self._hurried and not self._is_closing:
-                self._lock.wait(REST_SECONDS)
+    def include_rdds_of_queries(self) -> None:
+        """Also send the RDDs of jobs that belong to SQL queries, for builders that ask for RDDs."""
+        self._agent.includeRddsOfQueries(True)
 
-    def _wait(self, wanted: int, deadline: float) -> bool:
-        with self._lock:
-            while self._handled < wanted:
-                left = deadline - time.monotonic()
-                if left <= 0 or self.is_lost or not self._thread.is_alive():
-                    return False
-                self._lock.wait(left)
-        return True
+    def open_connection(self) -> None:
+        """Open this thread's py4j connection and set TCP_NODELAY on it."""
+        self._agent.offered()  # takes nothing, but connects
+        self._agent.noDelay(self._gateway.java_gateway_server)
 
-    def _run(self) -> None:
-        if self._agent is None:
-            self._take([self._first])
-            return
-        try:
-            self._agent.offered()  # opens this thread's connection, and takes nothing
-            self._agent.noDelay(self._gateway.java_gateway_server)
-        except Exception as error:
-            logger.debug("TCP_NODELAY was not set: %s", error)
-        try:
-            self._take([self._first])
-            while not self._is_closing:
-                self._poll()
-        except Exception as error:
-            # The JVM has ended, by `kill` or with the process; or py4j has lost its connection to it.
-            if not self._is_closing:
-                logger.debug("No more lineage: the JVM does not answer: %s", error)
-        finally:
-            with self._lock:
-                self.is_lost = not self._is_closing
-                self._lock.notify_all()
+    def poll(self, released: Sequence[int] = ()) -> list[Message | msgspec.DecodeError]:
+        """The next messages, after at most 5 s; executions in `released` need not be kept any longer."""
+        text = self._agent.poll(",".join(map(str, released))) if released else self._agent.poll()
+        return [] if text == "[]" else decode(text)
 
-    def _poll(self) -> None:
-        released, self._released = ",".join(self._released), []
-        text = self._agent.poll(released) if released else self._agent.poll()
-        if text != "[]":
-            self._take(decode(text))
-            self._rest()
+    def wake(self) -> None:
+        """End a poll that waits."""
+        self._agent.wake()
 
-    def _take(self, messages: Iterable[Message | Exception]) -> None:
-        for message in messages:
-            try:
-                if isinstance(message, Exception):
-                    logger.warning("A message of the agent was not understood: %s", message)
-                else:
-                    self._handle(message)
-            except Exception:
-                logger.exception("A message of the agent was not handled")
-            if not isinstance(message, Dropped):
-                with self._lock:
-                    self._handled += 1
-                    self._lock.notify_all()
+    def offered(self) -> int:
+        """The number of messages so far, polled or not."""
+        return int(self._agent.offered())
+
+    def wait_until_handled(self, seconds: float) -> bool:
+        """Wait until the agent has handled all events of Spark so far; whether it has."""
+        return bool(self._agent.waitUntilHandled(int(seconds * 1000)))
+
+    # --- live objects
+
+    def query(self, execution: int) -> Any:
+        """The QueryExecution; None once it is released."""
+        return self._agent.query(execution)
+
+    def job(self, job: int) -> Any:
+        """The ActiveJob; None once it is released."""
+        return self._agent.job(job)
+
+    def rdd(self, job: int, rdd: int) -> Any:
+        """An RDD of a job by its id."""
+        return self._agent.rdd(job, rdd)
+
+    def node(self, execution: int, number: int) -> Any:
+        """A node of a query's analyzed plan; None once the query is released."""
+        return self._agent.node(execution, number)
+
+    # --- plans
+
+    def call_node(self, execution: int, number: int, field: str, method: str) -> Any:
+        """The result of a lineage method of a node, or of the object in one of its fields."""
+        plan = self._analyzed(execution)
+        if plan is None:
+            return None
+        answer = self._call("LineageNodeCaller", "call", plan, number, field, method, _ANSWER_EVENT)
+        return msgspec.json.decode(str(answer))
+
+    def pickled_source(self, execution: int, number: int) -> bytes | None:
+        """The pickled Python data source of a node."""
+        plan = self._analyzed(execution)
+        found = self._call("LineageNodeCaller", "pythonSource", plan, number) if plan is not None else None
+        return bytes(found) if found is not None else None
+
+    def write_plan(self, plan: Any, chars: int = _DOCUMENT_CHARS) -> str:
+        """The document of any JVM plan."""
+        out = self._units.new(self._gateway, "JsonWriter", chars)
+        self._call("PlanWriter", "plan", plan, out)
+        return str(out.toString())
+
+    def write_expression(self, expression: Any) -> Expression:
+        """A JVM expression in the document's form."""
+        out = self._units.new(self._gateway, "JsonWriter", _DOCUMENT_CHARS)
+        self._call("PlanWriter", "expression", expression, out)
+        found: Expression = msgspec.json.decode(str(out.toString()))
+        return found
+
+    def lookup_table(self, database: str, table: str) -> str:
+        """The document of a table in the session catalog; empty if it has none."""
+        session = _session(self._context)
+        if session is None:
+            return ""
+        catalog = session.sharedState().externalCatalog()
+        return str(self._call("NodeFields", "lookup", catalog, database, table) or "")
+
+    def _analyzed(self, execution: int) -> Any:
+        query = self._agent.query(execution)
+        return None if query is None else query.analyzed()
+
+    def _call(self, unit: str, method: str, *arguments: Any) -> Any:
+        key = f"{unit}.{method}"
+        if key not in self._methods:
+            cls = self._units.loader.loadClass(f"{units.PACKAGE}.{unit}")
+            self._methods[key] = next(one for one in cls.getMethods() if one.getName() == method)
+        array = self._gateway.new_array(self._gateway.jvm.java.lang.Object, len(arguments))
+        for index, argument in enumerate(arguments):
+            array[index] = argument
+        return self._methods[key].invoke(None, array)
+
+
+def application_of(context: SparkContext) -> AppStart:
+    """The application's start, which Spark posts before any agent can listen."""
+    return AppStart(
+        id=str(context.applicationId),
+        name=str(context.appName),
+        time=int(context.startTime),
+        user=str(context.sparkUser()),
+    )
+
+
+def application_details(context: SparkContext) -> dict[str, Any]:
+    """Properties of the application that do not change."""
+    return {
+        "master": context.master,
+        "deployMode": context.getConf().get("spark.submit.deployMode", "client"),
+        "driverHost": context.getConf().get("spark.driver.host"),
+        "uiWebUrl": context.uiWebUrl,
+    }
+
+
+def session_settings(context: SparkContext) -> dict[str, str]:
+    """The configuration of the application's session; empty before there is one."""
+    session = _session(context)
+    if session is None:
+        return {}
+    found: dict[str, str] = {}
+    entries = session.conf().getAll().iterator()
+    while entries.hasNext():
+        pair = entries.next()
+        found[str(pair._1())] = str(pair._2())
+    for key in ("spark.sql.warehouse.dir", "spark.sql.catalogImplementation"):
+        found[key] = str(session.conf().get(key))
+    return found
+
+
+def _session(context: SparkContext) -> Any:
+    """The JVM's session: in Spark 4 the classic one, before it the only one."""
+    from pyspark.sql import SparkSession
+
+    active = SparkSession._instantiatedSession
+    return active._jsparkSession if active is not None and active._sc is context else None

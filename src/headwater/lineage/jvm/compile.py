@@ -27,7 +27,20 @@ logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"
 # In this order: a unit sees those before it, directly; those after it, or that may be missing, by reflection.
-UNITS = ("Json", "Mailbox", "Ear", "Reach", "Masks", "Rdds", "Fields", "Walk", "Nodes", "Numbers", "Agent")
+UNITS = (
+    "JsonWriter",
+    "MessageQueue",
+    "SparkEventFilter",
+    "Reflection",
+    "SecretMask",
+    "RddChain",
+    "NodeFields",
+    "PlanWriter",
+    "LineageNodeCaller",
+    "ScanMetrics",
+    "Agent",
+)
+_REQUIRED = ("JsonWriter", "MessageQueue", "SparkEventFilter", "Agent")
 _KEPT_FORM = 1
 
 
@@ -101,7 +114,7 @@ def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dic
             compiler.cook(text)
         except Exception as error:
             missing[name] = reason(error)
-            if name in ("Json", "Mailbox", "Ear", "Agent"):
+            if name in _REQUIRED:
                 raise
             continue
         codes = compiler.getBytecodes()

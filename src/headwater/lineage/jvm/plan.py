@@ -1,4 +1,4 @@
-"""The plan document that agent/java/Walk.java writes, and typed views on it. Nothing here needs Spark.
+"""The plan document that jvm/java/PlanWriter.java writes, and typed views on it. Nothing here needs Spark.
 
 {"v":1, "root":N, "cut":"why it is not whole"?, "nodes":[node, …]}          in post-order; ids are positions
 node: {"id", "cls",
@@ -9,7 +9,7 @@ node: {"id", "cls",
        "to":[[exprId,"name"], …]   the columns of the table that a v2 command writes,
        "ex":{field of Spark's class: [expression, …] or [[expression, …], …] or a number or a text},
        "lin":{"" or field: [interfaces of OpenLineage that it implements]},
-       "f":{…}   what datasets need to know of it (agent/java/Fields.java)}
+       "f":{…}   what datasets need to know of it (jvm/java/NodeFields.java)}
 type: Spark's own JSON of a type.
 
 expression: ["a",exprId]  a column         ["=",exprId,"name",expression]  an alias

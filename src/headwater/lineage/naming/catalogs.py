@@ -19,7 +19,7 @@ _GLUE = "AWSGlueDataCatalogHiveClientFactory"
 
 class Surroundings:
     """Of one application. `read` gives the session's settings anew, `lookup` a table of the shared catalog as
-    the JSON of Fields.java; both may ask the JVM and may fail. Neither touches a file system."""
+    the JSON of NodeFields.java; both may ask the JVM and may fail. Neither touches a file system."""
 
     def __init__(
         self,

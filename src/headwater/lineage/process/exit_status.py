@@ -1,9 +1,9 @@
-"""How this Python process ends: what an uncaught exception, an exit code or the runner tell of it.
+"""How this Python process ends: by an uncaught exception, by an exit code, or well.
 
-Python has no place to ask for it: when `atexit` runs, the SystemExit is gone. So `sys.excepthook`, `sys.exit`
-and the `exit` and `quit` of scripts are wrapped while lineage is installed, each doing what it did before. It
-must happen early: `sys.exit(main())` takes hold of `sys.exit` before `main` makes a session. What stays
-unseen is a bare `raise SystemExit(1)`; only `headwater lineage run`, which calls the script, sees that.
+Python has no function that returns it: when `atexit` runs, the SystemExit is gone. So `sys.excepthook`,
+`sys.exit` and the `exit` and `quit` of scripts are wrapped while lineage is installed; each still does its
+work. They are wrapped early: `sys.exit(main())` evaluates `sys.exit` before `main` creates a session. A bare
+`raise SystemExit(1)` is visible only to `headwater lineage run`, which calls the script.
 """
 
 from __future__ import annotations
@@ -12,71 +12,74 @@ import builtins
 import sys
 import threading
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from headwater.lineage.runs import Failure
+if TYPE_CHECKING:
+    from headwater.lineage.runs import Failure
 
-__all__ = ["Outcome", "current"]
+__all__ = ["ExitStatus", "exit_status"]
 
 
 class _Exit:
-    """In the place of `sys.exit`, `exit` or `quit`: notes the code, then does what was there before."""
+    """Replaces `sys.exit`, `exit` or `quit`: records the code, then calls the original."""
 
-    def __init__(self, before: Any, outcome: Outcome) -> None:
+    def __init__(self, before: Any, status: ExitStatus) -> None:
         self._before = before
-        self._outcome = outcome
+        self._status = status
         self.__doc__ = before.__doc__
 
     def __call__(self, status: Any = None, /) -> NoReturn:
-        if threading.current_thread() is threading.main_thread():  # elsewhere it ends the thread alone
-            self._outcome.exited(status)
+        if threading.current_thread() is threading.main_thread():  # elsewhere it ends one thread
+            self._status.exited(status)
         self._before(status)
-        raise SystemExit(status)  # not reached, unless somebody had replaced it before us
+        raise SystemExit(status)  # only reached if another package had replaced it
 
     def __repr__(self) -> str:
         return repr(self._before)
 
 
-class Outcome:
-    """Watches for the end; `failure` says why it is a bad one, as far as is known now."""
+class ExitStatus:
+    """Records exceptions and exit codes; `failure` is the reason of a bad end."""
 
     def __init__(self) -> None:
-        self._error: Failure | None = None
+        self._error: tuple[str, str, str] | None = None
         self._code: Any = None
         self._wrapped: dict[tuple[Any, str], tuple[Any, Any]] = {}  # place: what was there, what is there now
 
-    def watch(self) -> None:
-        """Begin to watch; again, for what has come since: Python adds `exit` and `quit` late in its start."""
+    def install(self) -> None:
+        """Wrap the functions; a second call wraps `exit` and `quit`, which Python adds late in its start."""
         self._wrap(sys, "excepthook", self._excepthook)
         self._wrap(sys, "exit", lambda before: _Exit(before, self))
         for name in ("exit", "quit"):
             if hasattr(builtins, name):
                 self._wrap(builtins, name, lambda before: _Exit(before, self))
 
-    def unwatch(self) -> None:
-        """Put back what was there, unless somebody has wrapped it since."""
+    def uninstall(self) -> None:
+        """Restore the originals, except where another package has wrapped ours."""
         for (owner, name), (before, now) in self._wrapped.items():
             if getattr(owner, name, None) is now:
                 setattr(owner, name, before)
         self._wrapped = {}
 
     def raised(self, error: BaseException) -> None:
-        """The main thread ends by this exception."""
+        """Record the exception that ends the main thread."""
         import traceback  # not above: HEADWATER_LINEAGE loads this module in every Python
 
         lines = traceback.format_exception(error)
         text = "".join(traceback.format_exception_only(error)).strip()
-        self._error = Failure(text, type(error).__name__, "".join(lines))
+        self._error = (text, type(error).__name__, "".join(lines))
 
     def exited(self, status: Any) -> None:
-        """The process was asked to end so; whoever catches SystemExit may still change its mind."""
+        """Record an exit code; a later one replaces it, since the program may catch SystemExit."""
         self._code = status
 
     @property
     def failure(self) -> Failure | None:
-        """Why the process ends badly, or None where nothing is known of that."""
+        """The reason why the process fails, or None."""
+        from headwater.lineage.runs import Failure  # not above, for the same reason
+
         if self._error is not None:
-            return self._error
+            return Failure(*self._error)
         if self._code is None or (isinstance(self._code, int) and self._code == 0):
             return None
         if isinstance(self._code, int):
@@ -98,4 +101,4 @@ class Outcome:
         return excepthook
 
 
-current = Outcome()
+exit_status = ExitStatus()

@@ -19,17 +19,17 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.process import exit_status as outcome
-from headwater.lineage.process import spark_hook as auto
+from headwater.lineage.process.exit_status import exit_status
+from headwater.lineage.process.spark_hook import hook_spark, unhook_spark
 from headwater.lineage.settings import LineageSettings, read
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
-    from headwater.lineage.session import Attachment
+    from headwater.lineage.session import LineageSession
 
-__all__ = ["LineageUnavailable", "attach_quietly", "flush", "install", "uninstall", "warn_of_connect"]
+__all__ = ["LineageUnavailable", "attach_or_warn", "flush", "install", "uninstall", "warn_of_connect"]
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class _Process:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.attachments: list[Attachment] = []
+        self.sessions: list[LineageSession] = []
         self.given: dict[str, Any] = {}
         self.process = os.getpid()
         self.has_hooks = False
@@ -61,41 +61,38 @@ def install(spark: SparkSession | SparkContext | None = None, **settings: Any) -
     """
     with _state.lock:
         _state.given = dict(settings)
-    auto.arm(attach_quietly, warn_of_connect)
-    outcome.current.watch()
+    hook_spark(attach_or_warn, warn_of_connect)
+    exit_status.install()
     if spark is None:
         return
     context = _context(spark)
     if context is None:
         warn_of_connect(spark)
     else:
-        attach_quietly(context)
+        attach_or_warn(context)
 
 
 def uninstall() -> None:
     """Send what is known, and undo everything that `install` did. Spark goes on, untold."""
-    auto.disarm()
+    unhook_spark()
     with _state.lock:
-        attachments, _state.attachments = _state.attachments, []
+        sessions, _state.sessions = _state.sessions, []
         _state.given = {}
-    for attachment in attachments:
-        _contained(attachment.finish, None, attachment.settings.exit_millis / 1000)
-    outcome.current.unwatch()
+    for session in sessions:
+        _log_errors(session.finish, None, session.settings.exit_millis / 1000)
+    exit_status.uninstall()
 
 
 def flush(timeout_seconds: float = 30.0) -> bool:
     """Wait until everything that has happened so far is with the transport; whether it is."""
     deadline = time.monotonic() + timeout_seconds
     with _state.lock:
-        attachments = list(_state.attachments)
-    done = [
-        _contained(attachment.flush, max(0.0, deadline - time.monotonic())) is True
-        for attachment in attachments
-    ]
+        sessions = list(_state.sessions)
+    done = [_log_errors(session.flush, max(0.0, deadline - time.monotonic())) is True for session in sessions]
     return all(done)
 
 
-def attach_quietly(context: SparkContext) -> None:
+def attach_or_warn(context: SparkContext) -> None:
     """Attach to this application, unless that has been done; what goes wrong is a warning."""
     try:
         _attach(context)
@@ -108,7 +105,7 @@ def warn_of_connect(session: Any) -> None:
     """Say once why a Spark Connect client has no lineage, unless the server is in this very process."""
     del session
     with _state.lock:
-        if any(not each.is_finished for each in _state.attachments):
+        if any(not each.is_finished for each in _state.sessions):
             return
     _warn(
         "a Spark Connect client sees no plans. Install it where the server runs: start that from Python, with"
@@ -124,13 +121,13 @@ def _warn(reason: str) -> None:
 
 
 def _attach(context: SparkContext) -> None:
-    from headwater.lineage.session import Attachment
+    from headwater.lineage.session import LineageSession
 
     if importlib.util.find_spec("openlineage") is None:
         raise ModuleNotFoundError("openlineage-python is not installed; `pip install 'headwater[lineage]'`.")
     _forget_parent_process()
     with _state.lock:
-        for known in list(_state.attachments):
+        for known in list(_state.sessions):
             if known.context is context and not known.is_finished:
                 return
         given = dict(_state.given)
@@ -141,18 +138,19 @@ def _attach(context: SparkContext) -> None:
         if settings.disabled:
             return
         _load_spool(settings)
-        _settle_stopped()
-        made = Attachment(
+        _finish_stopped()
+        made = LineageSession(
             context,
             settings,
             lambda agent: _builder(context, settings, agent),
             lambda: _client(settings, None if isinstance(transport, dict) else transport),
         )
-        _state.attachments.append(made)
+        made.start()
+        _state.sessions.append(made)
         if made.agent_error is not None:
             _warn(made.agent_error)
         _hook()
-        outcome.current.watch()
+        exit_status.install()
 
 
 def _builder(context: SparkContext, settings: LineageSettings, agent: Any) -> Any:
@@ -175,11 +173,11 @@ def _context(spark: Any) -> Any:
     return spark if hasattr(spark, "_do_init") else None
 
 
-def _settle_stopped() -> None:
+def _finish_stopped() -> None:
     """A new application: those before it have ended, and not badly, for the process goes on."""
-    for attachment in _state.attachments:
-        _contained(attachment.finish, None, attachment.settings.exit_millis / 1000)
-    _state.attachments = []
+    for session in _state.sessions:
+        _log_errors(session.finish, None, session.settings.exit_millis / 1000)
+    _state.sessions = []
 
 
 def _load_spool(settings: LineageSettings) -> None:
@@ -208,20 +206,20 @@ def _at_exit() -> None:
     if _state.process != os.getpid():
         return
     with _state.lock:
-        attachments, _state.attachments = _state.attachments, []
-    for attachment in attachments:
-        _contained(attachment.finish, outcome.current.failure, attachment.settings.exit_millis / 1000)
+        sessions, _state.sessions = _state.sessions, []
+    for session in sessions:
+        _log_errors(session.finish, exit_status.failure, session.settings.exit_millis / 1000)
 
 
 def _forget_parent_process() -> None:
     """A forked child has none of the threads, and its parent tells its own end."""
     if _state.process != os.getpid():
-        for attachment in _state.attachments:
-            attachment.abandon()
-        _state.attachments, _state.process, _state.has_hooks = [], os.getpid(), False
+        for session in _state.sessions:
+            session.abandon()
+        _state.sessions, _state.process, _state.has_hooks = [], os.getpid(), False
 
 
-def _contained(call: Any, *arguments: Any) -> Any:
+def _log_errors(call: Any, *arguments: Any) -> Any:
     try:
         return call(*arguments)
     except Exception:

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from headwater.lineage.process import exit_status as outcome
-from headwater.lineage.process import install as attach
+from headwater.lineage.process.exit_status import exit_status
+from headwater.lineage.process.install import install
 
 __all__ = ["run", "run_module"]
 
@@ -32,11 +32,11 @@ def run(script: str, arguments: list[str]) -> None:
         sys.path[0] = str(Path(script).resolve().parent)
     main = _main(place)
     code = compile(source, place, "exec", dont_inherit=True)
-    attach.install()
+    install()
     try:
         exec(code, main.__dict__)  # noqa: S102 - it is what the user asked for
     except SystemExit as asked:
-        outcome.current.exited(asked.code)  # also where it was raised without `sys.exit`
+        exit_status.exited(asked.code)  # also where it was raised without `sys.exit`
         raise
 
 
@@ -46,11 +46,11 @@ def run_module(name: str, arguments: list[str]) -> None:
 
     _hide_own_frames(None)
     sys.argv = [name, *arguments]
-    attach.install()
+    install()
     try:
         runpy.run_module(name, run_name="__main__", alter_sys=True)
     except SystemExit as asked:
-        outcome.current.exited(asked.code)
+        exit_status.exited(asked.code)
         raise
 
 

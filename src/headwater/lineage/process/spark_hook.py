@@ -13,9 +13,9 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from headwater.lineage.process import exit_status as outcome
+from headwater.lineage.process.exit_status import exit_status
 
-__all__ = ["arm", "disarm", "from_environment"]
+__all__ = ["from_environment", "hook_spark", "unhook_spark"]
 
 _CONTEXTS = ("pyspark.core.context", "pyspark.context")  # of Spark 4 and of Spark 3
 _CONNECT = "pyspark.sql.connect.session"
@@ -30,20 +30,20 @@ def from_environment() -> None:
     """What the .pth file calls where HEADWATER_LINEAGE is set: lineage for every session of this process."""
 
     def context(made: Any) -> None:
-        from headwater.lineage.process.install import attach_quietly
+        from headwater.lineage.process.install import attach_or_warn
 
-        attach_quietly(made)
+        attach_or_warn(made)
 
     def connect(session: Any) -> None:
         from headwater.lineage.process.install import warn_of_connect
 
         warn_of_connect(session)
 
-    arm(context, connect)
-    outcome.current.watch()  # before anybody has taken hold of `sys.exit`
+    hook_spark(context, connect)
+    exit_status.install()  # before anybody has taken hold of `sys.exit`
 
 
-def arm(context: Callable[[Any], None], connect: Callable[[Any], None]) -> None:
+def hook_spark(context: Callable[[Any], None], connect: Callable[[Any], None]) -> None:
     """From now on call `context` with each new SparkContext, `connect` with each Connect session."""
     global _on_context, _on_connect, _finder
     _on_context, _on_connect = context, connect
@@ -55,7 +55,7 @@ def arm(context: Callable[[Any], None], connect: Callable[[Any], None]) -> None:
         sys.meta_path.insert(0, _finder)
 
 
-def disarm() -> None:
+def unhook_spark() -> None:
     """Put everything back."""
     global _on_context, _on_connect, _finder
     _on_context = _on_connect = None
@@ -69,7 +69,7 @@ def disarm() -> None:
 
 
 def _patch(module: ModuleType) -> None:
-    outcome.current.watch()  # once more: scripts import Spark at their top, and `exit` is there by then
+    exit_status.install()  # once more: scripts import Spark at their top, and `exit` is there by then
     if module.__name__ == _CONNECT:
         _wrap(getattr(module, "SparkSession", None), "__init__", lambda made: _call(_on_connect, made))
     elif getattr(getattr(module, "SparkContext", None), "__module__", None) == module.__name__:

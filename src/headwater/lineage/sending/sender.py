@@ -1,7 +1,7 @@
-"""Emission off the job's path: a bounded queue, and one thread that hands events to the transport.
+"""A bounded queue of events and one thread that sends them, off the job's path.
 
-A transport that is slow, hangs or fails costs events, which are counted and told in the log, and never the
-job: neither its time, but for `exit_millis` at its end, nor its memory (G8, G10).
+A transport that is slow, hangs or fails costs events, which are counted and logged. The job loses no memory
+to it, and no time except `exit_millis` at its end (G8, G10).
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ from openlineage.client.transport.console import ConsoleTransport
 from openlineage.client.transport.file import FileTransport
 from openlineage.client.transport.http import HttpTransport
 
-from headwater.lineage.events.size_limit import fit
+from headwater.lineage.events.size_limit import limit_size
 from headwater.lineage.sending.http import HttpSender
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["DictSender", "Emitter", "dict_sender", "typed"]
+__all__ = ["EventSender", "JsonTransport", "as_run_event", "json_transport"]
 
 logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 
-WARN_SECONDS = 60.0  # at most one line about trouble with the transport in this time
+WARN_SECONDS = 60.0  # between two warnings about the transport
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
 
-class DictSender(Protocol):
+class JsonTransport(Protocol):
     """Sends events that are dicts."""
 
     def emit(self, event: Event) -> object:
-        """Send one; raises where it cannot."""
+        """Send one event; raises what the transport raises."""
         ...
 
 
-class Emitter:
-    """Takes finished events, in order, from one thread; sends them, in order, on another.
+class EventSender:
+    """Receives events in order from one thread and sends them in order on another.
 
     `OpenLineageClient` is made on that thread too: building a transport may wait for a network.
     """
@@ -56,7 +56,7 @@ class Emitter:
         self._is_busy = False
         self._is_closed = False
         self._client: OpenLineageClient | None = None
-        self._dicts: DictSender | None = None
+        self._json: JsonTransport | None = None
         self._warned = -WARN_SECONDS
         self._failed_in_row = 0
         self._retry_at = 0.0
@@ -66,9 +66,11 @@ class Emitter:
         self._thread = threading.Thread(target=self._run, name="headwater-lineage-emit", daemon=True)
         self._thread.start()
 
-    def emit(self, event: Event) -> None:
-        """Put an event in line; never waits. The oldest go when there is no room."""
-        taken = fit(event, facet_bytes=self._settings.facet_bytes, event_bytes=self._settings.event_bytes)
+    def put(self, event: Event) -> None:
+        """Append an event to the queue without waiting; a full queue drops its oldest events."""
+        taken = limit_size(
+            event, facet_bytes=self._settings.facet_bytes, event_bytes=self._settings.event_bytes
+        )
         with self._lock:
             if self._is_closed:
                 self.dropped += 1
@@ -84,7 +86,7 @@ class Emitter:
             self._warn("The queue of lineage events is full; %d dropped so far.", self.dropped)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until the transport has taken all there is; whether it has."""
+        """Wait until the queue is empty and the last event is sent; whether they are."""
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._queue or self._is_busy:
@@ -95,14 +97,14 @@ class Emitter:
         return True
 
     def close(self, seconds: float) -> bool:
-        """Send what is left, for so long at most; then the thread is left alone. Whether all was sent."""
+        """Send the queued events within `seconds`, then abandon the thread; whether all were sent."""
         deadline = time.monotonic() + seconds
         is_done = self.flush(seconds)
         with self._lock:
             self._is_closed = True
             left = len(self._queue)
             self._lock.notify_all()
-        # The thread closes its transport itself, since that too may take for ever.
+        # The thread closes its transport itself, since closing may hang too.
         self._thread.join(max(0.0, deadline - time.monotonic()) if is_done else 0.0)
         if not is_done:
             self._warn("%d lineage events were not sent: the transport did not take them in time.", left + 1)
@@ -122,7 +124,7 @@ class Emitter:
                 self._send(event)
                 self.sent += 1
                 self._failed_in_row = 0
-            except BaseException as error:  # whatever a transport does, this thread goes on
+            except BaseException as error:  # this thread survives every error of a transport
                 self.failed += 1
                 self._failed_in_row += 1
                 self._warn("A lineage event was not sent (%d so far): %s", self.failed, error or repr(error))
@@ -142,15 +144,15 @@ class Emitter:
             try:
                 self._client = self._make()
             except BaseException:
-                # A wrong configuration stays wrong; a service that is not up yet may come.
+                # A wrong configuration stays wrong; a service may still start.
                 pause = FIRST_PAUSE_SECONDS * 2 ** min(self._failed_in_row, 10)
                 self._retry_at = time.monotonic() + min(LONGEST_PAUSE_SECONDS, pause)
                 raise
-            self._dicts = dict_sender(self._client)
-        if self._dicts is not None:
-            self._dicts.emit(event)
+            self._json = json_transport(self._client)
+        if self._json is not None:
+            self._json.emit(event)
             return
-        made = typed(event)
+        made = as_run_event(event)
         if self._client.filter_event(made) is not None:
             self._client.transport.emit(made)
 
@@ -161,25 +163,25 @@ class Emitter:
             logger.warning(text, *values)
 
 
-def dict_sender(client: OpenLineageClient) -> DictSender | None:
-    """What takes our dict as it is, if the transport does nothing with an event but write it as JSON.
+def json_transport(client: OpenLineageClient) -> JsonTransport | None:
+    """A sender of dicts, if the transport only writes events as JSON; None if it needs the class.
 
-    To make openlineage-python's classes of it, for them to be made a dict again, was a third of what sending
-    an event by HTTP costs (1.0 of 3.5 ms for ten kilobytes).
+    Converting the dict to openlineage-python's classes, which convert it back, was a third of the cost of an
+    event by HTTP (1.0 of 3.5 ms for ten kilobytes).
     """
     transport: Any = client.transport
     if getattr(client, "_filters", True):
-        return None  # they look into the class
+        return None  # filters read the class
     if type(transport) is HttpTransport:
         return HttpSender(transport)
     if type(transport) is FileTransport and getattr(transport.config, "debug_mode", True):
-        return None  # then the name of the file is the job's
-    found: DictSender | None = transport if type(transport) in (FileTransport, ConsoleTransport) else None
+        return None  # the file is then named by the job
+    found: JsonTransport | None = transport if type(transport) in (FileTransport, ConsoleTransport) else None
     return found
 
 
-def typed(event: Event) -> event_v2.RunEvent:
-    """The event as openlineage-python's class, which some transports look into; facets stay as they are."""
+def as_run_event(event: Event) -> event_v2.RunEvent:
+    """The event as openlineage-python's class, which some transports read; facets stay dicts."""
     return event_v2.RunEvent(
         eventTime=event["eventTime"],
         producer=event["producer"],

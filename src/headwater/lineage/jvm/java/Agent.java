@@ -11,7 +11,6 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
-import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.SparkListenerApplicationEnd;
 import org.apache.spark.scheduler.SparkListenerEvent;
@@ -25,13 +24,13 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 
 /*
- * Keeps what it hears as short JSON texts until Python asks for them: pull, never push, so that nothing here
+ * Writes Spark's events as short JSON messages and queues them until Python polls. Pull, never push: nothing here
  * ever waits for Python.
  *
- * Everything beyond the basics of Spark is asked for by reflection, and the other units are looked up by name:
- * what a Spark release has changed costs one piece of information, not all (G10). Nothing is thrown to Spark.
+ * Members that differ between Spark releases are called by reflection, and the other units are found by name, so a
+ * change in a release costs one field of a message, not the agent (G10). Nothing is thrown to Spark.
  */
-public class Agent extends Ear {
+public class Agent extends SparkEventFilter {
     private static final int POLL_MILLIS = 5000;
     private static final int POLL_MESSAGES = 256;
     private static final int MAX_PLAN = 16 << 20;       // chars of one plan
@@ -40,21 +39,20 @@ public class Agent extends Ear {
     private static final int STACK_TEXT = 10000;
 
     private final SparkContext context;
-    private final Mailbox mailbox = new Mailbox();
-    private final AtomicLong busy = new AtomicLong();
-    private volatile boolean rddsOfSql = false;
+    private final MessageQueue messages = new MessageQueue();
+    private volatile boolean includesRddsOfQueries = false;
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
-    private final Set programs = new HashSet();         // jobs under way that are of no query
-    private final Map told = Collections.synchronizedMap(new Kept());   // executions whose plan was told
+    private final Set rddJobs = new HashSet();          // running jobs that belong to no query
+    private final Map planSent = Collections.synchronizedMap(new Kept());   // executions whose plan was sent
 
-    private final Method walk = unit("Walk", "plan", 2);
-    private final Method nodes = unit("Walk", "nodes", 1);
-    private final Method executed = unit("Numbers", "executed", 2);
-    private final Method chain = unit("Rdds", "chain", 2);
-    private final Method flat = unit("Rdds", "flat", 1);
-    private final Method outputs = unit("Rdds", "outputs", 2);
+    private final Method walk = unit("PlanWriter", "plan", 2);
+    private final Method nodes = unit("PlanWriter", "nodes", 1);
+    private final Method executed = unit("ScanMetrics", "executed", 2);
+    private final Method chain = unit("RddChain", "chain", 2);
+    private final Method flat = unit("RddChain", "flat", 1);
+    private final Method outputs = unit("RddChain", "outputs", 2);
 
     public static final class Kept extends LinkedHashMap {
         protected boolean removeEldestEntry(Map.Entry eldest) {
@@ -66,41 +64,36 @@ public class Agent extends Ear {
         this.context = context;
     }
 
-    /* ------------------------------------------------------------------ what Python calls */
+    /* ------------------------------------------------------------------ called by Python */
 
     public void attach() {
         listen(context.listenerBus());
     }
 
-    /* Hear nothing more; what was heard can still be polled. */
+    /* Leaves the listener bus; queued messages can still be polled. */
     public void detach(long millis) {
-        leave(millis);
-        mailbox.close();
+        stopListening(millis);
+        messages.close();
         executions.clear();
         jobs.clear();
     }
 
-    /* Whether everything that happened so far has been heard. */
-    public boolean settle(long millis) {
-        return waitUntilHeard(millis);
+    /* Waits until all of Spark's events so far are handled; whether they are. */
+    public boolean waitUntilHandled(long millis) {
+        return super.waitUntilHandled(millis);
     }
 
-    /* How many messages there have been, those that were polled included. */
+    /* The number of messages so far, polled or not. */
     public long offered() {
-        return mailbox.offered();
-    }
-
-    /* Nanoseconds that queries have cost here so far, all on the agent's own thread. */
-    public long busyNanos() {
-        return busy.get();
+        return messages.offered();
     }
 
     /*
-     * A JSON array of the next messages; waits for the first that is due. Without arguments, since py4j takes
-     * as long to look at three of them as for the rest of a call.
+     * A JSON array of the next messages; waits for an urgent one. It has no arguments, since py4j takes as long to
+     * decode three of them as for the rest of a call.
      */
     public String poll() throws InterruptedException {
-        return mailbox.poll(POLL_MILLIS, POLL_MESSAGES);
+        return messages.poll(POLL_MILLIS, POLL_MESSAGES);
     }
 
     /* The same; executions whose numbers are in `released` need not be kept any longer. */
@@ -114,14 +107,14 @@ public class Agent extends Ear {
 
     /* Ends a poll that waits. */
     public void wake() {
-        mailbox.wake();
+        messages.wake();
     }
 
-    public void tellRddsOfSql(boolean wanted) {
-        rddsOfSql = wanted;
+    public void includeRddsOfQueries(boolean wanted) {
+        includesRddsOfQueries = wanted;
     }
 
-    public void needMemory(int percent) {
+    public void setMemoryThreshold(int percent) {
         memoryThreshold = percent;
     }
 
@@ -133,7 +126,7 @@ public class Agent extends Ear {
 
     /* The QueryExecution; null when it is no longer kept. */
     public Object query(long execution) {
-        return kept(executions, Long.valueOf(execution));
+        return recall(executions, Long.valueOf(execution));
     }
 
     /* A node of the analyzed plan by its number in the plan's document. */
@@ -152,7 +145,7 @@ public class Agent extends Ear {
 
     /* The ActiveJob; null when it is no longer kept, or had ended before it was seen. */
     public Object job(int job) {
-        return kept(jobs, Integer.valueOf(job));
+        return recall(jobs, Integer.valueOf(job));
     }
 
     /* An RDD of a job by its id. */
@@ -162,59 +155,54 @@ public class Agent extends Ear {
             if (found == null || flat == null) {
                 return null;
             }
-            Object last = Reach.call(Reach.call(found, "finalStage"), "rdd");
+            Object last = Reflection.call(Reflection.call(found, "finalStage"), "rdd");
             Iterator all = ((java.util.List) flat.invoke(null, new Object[] {last})).iterator();
             while (all.hasNext()) {
                 Object one = all.next();
-                if (((Integer) Reach.call(one, "id")).intValue() == rdd) {
+                if (((Integer) Reflection.call(one, "id")).intValue() == rdd) {
                     return one;
                 }
             }
         } catch (Throwable error) {
-            // not to be had
+            // no longer there
         }
         return null;
     }
 
     public void release(long execution) {
         executions.remove(Long.valueOf(execution));
-        told.remove(Long.valueOf(execution));
-    }
-
-    public void releaseJob(int job) {
-        jobs.remove(Integer.valueOf(job));
+        planSent.remove(Long.valueOf(execution));
     }
 
     /*
-     * py4j leaves Nagle's algorithm on, so that texts over 8 kB wait 44 ms for an acknowledgement that is
-     * delayed; every connection, hence every Python thread, needs this once.
+     * py4j leaves Nagle's algorithm on, so that texts over 8 kB wait 44 ms for a delayed acknowledgement; every
+     * connection, hence every Python thread, needs this once.
      */
     public int noDelay(Object server) {
         int done = 0;
         try {
-            Iterator all = ((Iterable) Reach.get(server, "connections")).iterator();
+            Iterator all = ((Iterable) Reflection.fieldOrNull(server, "connections")).iterator();
             while (all.hasNext()) {
                 try {
-                    ((java.net.Socket) Reach.get(all.next(), "socket")).setTcpNoDelay(true);
+                    ((java.net.Socket) Reflection.fieldOrNull(all.next(), "socket")).setTcpNoDelay(true);
                     done++;
                 } catch (Throwable ignored) {
                     // closed, or of another kind
                 }
             }
         } catch (Throwable ignored) {
-            // slower, that is all
+            // the connection is slower
         }
         return done;
     }
 
-    /* ------------------------------------------------------------------ what Spark calls */
+    /* ------------------------------------------------------------------ called by Spark */
 
-    protected void miss() {
-        mailbox.miss();
+    protected void countDropped() {
+        messages.countDropped();
     }
 
-    protected void hear(SparkListenerEvent event) {
-        long begun = System.nanoTime();
+    protected void handle(SparkListenerEvent event) {
         try {
             if (event instanceof SparkListenerSQLExecutionStart) {
                 started((SparkListenerSQLExecutionStart) event);
@@ -232,15 +220,14 @@ public class Agent extends Ear {
                 streamed(event);
             }
         } catch (Throwable error) {
-            mailbox.miss();
+            messages.countDropped();
         }
-        busy.addAndGet(System.nanoTime() - begun);
     }
 
     private void applicationEnded(SparkListenerApplicationEnd event) {
-        Json out = begin("app_end", event.time());
+        JsonWriter out = begin("app_end", event.time());
         try {
-            Object code = Reach.option(Reach.call(event, "exitCode"));
+            Object code = Reflection.option(Reflection.call(event, "exitCode"));
             if (code instanceof Integer && ((Integer) code).intValue() != 0) {
                 out.field("error", "exit code " + code);
             }
@@ -251,10 +238,10 @@ public class Agent extends Ear {
     }
 
     private void started(SparkListenerSQLExecutionStart event) {
-        Json out = begin("sql_start", event.time());
+        JsonWriter out = begin("sql_start", event.time());
         out.field("id", event.executionId());
         try {
-            Object root = Reach.option(Reach.call(event, "rootExecutionId"));
+            Object root = Reflection.option(Reflection.call(event, "rootExecutionId"));
             if (root instanceof Long) {
                 out.field("root", ((Long) root).longValue());
             }
@@ -262,9 +249,8 @@ public class Agent extends Ear {
             // older than 3.5
         }
         out.key("description").string(event.description(), LONG_TEXT);
-        out.key("details").string(event.details(), LONG_TEXT);
         try {
-            Object id = Reach.option(Reach.call(event, "queryId"));
+            Object id = Reflection.option(Reflection.call(event, "queryId"));
             if (id != null) {
                 out.field("query_id", id.toString());
             }
@@ -280,7 +266,7 @@ public class Agent extends Ear {
             }
             out.raw('}');
         } catch (Throwable error) {
-            mailbox.miss();
+            messages.countDropped();
             return;
         }
         try {
@@ -291,7 +277,7 @@ public class Agent extends Ear {
             }
             out.field("physical", name);
         } catch (Throwable ignored) {
-            // the end will tell
+            // the job is named by its logical plan
         }
         QueryExecution query = null;
         try {
@@ -300,7 +286,7 @@ public class Agent extends Ear {
             // the end has it
         }
         if (query != null) {
-            keep(executions, Long.valueOf(event.executionId()), query);
+            remember(executions, Long.valueOf(event.executionId()), query);
             stream(out, query);
             database(out, query);
             plan(out, query, event.executionId());
@@ -308,12 +294,12 @@ public class Agent extends Ear {
         end(out);
     }
 
-    /* What an unqualified name of a table means. */
-    private void database(Json out, QueryExecution query) {
+    /* The session's current database, which qualifies names of tables. */
+    private void database(JsonWriter out, QueryExecution query) {
         int mark = out.mark();
         try {
-            Object state = Reach.call(Reach.call(query, "sparkSession"), "sessionState");
-            out.field("database", String.valueOf(Reach.call(Reach.call(state, "catalog"), "getCurrentDatabase")));
+            Object state = Reflection.call(Reflection.call(query, "sparkSession"), "sessionState");
+            out.field("database", String.valueOf(Reflection.call(Reflection.call(state, "catalog"), "getCurrentDatabase")));
         } catch (Throwable error) {
             out.back(mark);
         }
@@ -321,27 +307,27 @@ public class Agent extends Ear {
 
     private void ended(SparkListenerSQLExecutionEnd event) {
         Long id = Long.valueOf(event.executionId());
-        Json out = begin("sql_end", event.time());
+        JsonWriter out = begin("sql_end", event.time());
         out.field("id", event.executionId());
         Object failure = null;
         try {
-            Object name = Reach.option(Reach.call(event, "executionName"));
+            Object name = Reflection.option(Reflection.call(event, "executionName"));
             if (name != null) {
                 out.field("name", (String) name);
             }
         } catch (Throwable ignored) {
-            // not told
+            // missing in this release
         }
         try {
-            failure = Reach.option(Reach.call(event, "executionFailure"));
+            failure = Reflection.option(Reflection.call(event, "executionFailure"));
         } catch (Throwable ignored) {
-            // not told
+            // missing in this release
         }
         if (failure instanceof Throwable) {
             failed(out, (Throwable) failure);
         } else {
             try {
-                Object text = Reach.option(Reach.call(event, "errorMessage"));
+                Object text = Reflection.option(Reflection.call(event, "errorMessage"));
                 if (text != null && ((String) text).length() > 0) {
                     failure = text;
                     out.key("error").string((String) text, LONG_TEXT);
@@ -351,7 +337,7 @@ public class Agent extends Ear {
             }
         }
         try {
-            scala.collection.Iterator all = ((scala.collection.Iterable) Reach.call(event, "jobIds")).iterator();
+            scala.collection.Iterator all = ((scala.collection.Iterable) Reflection.call(event, "jobIds")).iterator();
             out.key("jobs").raw('[');
             while (all.hasNext()) {
                 out.comma().number(((Number) all.next()).longValue());
@@ -362,7 +348,7 @@ public class Agent extends Ear {
         }
         QueryExecution query = null;
         try {
-            query = (QueryExecution) Reach.call(event, "qe");
+            query = (QueryExecution) Reflection.call(event, "qe");
         } catch (Throwable ignored) {
             // no plan then
         }
@@ -370,8 +356,8 @@ public class Agent extends Ear {
             query = (QueryExecution) query(event.executionId());
         }
         if (query != null) {
-            keep(executions, id, query);
-            if (!told.containsKey(id)) {
+            remember(executions, id, query);
+            if (!planSent.containsKey(id)) {
                 plan(out, query, event.executionId());
             }
             if (failure == null && executed != null) {   // a failed one may not even be planned
@@ -389,19 +375,19 @@ public class Agent extends Ear {
     }
 
     /* The run of the streaming query and the number of the micro-batch, if the execution is one. */
-    private void stream(Json out, QueryExecution query) {
+    private void stream(JsonWriter out, QueryExecution query) {
         if (query.getClass().getName().endsWith("IncrementalExecution")) {
             int mark = out.mark();
             try {
-                out.field("stream_run", Reach.call(query, "runId").toString());
-                out.field("batch", ((Long) Reach.call(query, "currentBatchId")).longValue());
+                out.field("stream_run", Reflection.call(query, "runId").toString());
+                out.field("batch", ((Long) Reflection.call(query, "currentBatchId")).longValue());
             } catch (Throwable error) {
                 out.back(mark);
             }
         }
     }
 
-    private void plan(Json out, QueryExecution query, long execution) {
+    private void plan(JsonWriter out, QueryExecution query, long execution) {
         int mark = out.mark();
         String problem = null;
         try {
@@ -411,14 +397,14 @@ public class Agent extends Ear {
             }
             mark = out.mark();
             if (walk == null) {
-                problem = "Walk is missing";
+                problem = "PlanWriter is missing";
             } else if (isShortOfMemory()) {
                 problem = "less than " + memoryThreshold + " percent of the driver's heap is free";
             } else {
                 out.key("plan");
                 walk.invoke(null, new Object[] {query.analyzed(), out});
-                if (mailbox.isFullFor(out.length())) {
-                    problem = "too much waits to be told";
+                if (messages.isFullFor(out.length())) {
+                    problem = "too many messages wait for Python";
                 }
             }
         } catch (java.lang.reflect.InvocationTargetException error) {
@@ -430,12 +416,12 @@ public class Agent extends Ear {
             out.back(mark);
             out.key("plan_error").string(problem, LONG_TEXT);
         }
-        keep(told, Long.valueOf(execution), Boolean.TRUE);
+        remember(planSent, Long.valueOf(execution), Boolean.TRUE);
     }
 
     /*
-     * The text that was given to `spark.sql`, which the parser leaves in the nodes that it makes. A command that
-     * the analyzer has made anew has lost it, but its query has it, which may be an inner child. CREATE TABLE
+     * The text that was given to `spark.sql`, which the parser records in the nodes that it creates. A command that
+     * the analyzer has replaced has lost it, but its query has it, which may be an inner child. CREATE TABLE
      * without a query keeps it nowhere.
      */
     private static String sql(QueryExecution query) {
@@ -443,12 +429,12 @@ public class Agent extends Ear {
         todo.add(query.logical());
         for (int at = 0; at < todo.size() && at < 200; at++) {
             Object node = todo.get(at);
-            Object text = Reach.option(Reach.ask(Reach.ask(node, "origin"), "sqlText"));   // since 3.4
+            Object text = Reflection.option(Reflection.callOrNull(Reflection.callOrNull(node, "origin"), "sqlText"));   // since 3.4
             if (text instanceof String) {
                 return (String) text;
             }
-            push(todo, Reach.ask(node, "children"));
-            push(todo, Reach.ask(node, "innerChildren"));
+            push(todo, Reflection.callOrNull(node, "children"));
+            push(todo, Reflection.callOrNull(node, "innerChildren"));
         }
         return null;
     }
@@ -463,7 +449,7 @@ public class Agent extends Ear {
     }
 
     private void jobStarted(SparkListenerJobStart event) {
-        Json out = begin("job_start", event.time());
+        JsonWriter out = begin("job_start", event.time());
         out.field("id", (long) event.jobId());
         Properties properties = event.properties();
         String execution = properties == null ? null : properties.getProperty("spark.sql.execution.id");
@@ -494,14 +480,14 @@ public class Agent extends Ear {
         out.raw('}');
         rdds(out, event.jobId(), execution != null);
         if (execution == null) {
-            programs.add(Integer.valueOf(event.jobId()));
+            rddJobs.add(Integer.valueOf(event.jobId()));
             end(out);
         } else {
-            endLater(out);
+            sendWithNext(out);
         }
     }
 
-    /* Local properties of the thread that are about the job; all the others are settings, told elsewhere. */
+    /* Whether a local property of the thread describes the job; the others are settings, sent elsewhere. */
     private static boolean isWanted(String name) {
         return name.startsWith("spark.job") || name.startsWith("callSite")
                 || name.startsWith("sql.streaming") || name.startsWith("streaming.sql")
@@ -509,25 +495,25 @@ public class Agent extends Ear {
                 || name.startsWith("headwater.");
     }
 
-    private void rdds(Json out, int job, boolean isSql) {
+    private void rdds(JsonWriter out, int job, boolean isSql) {
         int mark = out.mark();
         try {
-            scala.Option found = ((scala.collection.Map) Reach.call(Reach.call(context, "dagScheduler"), "jobIdToActiveJob"))
+            scala.Option found = ((scala.collection.Map) Reflection.call(Reflection.call(context, "dagScheduler"), "jobIdToActiveJob"))
                     .get(Integer.valueOf(job));
             if (found.isEmpty()) {
                 if (!isSql) {
-                    out.field("rdd_error", "the job had ended before it was looked at");
+                    out.field("rdd_error", "the job had ended before its RDDs could be read");
                 }
                 return;
             }
             Object active = found.get();
-            keep(jobs, Integer.valueOf(job), active);
-            if (isSql && !rddsOfSql || chain == null) {
+            remember(jobs, Integer.valueOf(job), active);
+            if (isSql && !includesRddsOfQueries || chain == null) {
                 return;
             }
-            Object stage = Reach.call(active, "finalStage");
+            Object stage = Reflection.call(active, "finalStage");
             out.key("rdds");
-            chain.invoke(null, new Object[] {Reach.call(stage, "rdd"), out});
+            chain.invoke(null, new Object[] {Reflection.call(stage, "rdd"), out});
             if (!isSql && outputs != null) {
                 mark = out.mark();
                 out.key("outputs");
@@ -543,68 +529,68 @@ public class Agent extends Ear {
     }
 
     private void jobEnded(SparkListenerJobEnd event) throws Exception {
-        Json out = begin("job_end", event.time());
+        JsonWriter out = begin("job_end", event.time());
         out.field("id", (long) event.jobId());
         Object result = event.jobResult();
         if (result.getClass().getName().endsWith("JobFailed")) {
-            failed(out, (Throwable) Reach.call(result, "exception"));
+            failed(out, (Throwable) Reflection.call(result, "exception"));
         }
-        if (programs.remove(Integer.valueOf(event.jobId()))) {
+        if (rddJobs.remove(Integer.valueOf(event.jobId()))) {
             end(out);
         } else {
-            endLater(out);
+            sendWithNext(out);
         }
     }
 
     private void stageDone(SparkListenerStageCompleted event) throws Exception {
         StageInfo stage = event.stageInfo();
-        Json out = begin("stage_done", 0L);
+        JsonWriter out = begin("stage_done", 0L);
         out.field("id", (long) stage.stageId());
         out.field("attempt", (long) stage.attemptNumber());
         out.key("name").string(stage.name(), 300);
         out.field("tasks", (long) stage.numTasks());
-        Object reason = Reach.option(stage.failureReason());
+        Object reason = Reflection.option(stage.failureReason());
         if (reason != null) {
             out.key("error").string((String) reason, LONG_TEXT);
         }
         Object metrics = stage.taskMetrics();
         if (metrics != null) {
-            Object input = Reach.call(metrics, "inputMetrics");
-            Object output = Reach.call(metrics, "outputMetrics");
+            Object input = Reflection.call(metrics, "inputMetrics");
+            Object output = Reflection.call(metrics, "outputMetrics");
             out.key("metrics").raw('{');
-            out.field("records_read", ((Long) Reach.call(input, "recordsRead")).longValue());
-            out.field("bytes_read", ((Long) Reach.call(input, "bytesRead")).longValue());
-            out.field("records_written", ((Long) Reach.call(output, "recordsWritten")).longValue());
-            out.field("bytes_written", ((Long) Reach.call(output, "bytesWritten")).longValue());
-            out.field("run_millis", ((Long) Reach.call(metrics, "executorRunTime")).longValue());
-            out.field("cpu_nanos", ((Long) Reach.call(metrics, "executorCpuTime")).longValue());
+            out.field("records_read", ((Long) Reflection.call(input, "recordsRead")).longValue());
+            out.field("bytes_read", ((Long) Reflection.call(input, "bytesRead")).longValue());
+            out.field("records_written", ((Long) Reflection.call(output, "recordsWritten")).longValue());
+            out.field("bytes_written", ((Long) Reflection.call(output, "bytesWritten")).longValue());
+            out.field("run_millis", ((Long) Reflection.call(metrics, "executorRunTime")).longValue());
+            out.field("cpu_nanos", ((Long) Reflection.call(metrics, "executorCpuTime")).longValue());
             out.raw('}');
         }
-        endLater(out);
+        sendWithNext(out);
     }
 
     private void streamed(Object event) throws Exception {
         String name = event.getClass().getName();
         long now = System.currentTimeMillis();
         if (name.endsWith("QueryStartedEvent")) {
-            Json out = begin("stream_start", now);
-            out.field("id", Reach.call(event, "id").toString());
-            out.field("run", Reach.call(event, "runId").toString());
-            out.field("name", (String) Reach.call(event, "name"));
+            JsonWriter out = begin("stream_start", now);
+            out.field("id", Reflection.call(event, "id").toString());
+            out.field("run", Reflection.call(event, "runId").toString());
+            out.field("name", (String) Reflection.call(event, "name"));
             end(out);
         } else if (name.endsWith("QueryProgressEvent")) {
-            Object progress = Reach.call(event, "progress");
-            Json out = begin("stream_batch", now);
-            out.field("run", Reach.call(progress, "runId").toString());
-            out.field("batch", ((Long) Reach.call(progress, "batchId")).longValue());
-            String json = (String) Reach.call(progress, "json");
+            Object progress = Reflection.call(event, "progress");
+            JsonWriter out = begin("stream_batch", now);
+            out.field("run", Reflection.call(progress, "runId").toString());
+            out.field("batch", ((Long) Reflection.call(progress, "batchId")).longValue());
+            String json = (String) Reflection.call(progress, "json");
             out.key("progress").raw(json.length() > 1000000 ? "{}" : json);
             end(out);
         } else if (name.endsWith("QueryTerminatedEvent")) {
-            Json out = begin("stream_end", now);
-            out.field("id", Reach.call(event, "id").toString());
-            out.field("run", Reach.call(event, "runId").toString());
-            Object error = Reach.option(Reach.call(event, "exception"));
+            JsonWriter out = begin("stream_end", now);
+            out.field("id", Reflection.call(event, "id").toString());
+            out.field("run", Reflection.call(event, "runId").toString());
+            Object error = Reflection.option(Reflection.call(event, "exception"));
             if (error != null) {
                 out.key("error").string((String) error, LONG_TEXT);
             }
@@ -614,8 +600,8 @@ public class Agent extends Ear {
 
     /* ------------------------------------------------------------------ small parts */
 
-    private static Json begin(String type, long time) {
-        Json out = new Json(MAX_PLAN);
+    private static JsonWriter begin(String type, long time) {
+        JsonWriter out = new JsonWriter(MAX_PLAN);
         out.raw('{').field("type", type);
         if (time > 0) {
             out.field("time", time);
@@ -623,16 +609,16 @@ public class Agent extends Ear {
         return out;
     }
 
-    private void end(Json out) {
-        mailbox.offer(out.raw('}').toString(), true);
+    private void end(JsonWriter out) {
+        messages.offer(out.raw('}').toString(), true);
     }
 
-    /* What no run begins or ends with can wait until something else is due. */
-    private void endLater(Json out) {
-        mailbox.offer(out.raw('}').toString(), false);
+    /* Queues a message that neither starts nor ends a run: it is polled with the next urgent one. */
+    private void sendWithNext(JsonWriter out) {
+        messages.offer(out.raw('}').toString(), false);
     }
 
-    private static void failed(Json out, Throwable error) {
+    private static void failed(JsonWriter out, Throwable error) {
         out.key("error").string(text(error), LONG_TEXT);
         out.field("error_class", error.getClass().getName());
         int mark = out.mark();
@@ -653,16 +639,16 @@ public class Agent extends Ear {
         return message == null || message.length() == 0 ? error.getClass().getName() : message;
     }
 
-    private static void keep(Map map, Object key, Object value) {
+    private static void remember(Map map, Object key, Object value) {
         map.put(key, new SoftReference(value));
     }
 
-    private static Object kept(Map map, Object key) {
+    private static Object recall(Map map, Object key) {
         SoftReference found = (SoftReference) map.get(key);
         return found == null ? null : found.get();
     }
 
-    /* Later units, and those that this Spark did not take, are seen by name only. */
+    /* A method of another unit, by name; null if this Spark does not compile that unit. */
     private static Method unit(String unit, String method, int arguments) {
         try {
             Class found = Class.forName("headwater.lineage." + unit, true, Agent.class.getClassLoader());
@@ -673,7 +659,7 @@ public class Agent extends Ear {
                 }
             }
         } catch (Throwable missing) {
-            // its feature is missing too
+            // then its feature is missing too
         }
         return null;
     }

@@ -23,14 +23,14 @@ import org.apache.spark.sql.types.StructType;
 /*
  * One plan as one compact JSON document: nodes in post-order, a shared one once, plans of subqueries among them;
  * of the expressions those that create or use expression ids. A column that only passes through a node keeps its
- * id and is not mentioned, which is why a 500-step plan stays small. What the pieces mean is told in
- * lineage/plan.py, which reads them.
+ * id and is not mentioned, which is why a 500-step plan stays small. lineage/jvm/plan.py, which reads the
+ * document, describes its parts.
  *
  * Roles of expressions are the names of the fields of Spark's own case classes, found by reflection, so that a
  * node which is new in some Spark needs no change here.
  */
-public class Walk {
-    /* Fields.node, for leaves, commands and what else is not in PLAIN; that unit may be missing. */
+public class PlanWriter {
+    /* NodeFields.node, for leaves, commands and what else is not in PLAIN; that unit may be missing. */
     private static final Method DETAILS = details();
 
     /* Nodes whose columns are those of their children, or the aliases in their own expressions. */
@@ -54,18 +54,18 @@ public class Walk {
     private static final HashMap fieldsOf = new HashMap();
     private static final HashMap interfacesOf = new HashMap();
 
-    private final Json out;
+    private final JsonWriter out;
     private final IdentityHashMap seen = new IdentityHashMap();
     private final ArrayList nodes = new ArrayList();
     private final ArrayList marks = new ArrayList();
 
-    private Walk(Json out) {
+    private PlanWriter(JsonWriter out) {
         this.out = out;
     }
 
     /* Writes the document; answers the plan's nodes, each at the index that is its id in the document. */
-    public static ArrayList plan(LogicalPlan plan, Json out) {
-        Walk walk = new Walk(out);
+    public static ArrayList plan(LogicalPlan plan, JsonWriter out) {
+        PlanWriter walk = new PlanWriter(out);
         int start = out.mark();
         int root = -1;
         String cut = null;
@@ -73,7 +73,7 @@ public class Walk {
         walk.marks.add(Integer.valueOf(out.mark()));
         try {
             root = walk.visit(plan, true);
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             cut = "the plan is larger than its byte budget";
         } catch (StackOverflowError deep) {
             cut = "the plan is nested too deeply";
@@ -88,23 +88,23 @@ public class Walk {
                 }
                 out.raw('}');
                 return walk.nodes;
-            } catch (Json.Full full) {
+            } catch (JsonWriter.Full full) {
                 root = -1;
                 cut = "the plan is larger than its byte budget";
             }
         }
         out.back(start);
-        throw new Json.Full();
+        throw new JsonWriter.Full();
     }
 
     /* The nodes alone, in the same order. */
     public static ArrayList nodes(LogicalPlan plan) {
-        return plan(plan, new Json(1 << 28));
+        return plan(plan, new JsonWriter(1 << 28));
     }
 
     /* One expression alone, for lineage nodes that name an expression instead of ids. */
-    public static void expression(Expression expression, Json out) throws Exception {
-        new Walk(out).write(expression);
+    public static void expression(Expression expression, JsonWriter out) throws Exception {
+        new PlanWriter(out).write(expression);
     }
 
     private int visit(LogicalPlan plan, boolean typed) {
@@ -146,7 +146,7 @@ public class Walk {
             // saveAsTable keeps its query to itself, Delta's MERGE its source and target
             String[] fields = {"query", "source", "target"};
             for (int at = 0; at < fields.length; at++) {
-                Object query = Reach.ask(plan, fields[at]);
+                Object query = Reflection.callOrNull(plan, fields[at]);
                 if (query instanceof LogicalPlan) {
                     inner.add(Integer.valueOf(visit((LogicalPlan) query, true)));
                 }
@@ -202,7 +202,7 @@ public class Walk {
         return id;
     }
 
-    /* One key of a node; what fails is told in its place and costs nothing else. */
+    /* One key of a node; if it fails, `no_<key>` has the reason and the other keys are still written. */
     private void part(String key, LogicalPlan plan, int what) {
         if (what == 0) {
             return;
@@ -220,7 +220,7 @@ public class Walk {
             } else if (what == 5) {
                 interfaces(plan);
             } else if (what == 7) {
-                Object table = Reach.ask(plan, "table");
+                Object table = Reflection.callOrNull(plan, "table");
                 if (table instanceof LogicalPlan && !(table instanceof Command)) {
                     output((LogicalPlan) table, false);
                 }
@@ -230,13 +230,13 @@ public class Walk {
             if (out.mark() == begun) {
                 out.back(mark);
             }
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             throw full;
         } catch (StackOverflowError deep) {
             throw deep;
         } catch (java.lang.reflect.InvocationTargetException error) {
-            if (error.getCause() instanceof Json.Full) {
-                throw (Json.Full) error.getCause();
+            if (error.getCause() instanceof JsonWriter.Full) {
+                throw (JsonWriter.Full) error.getCause();
             }
             out.back(mark);
             out.key("no_" + key).string(String.valueOf(error.getCause()), LONGEST_TEXT);
@@ -411,9 +411,9 @@ public class Walk {
         boolean few = cls.equals("In");
         String names = null;
         if (cls.equals("GetStructField")) {
-            names = name(Reach.call(expression, "extractFieldName"));
+            names = name(Reflection.call(expression, "extractFieldName"));
         } else if (cls.equals("GetArrayStructFields")) {
-            names = name(Reach.call(Reach.call(expression, "field"), "name"));
+            names = name(Reflection.call(Reflection.call(expression, "field"), "name"));
         } else if (cls.equals("UpdateFields")) {
             names = operations(expression);
         } else if (cls.equals("Keep") || cls.equals("Split") || cls.equals("Discard") || cls.equals("Insert")
@@ -421,21 +421,21 @@ public class Walk {
             instruction(expression, cls);
             return;
         } else if (cls.endsWith("UDF") || cls.endsWith("UDTF") || cls.endsWith("UDAF")) {
-            names = name(Reach.ask(expression, cls.startsWith("Scala") ? "udfName" : "name"));
+            names = name(Reflection.callOrNull(expression, cls.startsWith("Scala") ? "udfName" : "name"));
         } else if (cls.endsWith("ElementAt") && !kids.isEmpty()) {
             Object type = ((Expression) kids.head()).dataType();
             names = type.getClass().getSimpleName().equals("MapType") ? "\"value\"" : null;
         } else if (cls.equals("DeltaMergeAction")) {
-            Object parts = Reach.ask(expression, "targetColNameParts");
+            Object parts = Reflection.callOrNull(expression, "targetColNameParts");
             names = parts instanceof scala.collection.Seq ? name(((scala.collection.Seq) parts).mkString(".")) : null;
         } else if (cls.equals("Inline")) {
-            names = fieldNames((StructType) Reach.call(expression, "elementSchema"));
+            names = fieldNames((StructType) Reflection.call(expression, "elementSchema"));
         } else if (cls.equals("Cast") && expression.dataType() instanceof StructType) {
             names = fieldNames((StructType) expression.dataType());
         } else if (cls.equals("StaticInvoke") || cls.equals("Invoke")) {
-            names = name(Reach.ask(expression, "functionName"));
+            names = name(Reflection.callOrNull(expression, "functionName"));
         }
-        Object parameters = Reach.ask(expression, "parameters");
+        Object parameters = Reflection.callOrNull(expression, "parameters");
         if (parameters instanceof scala.collection.Seq && holds((scala.collection.Seq) parameters)) {
             kids = (scala.collection.Seq) parameters;  // what the user wrote, not what it is replaced by
         }
@@ -463,11 +463,11 @@ public class Walk {
         if (value instanceof scala.Option) {
             value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
         }
-        return value == null ? null : new Json(1 << 20).string(String.valueOf(value), LONGEST_TEXT).toString();
+        return value == null ? null : new JsonWriter(1 << 20).string(String.valueOf(value), LONGEST_TEXT).toString();
     }
 
     private static String fieldNames(StructType type) {
-        Json json = new Json(1 << 24).raw('[');
+        JsonWriter json = new JsonWriter(1 << 24).raw('[');
         String[] names = type.fieldNames();
         for (int at = 0; at < names.length; at++) {
             json.comma().string(names[at]);
@@ -477,22 +477,22 @@ public class Walk {
 
     /* `withField` and `dropFields`: "+name" takes the next of the children, "-name" none. */
     private static String operations(Expression expression) throws Exception {
-        Json json = new Json(1 << 24).raw('[');
-        scala.collection.Iterator it = ((scala.collection.Seq) Reach.call(expression, "fieldOps")).iterator();
+        JsonWriter json = new JsonWriter(1 << 24).raw('[');
+        scala.collection.Iterator it = ((scala.collection.Seq) Reflection.call(expression, "fieldOps")).iterator();
         while (it.hasNext()) {
             Object operation = it.next();
             String sign = operation.getClass().getSimpleName().startsWith("With") ? "+" : "-";
-            json.comma().string(sign + Reach.call(operation, "name"));
+            json.comma().string(sign + Reflection.call(operation, "name"));
         }
         return json.raw(']').toString();
     }
 
     /* An instruction of MergeRows: its condition, then each row that it puts out, as a list of their widths. */
     private void instruction(Expression expression, String cls) throws Exception {
-        Json widths = new Json(1 << 20).raw('[');
+        JsonWriter widths = new JsonWriter(1 << 20).raw('[');
         out.raw("[\"f\",").string(cls).raw(",[");
-        write((Expression) Reach.call(expression, "condition"));
-        scala.collection.Iterator rows = ((scala.collection.Seq) Reach.call(expression, "outputs")).iterator();
+        write((Expression) Reflection.call(expression, "condition"));
+        scala.collection.Iterator rows = ((scala.collection.Seq) Reflection.call(expression, "outputs")).iterator();
         while (rows.hasNext()) {
             int width = 0;
             scala.collection.Iterator it = ((scala.collection.Seq) rows.next()).iterator();
@@ -509,12 +509,12 @@ public class Walk {
     /* Which interfaces of OpenLineage the node itself ("") or an object in one of its fields implements. */
     private void interfaces(LogicalPlan plan) throws Exception {
         boolean begun = false;
-        begun = told("", plan, begun);
+        begun = writeInterfaces("", plan, begun);
         Field[] fields = fields(plan.getClass());
         for (int at = 0; at < fields.length; at++) {
             Object value = fields[at].get(plan);
             if (value != null && !(value instanceof LogicalPlan)) {
-                begun = told(fields[at].getName(), value, begun);
+                begun = writeInterfaces(fields[at].getName(), value, begun);
             }
         }
         if (begun) {
@@ -522,7 +522,7 @@ public class Walk {
         }
     }
 
-    private boolean told(String key, Object value, boolean begun) {
+    private boolean writeInterfaces(String key, Object value, boolean begun) {
         String[] names = interfaces(value.getClass());
         if (names.length == 0) {
             return begun;
@@ -582,7 +582,7 @@ public class Walk {
         return (Field[]) known;
     }
 
-    /* Lazy values have a field as well, which is null until somebody asks; they are written with a copy method. */
+    /* Lazy values have a field as well, which is null until its first use; they are written with a copy method. */
     private static boolean hasGetter(Class cls, String name) {
         try {
             Method getter = cls.getMethod(name, new Class[0]);
@@ -604,8 +604,8 @@ public class Walk {
 
     private static Method details() {
         try {
-            Class cls = Class.forName("headwater.lineage.Fields", true, Walk.class.getClassLoader());
-            return cls.getMethod("node", new Class[] {LogicalPlan.class, Json.class});
+            Class cls = Class.forName("headwater.lineage.NodeFields", true, PlanWriter.class.getClassLoader());
+            return cls.getMethod("node", new Class[] {LogicalPlan.class, JsonWriter.class});
         } catch (Throwable absent) {
             return null;
         }

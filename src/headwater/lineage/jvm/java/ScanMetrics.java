@@ -8,28 +8,27 @@ import org.apache.spark.sql.execution.SparkPlan;
 import org.apache.spark.util.AccumulatorV2;
 
 /*
- * Numbers of a plan that was executed: of its scans, which carry the expression ids of their leaves in the analyzed
- * plan and so belong to one dataset, and of whatever writes. Goes through adaptive plans, stages of queries,
- * results of commands and subqueries; whatever else has numbers is not told.
+ * Metrics of an executed plan: of its scans, which carry the expression ids of their leaves in the analyzed plan and
+ * so belong to one dataset, and of nodes that write. Enters adaptive plans, query stages, results of commands and
+ * subqueries; metrics of other nodes are omitted.
  */
-public class Numbers {
+public class ScanMetrics {
     private static final int MOST_NODES = 20000;
-    private static final int MOST_TOLD = 500;
+    private static final int MOST_WRITTEN = 500;
     private static final int MOST_IDS = 5000;
-    private static final int MOST_PATHS = 10;
     private static final String[] WRITERS = {
         "Write", "Command", "Append", "Overwrite", "Replace", "Merge", "Delete", "Insert", "Update", "Create"
     };
-    /* Where the plan that counts is not a child. */
+    /* Fields that hold the executed plan where it is not a child. */
     private static final String[] INSIDE = {"executedPlan", "plan", "commandPhysicalPlan"};
 
-    /* Objects {cls, name, ids, metrics, f}, without the brackets of their array. */
-    public static void executed(QueryExecution query, Json out) throws Exception {
+    /* Objects {cls, name, ids, metrics}, without the brackets of their array. */
+    public static void executed(QueryExecution query, JsonWriter out) throws Exception {
         IdentityHashMap seen = new IdentityHashMap();
         ArrayDeque todo = new ArrayDeque();
         todo.push(query.executedPlan());
-        int told = 0;
-        while (!todo.isEmpty() && seen.size() < MOST_NODES && told < MOST_TOLD) {
+        int written = 0;
+        while (!todo.isEmpty() && seen.size() < MOST_NODES && written < MOST_WRITTEN) {
             SparkPlan plan = (SparkPlan) todo.pop();
             if (seen.put(plan, plan) != null) {
                 continue;
@@ -39,7 +38,7 @@ public class Numbers {
                     || name.equals("CommandResultExec");
             if (isWrapped) {
                 for (int at = 0; at < INSIDE.length; at++) {
-                    Object inner = Reach.ask(plan, INSIDE[at]);
+                    Object inner = Reflection.callOrNull(plan, INSIDE[at]);
                     if (inner instanceof SparkPlan) {
                         todo.push(inner);
                         break;
@@ -47,13 +46,13 @@ public class Numbers {
                 }
             }
             boolean isLeaf = push(todo, plan.children()) == 0;
-            push(todo, Reach.ask(plan, "subqueries"));
+            push(todo, Reflection.callOrNull(plan, "subqueries"));
             if (!isWrapped && (isLeaf || isWriter(name))) {
                 int mark = out.mark();
                 try {
-                    one(plan, isLeaf, out);
-                    told++;
-                } catch (Json.Full full) {
+                    writeNode(plan, isLeaf, out);
+                    written++;
+                } catch (JsonWriter.Full full) {
                     out.back(mark);
                     return;
                 } catch (Throwable error) {
@@ -63,7 +62,7 @@ public class Numbers {
         }
     }
 
-    private static void one(SparkPlan plan, boolean isLeaf, Json out) {
+    private static void writeNode(SparkPlan plan, boolean isLeaf, JsonWriter out) {
         out.comma().raw('{').field("cls", plan.getClass().getName());
         out.key("name").string(plan.nodeName(), 300);
         if (isLeaf) {
@@ -84,35 +83,7 @@ public class Numbers {
             }
         }
         out.raw('}');
-        int mark = out.mark();
-        try {
-            hints(plan, out);
-        } catch (Json.Full full) {
-            throw full;
-        } catch (Throwable error) {
-            out.back(mark);
-        }
         out.raw('}');
-    }
-
-    /* Where a scan reads, if it is known at no cost: for relations that the optimizer has given new ids. */
-    private static void hints(SparkPlan plan, Json out) {
-        Object location = Reach.ask(Reach.ask(plan, "relation"), "location");
-        Object paths = location == null ? null : Reach.ask(location, "rootPaths");
-        if (paths instanceof scala.collection.Iterable) {
-            out.key("f").raw('{').key("paths").raw('[');
-            scala.collection.Iterator each = ((scala.collection.Iterable) paths).iterator();
-            for (int count = 0; each.hasNext() && count < MOST_PATHS; count++) {
-                out.comma().string(each.next().toString(), 2000);
-            }
-            out.raw(']').raw('}');
-            return;
-        }
-        Object table = Reach.ask(plan, "table");
-        Object name = table == null ? null : Reach.ask(table, "name");
-        if (name instanceof String) {
-            out.key("f").raw('{').key("table").string((String) name, 2000).raw('}');
-        }
     }
 
     private static boolean isWriter(String name) {

@@ -14,7 +14,7 @@ from openlineage.client import OpenLineageClient
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Transport
 
-from headwater.lineage.sending.sender import Emitter, dict_sender, typed
+from headwater.lineage.sending.sender import EventSender, as_run_event, json_transport
 from headwater.lineage.sending.transports import client
 from headwater.lineage.settings import LineageSettings, read
 from headwater.testing import OpenLineageServer
@@ -52,17 +52,17 @@ def hanging() -> Iterator[Hanging]:
     made.never.set()
 
 
-def emitter(transport: Transport, **settings: Any) -> Emitter:
-    return Emitter(lambda: OpenLineageClient(transport=transport), LineageSettings(**settings))
+def sender(transport: Transport, **settings: Any) -> EventSender:
+    return EventSender(lambda: OpenLineageClient(transport=transport), LineageSettings(**settings))
 
 
 def test_events_arrive_whole_and_in_order_when_the_transport_takes_them() -> None:
     transport = CollectingTransport()
-    made = emitter(transport)
+    made = sender(transport)
     sent = [event(name=f"job {number}", inputs=["a"], outputs=["b"]) for number in range(100)]
     sent[0]["outputs"][0]["facets"] = {"schema": schema_facet(3)}
     for each in sent:
-        made.emit(each)
+        made.put(each)
     assert made.close(30)
     assert [each["job"]["name"] for each in transport.events] == [each["job"]["name"] for each in sent]
     assert transport.events[0]["outputs"][0]["facets"]["schema"] == schema_facet(3)
@@ -73,16 +73,16 @@ def test_the_typed_event_says_the_same_when_it_is_written() -> None:
     made = event(inputs=["a"], outputs=["b"])
     made["inputs"][0] |= {"facets": {}, "inputFacets": {}}
     made["outputs"][0] |= {"facets": {}, "outputFacets": {}}
-    assert Serde.to_dict(typed(made)) == made
+    assert Serde.to_dict(as_run_event(made)) == made
 
 
 def test_the_event_is_the_same_when_the_transport_takes_dicts(tmp_path: Path) -> None:
     def written(name: str, **more: Any) -> dict[str, Any]:
         transport = {"type": "file", "log_file_path": str(tmp_path / name), "append": True}
         found = OpenLineageClient(config={"transport": transport, **more})
-        assert (dict_sender(found) is None) is bool(more)
-        made = Emitter(lambda: found, LineageSettings())
-        made.emit(sent)
+        assert (json_transport(found) is None) is bool(more)
+        made = EventSender(lambda: found, LineageSettings())
+        made.put(sent)
         assert made.close(60)
         line: dict[str, Any] = json.loads((tmp_path / name).read_text())
         return line
@@ -91,42 +91,42 @@ def test_the_event_is_the_same_when_the_transport_takes_dicts(tmp_path: Path) ->
     sent["inputs"][0] |= {"facets": {"schema": schema_facet(3)}, "inputFacets": {}}
     sent["outputs"][0] |= {"facets": {}, "outputFacets": {}}
     nobody = {"filters": [{"type": "exact", "match": "nobody's job"}]}
-    assert written("as-it-is") == written("typed", **nobody)
+    assert written("as-it-is") == written("as_run_event", **nobody)
 
 
 def test_the_oldest_go_when_the_transport_hangs_and_the_queue_is_full(hanging: Hanging) -> None:
-    made = emitter(hanging, queue_events=10)
-    made.emit(event())
+    made = sender(hanging, queue_events=10)
+    made.put(event())
     assert hanging.begun.wait(30)
     for _ in range(25):
-        made.emit(event())
+        made.put(event())
     assert made.dropped == 15
 
 
 def test_bytes_are_bounded_too_when_events_are_large(hanging: Hanging) -> None:
-    made = emitter(hanging, queue_bytes=50_000)
+    made = sender(hanging, queue_bytes=50_000)
     for number in range(30):
         large = event(name=f"job {number}", outputs=["b"])
         large["outputs"][0]["facets"] = {"schema": schema_facet(100)}
-        made.emit(large)
+        made.put(large)
     assert made.dropped > 10
 
 
 def test_closing_takes_no_longer_than_allowed_when_the_transport_hangs(hanging: Hanging) -> None:
-    made = emitter(hanging)
-    made.emit(event())
+    made = sender(hanging)
+    made.put(event())
     assert hanging.begun.wait(30)
     before = time.monotonic()
     assert made.close(0.2) is False
     assert time.monotonic() - before < 20, "it would wait for ever"
-    made.emit(event())
+    made.put(event())
     assert made.dropped == 1
 
 
 def test_failures_are_counted_and_the_next_event_is_tried_when_the_transport_fails() -> None:
-    made = emitter(Failing())
+    made = sender(Failing())
     for _ in range(5):
-        made.emit(event())
+        made.put(event())
     assert made.close(30)
     assert (made.failed, made.sent) == (5, 0)
 
@@ -138,9 +138,9 @@ def test_a_transport_that_cannot_be_made_is_tried_later_when_there_are_more_even
         asked.append(1)
         raise ValueError("no url")
 
-    made = Emitter(make, LineageSettings())
+    made = EventSender(make, LineageSettings())
     for _ in range(5):
-        made.emit(event())
+        made.put(event())
     assert made.flush(30)
     assert made.failed == 5
     assert len(asked) == 1
@@ -157,8 +157,8 @@ def test_events_go_to_the_backend_when_sparks_settings_name_it() -> None:
             },
             environ={},
         )
-        made = Emitter(lambda: client(settings), settings)
-        made.emit(event(name="over http"))
+        made = EventSender(lambda: client(settings), settings)
+        made.put(event(name="over http"))
         assert made.close(30)
         assert [json.loads(each)["job"]["name"] for each in server.received] == ["over http"]
 
@@ -175,8 +175,8 @@ def test_parameters_of_the_url_are_sent_when_sparks_settings_have_them(spool: bo
             | ({"spark.openlineage.headwater.spool": str(tmp_path / "spool")} if spool else {}),
             environ={},
         )
-        made = Emitter(lambda: client(settings), settings)
-        made.emit(event(name="over http"))
+        made = EventSender(lambda: client(settings), settings)
+        made.put(event(name="over http"))
         assert made.flush(60)
         assert server.wait_for(1, 60)
         assert made.close(60)
@@ -198,9 +198,9 @@ def test_events_go_to_a_file_when_sparks_settings_name_it(tmp_path: Path) -> Non
         },
         environ={},
     )
-    made = Emitter(lambda: client(settings), settings)
-    made.emit(event(name="one"))
-    made.emit(event(name="two"))
+    made = EventSender(lambda: client(settings), settings)
+    made.put(event(name="one"))
+    made.put(event(name="two"))
     assert made.close(30)
     lines = (tmp_path / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["job"]["name"] for line in lines] == ["one", "two"]
@@ -216,8 +216,8 @@ def test_events_outlive_a_backend_that_is_away_when_there_is_a_spool(tmp_path: P
         },
         environ={},
     )
-    made = Emitter(lambda: client(settings), settings)
-    made.emit(event(name="kept"))
+    made = EventSender(lambda: client(settings), settings)
+    made.put(event(name="kept"))
     assert made.flush(30)
     assert made.sent == 1, "it is on disk"
     made.close(5)

@@ -12,11 +12,10 @@ import org.apache.spark.Dependency;
 import org.apache.spark.rdd.RDD;
 
 /*
- * RDDs as JSON: which there are between a result and its sources, and what the sources read; and the folder that
- * the last stage of a job writes. Nothing is computed and no file system is asked: what is told is what the RDDs
- * hold already.
+ * RDDs as JSON: those between a result and its sources, the paths of the sources, and the folder that the last stage
+ * of a job writes. Only fields of the RDDs are read: nothing is computed and no file system is called.
  */
-public class Rdds {
+public class RddChain {
     private static final int MOST_RDDS = 2000;
     private static final int MOST_FILES = 20000;
     private static final int MOST_FOLDERS = 500;
@@ -25,26 +24,14 @@ public class Rdds {
     private static final String[] OUTPUT = {"mapreduce.output.fileoutputformat.outputdir", "mapred.output.dir"};
 
     /* A list of {id, cls, name, parents, paths?, format?, url?, table?, more?}, the result first. */
-    public static void chain(Object start, Json out) {
+    public static void chain(Object start, JsonWriter out) {
         out.raw("[");
         try {
-            IdentityHashMap seen = new IdentityHashMap();
-            ArrayDeque queue = new ArrayDeque();
-            queue.add(start);
-            seen.put(start, start);
-            while (!queue.isEmpty()) {
-                RDD rdd = (RDD) queue.poll();
-                ArrayList parents = parents(rdd);
-                one(rdd, parents, out);
-                for (int i = 0; i < parents.size(); i++) {
-                    Object parent = parents.get(i);
-                    if (!seen.containsKey(parent) && seen.size() < MOST_RDDS) {
-                        seen.put(parent, parent);
-                        queue.add(parent);
-                    }
-                }
+            java.util.List all = flat(start);
+            for (int at = 0; at < all.size(); at++) {
+                one((RDD) all.get(at), out);
             }
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.comma().raw("{").field("error", String.valueOf(error)).raw("}");
@@ -52,7 +39,7 @@ public class Rdds {
         out.raw("]");
     }
 
-    /* The RDDs of a chain themselves, each once, the result first. */
+    /* The RDDs of a chain, each once, the result first. */
     public static java.util.List flat(Object start) {
         IdentityHashMap seen = new IdentityHashMap();
         ArrayList found = new ArrayList();
@@ -80,12 +67,13 @@ public class Rdds {
                 }
             }
         } catch (Throwable error) {
-            // an RDD that cannot tell its parents any more: it is a source to us
+            // an RDD that no longer has its parents counts as a source
         }
         return found;
     }
 
-    private static void one(RDD rdd, ArrayList parents, Json out) {
+    private static void one(RDD rdd, JsonWriter out) {
+        ArrayList parents = parents(rdd);
         int mark = out.mark();
         try {
             out.comma().raw("{").field("id", rdd.id()).field("cls", rdd.getClass().getName());
@@ -100,43 +88,43 @@ public class Rdds {
             int before = out.mark();
             try {
                 source(rdd, out);
-            } catch (Json.Full full) {
+            } catch (JsonWriter.Full full) {
                 throw full;
             } catch (Throwable error) {
                 out.back(before);
                 out.key("error").string(String.valueOf(error), 300);
             }
             out.raw("}");
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             out.back(mark);
             throw full;
         }
     }
 
-    private static void source(RDD rdd, Json out) throws Throwable {
+    private static void source(RDD rdd, JsonWriter out) throws Throwable {
         String kind = kind(rdd);
         if (kind.equals("HadoopRDD") || kind.equals("NewHadoopRDD")) {
             Configuration conf =
-                (Configuration) Reach.call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
+                (Configuration) Reflection.call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
             paths(setting(conf, INPUT), out);
-            Object format = Reach.get(rdd, "inputFormatClass");
+            Object format = Reflection.fieldOrNull(rdd, "inputFormatClass");
             if (format instanceof Class) {
                 out.field("format", ((Class) format).getName());
             }
         } else if (kind.equals("FileScanRDD")) {
             folders(rdd, out);
         } else if (kind.equals("JDBCRDD")) {
-            Object options = Reach.get(rdd, "options");
+            Object options = Reflection.fieldOrNull(rdd, "options");
             if (options != null) {
-                out.field("url", Masks.url(String.valueOf(Reach.call(options, "url"))));
-                out.key("table").string(String.valueOf(Reach.call(options, "tableOrQuery")), 4000);
+                out.field("url", SecretMask.url(String.valueOf(Reflection.call(options, "url"))));
+                out.key("table").string(String.valueOf(Reflection.call(options, "tableOrQuery")), 4000);
             }
         } else if (kind.equals("ReliableCheckpointRDD")) {
-            out.field("checkpoint", String.valueOf(Reach.get(rdd, "checkpointPath")));
+            out.field("checkpoint", String.valueOf(Reflection.fieldOrNull(rdd, "checkpointPath")));
         }
     }
 
-    /* The first of the class and those above it that is known here: wholeTextFiles has one of its own. */
+    /* The nearest superclass that is known here: wholeTextFiles has its own subclass. */
     private static String kind(RDD rdd) {
         for (Class at = rdd.getClass(); at != null; at = at.getSuperclass()) {
             String name = at.getSimpleName();
@@ -147,16 +135,16 @@ public class Rdds {
         return rdd.getClass().getSimpleName();
     }
 
-    private static void folders(RDD rdd, Json out) throws Throwable {
+    private static void folders(RDD rdd, JsonWriter out) throws Throwable {
         LinkedHashSet folders = new LinkedHashSet();
         int files = 0;
         boolean more = false;
         scala.collection.Iterator parts =
-            ((scala.collection.Iterable) Reach.call(rdd, "filePartitions")).iterator();
+            ((scala.collection.Iterable) Reflection.call(rdd, "filePartitions")).iterator();
         while (parts.hasNext() && !more) {
-            Object[] in = (Object[]) Reach.call(parts.next(), "files");
+            Object[] in = (Object[]) Reflection.call(parts.next(), "files");
             for (int i = 0; i < in.length; i++) {
-                String path = String.valueOf(Reach.call(in[i], "filePath"));
+                String path = String.valueOf(Reflection.call(in[i], "filePath"));
                 int slash = path.lastIndexOf('/');
                 folders.add(slash > 0 ? path.substring(0, slash) : path);
                 if (++files >= MOST_FILES || folders.size() >= MOST_FOLDERS) {
@@ -176,7 +164,7 @@ public class Rdds {
     }
 
     /* Commas part paths, as in Hadoop's own setting, unless a backslash stands before. */
-    private static void paths(String text, Json out) {
+    private static void paths(String text, JsonWriter out) {
         out.key("paths").raw("[");
         if (text != null) {
             String[] parts = text.split("(?<!\\\\),");
@@ -187,13 +175,13 @@ public class Rdds {
         out.raw("]");
     }
 
-    /* What a job's last stage writes through Hadoop: a list of {path, format?}. Takes the ActiveJob or its stage. */
-    public static void outputs(Object job, Json out) {
+    /* The outputs of a job's last stage through Hadoop: a list of {path, format?}. Takes the ActiveJob or its stage. */
+    public static void outputs(Object job, JsonWriter out) {
         out.raw("[");
         int mark = out.mark();
         try {
-            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? Reach.call(job, "finalStage") : job;
-            Configuration conf = stage == null ? null : configuration(Reach.get(stage, "func"));
+            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? Reflection.call(job, "finalStage") : job;
+            Configuration conf = stage == null ? null : configuration(Reflection.fieldOrNull(stage, "func"));
             String path = conf == null ? null : setting(conf, OUTPUT);
             if (path != null) {
                 out.comma().raw("{").field("path", path);
@@ -204,7 +192,7 @@ public class Rdds {
                 }
                 out.raw("}");
             }
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.back(mark); // a stage without such a function writes nothing that we could name

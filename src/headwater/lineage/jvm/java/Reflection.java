@@ -9,12 +9,12 @@ import java.util.concurrent.ConcurrentHashMap;
  * of information where it is asked for, and not the compilation of the unit that asks. What a class has, and what
  * it has not, is looked up once: the exception for a method that is missing costs more than a short plan.
  */
-public class Reach {
+public class Reflection {
     private static final Object NONE = new Object();
     private static final ClassValue METHODS = new Names();
     private static final ClassValue FIELDS = new Names();
 
-    /* By name; belongs to its class, so that a loader that nobody needs any more is not kept. */
+    /* Members by name, stored with their class, so that the cache keeps no class loader alive. */
     public static final class Names extends ClassValue {
         protected Object computeValue(Class type) {
             return new ConcurrentHashMap();
@@ -38,7 +38,7 @@ public class Reach {
     }
 
     /* The same, but null where it is not there or fails. */
-    public static Object ask(Object on, String name) {
+    public static Object callOrNull(Object on, String name) {
         try {
             Method method = on == null ? null : method(on.getClass(), name);
             return method == null ? null : method.invoke(on, new Object[0]);
@@ -48,7 +48,7 @@ public class Reach {
     }
 
     /* A field's value or null; Scala writes the names of some private fields with their class before them. */
-    public static Object get(Object on, String name) {
+    public static Object fieldOrNull(Object on, String name) {
         try {
             Field field = on == null ? null : field(on.getClass(), name);
             return field == null ? null : field.get(on);

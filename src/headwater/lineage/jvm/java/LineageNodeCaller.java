@@ -14,19 +14,19 @@ import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
 
 /*
- * Asks nodes that tell their own lineage. They carry interfaces which have had several packages and signatures
- * over the years; so methods are found by name, arguments made by the types that they want, and answers written
- * as they are: objects as their class and fields, plan nodes as their numbers, expressions as Walk writes them.
+ * Calls lineage methods of plan nodes. Their interfaces have had several packages and signatures over the years, so
+ * methods are found by name, arguments are created by parameter type, and results are written as they are: objects
+ * as their class and fields, plan nodes as their numbers, expressions as PlanWriter writes them.
  */
-public class Nodes {
+public class LineageNodeCaller {
     private static final int DEEPEST = 10;
     private static final int BUDGET = 8 * 1024 * 1024;
 
     private final ArrayList nodes;
-    private final Json out = new Json(BUDGET);
+    private final JsonWriter out = new JsonWriter(BUDGET);
     private final IdentityHashMap numbers = new IdentityHashMap();
 
-    private Nodes(ArrayList nodes) {
+    private LineageNodeCaller(ArrayList nodes) {
         this.nodes = nodes;
         for (int at = nodes.size() - 1; at >= 0; at--) {
             numbers.put(nodes.get(at), Integer.valueOf(at));
@@ -34,12 +34,12 @@ public class Nodes {
     }
 
     /*
-     * What `method` of a node answers, or of the object in one of its fields; "null" if it has no such method.
-     * `event` is the name of the listener event that the newer interfaces want to know.
+     * The result of a method of a node, or of the object in one of its fields; "null" if it has no such method.
+     * `event` is the name of the listener event, an argument of the newer interfaces.
      */
-    public static String ask(LogicalPlan plan, int node, String field, String method, String event)
+    public static String call(LogicalPlan plan, int node, String field, String method, String event)
             throws Throwable {
-        Nodes asked = new Nodes(Walk.nodes(plan));
+        LineageNodeCaller asked = new LineageNodeCaller(PlanWriter.nodes(plan));
         Object owner = asked.nodes.get(node);
         Object target = field.isEmpty() ? owner : field(owner, field);
         Method[] all = target == null ? new Method[0] : target.getClass().getMethods();
@@ -61,8 +61,8 @@ public class Nodes {
     /* The pickled instance of a data source written in Python, on the reading side; null if it is none. */
     public static byte[] pythonSource(LogicalPlan plan, int node) {
         try {
-            Object table = field(Walk.nodes(plan).get(node), "table");
-            Object source = Reach.ask(table, "ds");
+            Object table = field(PlanWriter.nodes(plan).get(node), "table");
+            Object source = Reflection.callOrNull(table, "ds");
             if (source == null) {
                 source = field(table, "ds");
             }
@@ -77,8 +77,8 @@ public class Nodes {
         Object[] made = new Object[types.length];
         for (int at = 0; at < types.length; at++) {
             if (types[at] == Object.class) {
-                // RelationProvider's own arguments: the session, which nobody needs here, and the options
-                made[at] = at == types.length - 1 ? Reach.ask(owner, "options") : null;
+                // RelationProvider's own arguments: the session, which is not needed here, and the options
+                made[at] = at == types.length - 1 ? Reflection.callOrNull(owner, "options") : null;
             } else {
                 made[at] = argument(types[at], event, 0);
             }
@@ -144,7 +144,7 @@ public class Nodes {
             plan((LogicalPlan) value);
         } else if (value instanceof Expression) {
             out.raw("{\"@\":\"expression\",\"of\":");
-            Walk.expression((Expression) value, out);
+            PlanWriter.expression((Expression) value, out);
             out.raw('}');
         } else if (value instanceof Number) {
             out.raw(value.toString());
@@ -173,7 +173,7 @@ public class Nodes {
             return;
         }
         out.raw("{\"@\":\"plan\",\"of\":");
-        Walk.plan(plan, out);
+        PlanWriter.plan(plan, out);
         out.raw('}');
     }
 
@@ -208,38 +208,38 @@ public class Nodes {
                 ? ((java.util.Iterator) iterator).next() : ((scala.collection.Iterator) iterator).next();
     }
 
-    /* The class and what the object tells of itself: getters, or the fields of a case class. */
+    /* The class of an object and its properties: getters, or the fields of a case class. */
     private void object(Object value, int depth) throws Exception {
         String name = value.getClass().getSimpleName();
         if (name.endsWith("Builder")) {
-            Object built = Reach.ask(value, "build");
+            Object built = Reflection.callOrNull(value, "build");
             if (built != null) {
                 write(built, depth);
                 return;
             }
         }
         out.raw("{\"@\":").string(name);
-        java.util.HashSet told = new java.util.HashSet();
+        java.util.HashSet written = new java.util.HashSet();
         Method[] all = value.getClass().getMethods();
         for (int at = 0; at < all.length; at++) {
             String getter = all[at].getName();
             boolean plain = all[at].getParameterTypes().length == 0 && !Modifier.isStatic(all[at].getModifiers());
             if (plain && getter.startsWith("get") && getter.length() > 3 && !getter.equals("getClass")) {
-                tell(told, getter.substring(3, 4).toLowerCase() + getter.substring(4), call(value, all[at]), depth);
+                property(written, getter.substring(3, 4).toLowerCase() + getter.substring(4), call(value, all[at]), depth);
             }
         }
         Field[] fields = value.getClass().getDeclaredFields();
-        boolean getters = !told.isEmpty();  // then what it does not tell is not ours to know
+        boolean getters = !written.isEmpty();  // then its fields are private
         for (int at = 0; at < fields.length && !getters; at++) {
             if (!Modifier.isStatic(fields[at].getModifiers()) && fields[at].getName().indexOf('$') < 0) {
-                tell(told, fields[at].getName(), field(value, fields[at].getName()), depth);
+                property(written, fields[at].getName(), field(value, fields[at].getName()), depth);
             }
         }
         out.raw('}');
     }
 
-    private void tell(java.util.HashSet told, String name, Object value, int depth) throws Exception {
-        if (value != null && told.add(name)) {
+    private void property(java.util.HashSet written, String name, Object value, int depth) throws Exception {
+        if (value != null && written.add(name)) {
             out.key(name);
             write(value, depth + 1);
         }
@@ -255,7 +255,7 @@ public class Nodes {
     }
 
     private static Object field(Object target, String name) {
-        Object value = Reach.get(target, name);
-        return value != null ? value : Reach.ask(target, name);
+        Object value = Reflection.fieldOrNull(target, name);
+        return value != null ? value : Reflection.callOrNull(target, name);
     }
 }

@@ -6,29 +6,29 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 
 /*
- * Messages that wait for Python: bounded in number and in chars, so that a Python that does not come costs
- * messages, which are counted and told, and never the driver's memory (G8).
+ * Messages that wait for Python, bounded in number and in chars: if Python does not poll, messages are dropped and
+ * counted, and the driver's memory is safe (G8).
  */
-public class Mailbox {
+public class MessageQueue {
     private static final int MAX_MESSAGES = 100000;
-    private static final long ROOM = 64L << 20;         // chars of all that waits, before plans are left out
-    private static final int MAX_ANSWER = 16 << 20;     // chars of one poll's answer, but for its last message
+    private static final long ROOM = 64L << 20;         // chars of all messages, above which plans are omitted
+    private static final int MAX_ANSWER = 16 << 20;     // chars of one poll's answer, without its last message
 
     private final LinkedBlockingQueue queue = new LinkedBlockingQueue();
     private final AtomicLong queued = new AtomicLong();
     private final AtomicLong dropped = new AtomicLong();
     private final AtomicLong offered = new AtomicLong();
-    private final Semaphore due = new Semaphore(0);     // given for what somebody should hear of soon
+    private final Semaphore urgent = new Semaphore(0);  // released for each message that ends a poll
     private volatile boolean more = false;
     private volatile boolean closed = false;
 
-    /* Whether so many chars more are too many for a message to be whole. */
+    /* Whether a message of this length should omit its plan. */
     public boolean isFullFor(int chars) {
         return queued.get() + chars > ROOM;
     }
 
-    /* A message; one that is not due waits until another is, or the poll's time is up. */
-    public void offer(String text, boolean isDue) {
+    /* Adds a message; one that is not urgent waits for the next urgent one, or for the end of the poll. */
+    public void offer(String text, boolean isUrgent) {
         if (closed) {
             return;
         }
@@ -38,28 +38,28 @@ public class Mailbox {
         }
         queued.addAndGet((long) text.length());
         queue.offer(text);
-        offered.incrementAndGet();                      // after it: whoever waits for so many finds them here
-        if (isDue) {
-            due.release();
+        offered.incrementAndGet();                      // after the message, which a reader of the count expects here
+        if (isUrgent) {
+            urgent.release();
         }
     }
 
-    /* A message could not be made. */
-    public void miss() {
+    /* Counts a message that could not be written. */
+    public void countDropped() {
         dropped.incrementAndGet();
     }
 
-    /* How many messages there have been, those that were polled included. */
+    /* The number of messages so far, polled or not. */
     public long offered() {
         return offered.get();
     }
 
-    /* A JSON array of the next messages, at most `max`; waits for one that is due, at most `millis`. */
+    /* A JSON array of the next messages, at most `max`; waits for an urgent one, at most `millis`. */
     public String poll(int millis, int max) throws InterruptedException {
         if (!more) {
-            due.tryAcquire((long) millis, TimeUnit.MILLISECONDS);
+            urgent.tryAcquire((long) millis, TimeUnit.MILLISECONDS);
         }
-        due.drainPermits();                             // before the messages: what comes now is due again
+        urgent.drainPermits();                          // before the messages: a later one is urgent again
         StringBuilder all = new StringBuilder("[");
         int count = 0;
         for (; count < max && all.length() <= MAX_ANSWER; count++) {
@@ -81,10 +81,10 @@ public class Mailbox {
 
     /* Ends a poll that waits. */
     public void wake() {
-        due.release();
+        urgent.release();
     }
 
-    /* Takes nothing more; what waits can still be polled. */
+    /* Accepts no more messages; those that wait can still be polled. */
     public void close() {
         closed = true;
         wake();

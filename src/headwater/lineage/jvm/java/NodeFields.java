@@ -24,39 +24,39 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /*
  * What a leaf, a command or a relation of a plan holds besides its children: the parameters of its case class, by
  * their names, as JSON. Objects that a dataset is made of (a table, files, a connection) become an object with a
- * key "@" that tells the kind. Nothing here knows what a dataset is, asks a file system or starts a job.
+ * key "@" for the kind. Nothing here knows what a dataset is, calls a file system or starts a job.
  */
-public class Fields {
+public class NodeFields {
     private static final int MOST_TEXT = 8000;
     private static final int MOST_ITEMS = 1000;
     private static final int MOST_DEPTH = 5;
     private static final Object NO_SCHEMA = new Object();
-    private static final String[] QUERIES = {"query", "source", "target"}; // the walk tells what is in there
-    private static final java.lang.reflect.Method CHAIN = chain(); // Rdds.chain; that unit may be missing
+    private static final String[] QUERIES = {"query", "source", "target"}; // PlanWriter writes these plans
+    private static final java.lang.reflect.Method CHAIN = chain(); // RddChain.chain; that unit may be missing
 
     private static java.lang.reflect.Method chain() {
         try {
-            return Class.forName("headwater.lineage.Rdds", true, Fields.class.getClassLoader())
-                .getMethod("chain", new Class[] {Object.class, Json.class});
+            return Class.forName("headwater.lineage.RddChain", true, NodeFields.class.getClassLoader())
+                .getMethod("chain", new Class[] {Object.class, JsonWriter.class});
         } catch (Throwable absent) {
             return null;
         }
     }
 
     /* The value of a node's key "f". */
-    public static void node(LogicalPlan node, Json out) {
+    public static void node(LogicalPlan node, JsonWriter out) {
         IdentityHashMap kin = new IdentityHashMap();
         remember(node.children(), kin);
-        remember(Reach.ask(node, "innerChildren"), kin);
+        remember(Reflection.callOrNull(node, "innerChildren"), kin);
         for (int i = 0; i < QUERIES.length; i++) {
-            Object query = Reach.ask(node, QUERIES[i]);
+            Object query = Reflection.callOrNull(node, QUERIES[i]);
             if (query instanceof LogicalPlan) {
                 kin.put(query, query);
             }
         }
         String kind = node.getClass().getSimpleName();
         if (kind.equals("LogicalRelation") || kind.equals("HiveTableRelation") || kind.equals("View")) {
-            kin.put(NO_SCHEMA, NO_SCHEMA); // the columns of a leaf are told already
+            kin.put(NO_SCHEMA, NO_SCHEMA); // PlanWriter has written the columns of a leaf
         }
         product(node, kin, out, 0);
     }
@@ -74,7 +74,7 @@ public class Fields {
         }
     }
 
-    private static void product(Object holder, IdentityHashMap kin, Json out, int depth) {
+    private static void product(Object holder, IdentityHashMap kin, JsonWriter out, int depth) {
         out.raw("{");
         scala.Product product = (scala.Product) holder;
         for (int i = 0; i < product.productArity(); i++) {
@@ -92,8 +92,8 @@ public class Fields {
         out.raw("}");
     }
 
-    /* A key and its value, or nothing where the value tells nothing or cannot be told. */
-    private static void put(String name, Object each, IdentityHashMap kin, Json out, int depth) {
+    /* A key and its value, or nothing if the value is empty or cannot be read. */
+    private static void put(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth) {
         int mark = out.mark();
         try {
             out.key(name);
@@ -102,7 +102,7 @@ public class Fields {
             if (out.mark() == start) {
                 out.back(mark);
             }
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.back(mark);
@@ -131,7 +131,7 @@ public class Fields {
         }
     }
 
-    private static void value(String name, Object each, IdentityHashMap kin, Json out, int depth)
+    private static void value(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth)
             throws Throwable {
         if (each == null || depth > MOST_DEPTH) {
             return;
@@ -142,13 +142,13 @@ public class Fields {
                 value(name, option.get(), kin, out, depth);
             }
         } else if (each instanceof String) {
-            out.string(Masks.option(name, (String) each), MOST_TEXT);
+            out.string(SecretMask.option(name, (String) each), MOST_TEXT);
         } else if (each instanceof Boolean) {
             out.bool(((Boolean) each).booleanValue());
         } else if (each instanceof Integer || each instanceof Long) {
             out.number(((Number) each).longValue());
         } else if (each instanceof Enum || each instanceof Path || each instanceof URI) {
-            out.string(Masks.url(each.toString()));
+            out.string(SecretMask.url(each.toString()));
         } else if (each instanceof CatalogTable) {
             table((CatalogTable) each, !kin.containsKey(NO_SCHEMA), out, depth);
         } else if (each instanceof TableIdentifier) {
@@ -179,7 +179,7 @@ public class Fields {
         } else if (each instanceof LogicalPlan) {
             plan((LogicalPlan) each, out, depth);
         } else if (each instanceof Expression) {
-            return; // the walk tells expressions
+            return; // PlanWriter writes expressions
         } else if (each instanceof Transform) {
             out.string(each.toString(), 200);
         } else if (each instanceof scala.collection.Seq) {
@@ -191,8 +191,8 @@ public class Fields {
         }
     }
 
-    /* Tells its kind: formats, providers, sources, sinks, specs, changes. */
-    private static void other(String name, Object each, IdentityHashMap kin, Json out, int depth)
+    /* An object with its class: formats, providers, sources, sinks, specs, changes. */
+    private static void other(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth)
             throws Throwable {
         String full = each.getClass().getName();
         String simple = full.substring(full.lastIndexOf('.') + 1);
@@ -210,7 +210,7 @@ public class Fields {
         out.raw("{").field("@", "object").field("cls", full);
         Object shortName = null;
         if (each instanceof DataSourceRegister) {
-            shortName = Reach.ask(each, "shortName");
+            shortName = Reflection.callOrNull(each, "shortName");
         }
         if (shortName instanceof String) {
             out.field("name", (String) shortName);
@@ -225,7 +225,7 @@ public class Fields {
     }
 
     /* Text, paths and maps that an object of no known kind holds. */
-    private static void plainFields(Object each, Json out, int depth) {
+    private static void plainFields(Object each, JsonWriter out, int depth) {
         int mark = out.mark();
         out.key("f").raw("{");
         int start = out.mark();
@@ -266,7 +266,7 @@ public class Fields {
         }
     }
 
-    private static void items(String name, scala.collection.Iterator all, IdentityHashMap kin, Json out, int depth)
+    private static void items(String name, scala.collection.Iterator all, IdentityHashMap kin, JsonWriter out, int depth)
             throws Throwable {
         int mark = out.mark();
         out.raw("[");
@@ -295,7 +295,7 @@ public class Fields {
         }
     }
 
-    private static void map(Map map, Json out, int depth) throws Throwable {
+    private static void map(Map map, JsonWriter out, int depth) throws Throwable {
         out.raw("{");
         int count = 0;
         for (Iterator all = map.entrySet().iterator(); all.hasNext() && count++ < MOST_ITEMS;) {
@@ -305,15 +305,15 @@ public class Fields {
         out.raw("}");
     }
 
-    private static void map(scala.collection.Map map, Json out, int depth) throws Throwable {
+    private static void map(scala.collection.Map map, JsonWriter out, int depth) throws Throwable {
         // made case-insensitive, the keys have lost their case: the original is better
         Object original = map.getClass().getSimpleName().equals("CaseInsensitiveMap")
-            ? Reach.ask(map, "originalMap") : null;
-        scala.collection.Map told =
+            ? Reflection.callOrNull(map, "originalMap") : null;
+        scala.collection.Map entries =
             original instanceof scala.collection.Map ? (scala.collection.Map) original : map;
         out.raw("{");
         int count = 0;
-        scala.collection.Iterator all = ((scala.collection.Iterable) told).iterator();
+        scala.collection.Iterator all = ((scala.collection.Iterable) entries).iterator();
         while (all.hasNext() && count++ < MOST_ITEMS) {
             scala.Tuple2 entry = (scala.Tuple2) all.next();
             pair(entry._1(), entry._2(), out, depth);
@@ -321,22 +321,22 @@ public class Fields {
         out.raw("}");
     }
 
-    private static void pair(Object key, Object value, Json out, int depth) throws Throwable {
+    private static void pair(Object key, Object value, JsonWriter out, int depth) throws Throwable {
         if (value instanceof scala.Option) {
             value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
         }
         String name = String.valueOf(key);
-        // Spark's own bookkeeping among the properties of tables: long, and nobody's
+        // Spark's own bookkeeping among the properties of tables
         boolean own = name.startsWith("view.") || name.startsWith("spark.sql.sources.schema")
             || name.startsWith("spark.sql.create.version");
         if (value != null && !own) {
-            out.key(name).string(Masks.option(name, String.valueOf(value)), MOST_TEXT);
+            out.key(name).string(SecretMask.option(name, String.valueOf(value)), MOST_TEXT);
         }
     }
 
-    private static void identifier(TableIdentifier id, Json out) {
+    private static void identifier(TableIdentifier id, JsonWriter out) {
         out.raw("{").field("@", "id");
-        Object catalog = Reach.ask(id, "catalog");
+        Object catalog = Reflection.callOrNull(id, "catalog");
         if (catalog instanceof scala.Option && ((scala.Option) catalog).isDefined()) {
             out.field("catalog", String.valueOf(((scala.Option) catalog).get()));
         }
@@ -346,7 +346,7 @@ public class Fields {
         out.field("table", id.table()).raw("}");
     }
 
-    private static void named(Identifier id, Json out) {
+    private static void named(Identifier id, JsonWriter out) {
         out.raw("{").field("@", "name").key("namespace").raw("[");
         String[] parts = id.namespace();
         for (int i = 0; i < parts.length; i++) {
@@ -361,7 +361,7 @@ public class Fields {
             Object found = catalog.getClass()
                 .getMethod("getTable", new Class[] {String.class, String.class})
                 .invoke(catalog, new Object[] {database, name});
-            Json out = new Json(1000000);
+            JsonWriter out = new JsonWriter(1000000);
             table((CatalogTable) found, true, out, 0);
             return out.toString();
         } catch (Throwable error) {
@@ -369,7 +369,7 @@ public class Fields {
         }
     }
 
-    private static void table(CatalogTable table, boolean schema, Json out, int depth) throws Throwable {
+    private static void table(CatalogTable table, boolean schema, JsonWriter out, int depth) throws Throwable {
         IdentityHashMap none = new IdentityHashMap();
         out.raw("{").field("@", "catalogTable").key("id");
         identifier(table.identifier(), out);
@@ -390,14 +390,14 @@ public class Fields {
         out.raw("}");
     }
 
-    private static void files(HadoopFsRelation relation, Json out, int depth) throws Throwable {
+    private static void files(HadoopFsRelation relation, JsonWriter out, int depth) throws Throwable {
         out.raw("{").field("@", "files").field("index", relation.location().getClass().getSimpleName());
         out.key("paths").raw("[");
         scala.collection.Iterator all =
-            ((scala.collection.Iterable) Reach.call(relation.location(), "rootPaths")).iterator();
+            ((scala.collection.Iterable) Reflection.call(relation.location(), "rootPaths")).iterator();
         int count = 0;
         while (all.hasNext() && count < MOST_ITEMS) {
-            out.comma().string(Masks.url(String.valueOf(all.next())));
+            out.comma().string(SecretMask.url(String.valueOf(all.next())));
             count++;
         }
         out.raw("]");
@@ -405,12 +405,12 @@ public class Fields {
             out.field("more", true);
         }
         Object format = relation.fileFormat();
-        Object shortName = format instanceof DataSourceRegister ? Reach.ask(format, "shortName") : null;
+        Object shortName = format instanceof DataSourceRegister ? Reflection.callOrNull(format, "shortName") : null;
         out.field("format", shortName == null ? format.getClass().getSimpleName() : String.valueOf(shortName));
         put("options", relation.options(), new IdentityHashMap(), out, depth);
         put("partitions", names(relation.partitionSchema()), new IdentityHashMap(), out, depth);
         boolean delta = relation.location().getClass().getSimpleName().startsWith("Tahoe");
-        Object version = delta ? Reach.ask(relation.location(), "version") : null;
+        Object version = delta ? Reflection.callOrNull(relation.location(), "version") : null;
         if (version instanceof Number) {
             out.field("version", String.valueOf(version));
         }
@@ -421,8 +421,8 @@ public class Fields {
         return schema.fieldNames();
     }
 
-    private static void relation(BaseRelation relation, Json out, int depth) throws Throwable {
-        Object options = Reach.get(relation, "jdbcOptions");
+    private static void relation(BaseRelation relation, JsonWriter out, int depth) throws Throwable {
+        Object options = Reflection.fieldOrNull(relation, "jdbcOptions");
         if (options != null) {
             jdbc(options, out);
             return;
@@ -433,9 +433,9 @@ public class Fields {
         out.raw("}");
     }
 
-    private static void jdbc(Object options, Json out) throws Throwable {
-        out.raw("{").field("@", "jdbc").field("url", Masks.url(String.valueOf(Reach.call(options, "url"))));
-        Object parameters = Reach.ask(options, "parameters");
+    private static void jdbc(Object options, JsonWriter out) throws Throwable {
+        out.raw("{").field("@", "jdbc").field("url", SecretMask.url(String.valueOf(Reflection.call(options, "url"))));
+        Object parameters = Reflection.callOrNull(options, "parameters");
         if (parameters instanceof scala.collection.Map) {
             out.key("options");
             map((scala.collection.Map) parameters, out, 0);
@@ -443,14 +443,14 @@ public class Fields {
         out.raw("}");
     }
 
-    private static void v2(Table table, IdentityHashMap kin, Json out, int depth) throws Throwable {
-        Object v1 = Reach.ask(table, "v1Table");
+    private static void v2(Table table, IdentityHashMap kin, JsonWriter out, int depth) throws Throwable {
+        Object v1 = Reflection.callOrNull(table, "v1Table");
         if (v1 instanceof CatalogTable && table.getClass().getSimpleName().equals("V1Table")) {
             table((CatalogTable) v1, !kin.containsKey(NO_SCHEMA), out, depth);
             return;
         }
         if (table.getClass().getSimpleName().equals("RowLevelOperationTable")) { // around the table that changes
-            Object inner = Reach.ask(table, "table");
+            Object inner = Reflection.callOrNull(table, "table");
             if (inner instanceof Table) {
                 v2((Table) inner, kin, out, depth);
                 return;
@@ -458,18 +458,18 @@ public class Fields {
         }
         IdentityHashMap none = new IdentityHashMap();
         out.raw("{").field("@", "table").field("cls", table.getClass().getName());
-        Object name = Reach.ask(table, "name"); // of old sinks it throws
+        Object name = Reflection.callOrNull(table, "name"); // of old sinks it throws
         if (name instanceof String) {
             out.key("name").string((String) name, 1000);
         }
-        put("properties", Reach.ask(table, "properties"), none, out, depth);
-        put("jdbc", Reach.get(table, "jdbcOptions"), none, out, depth);
-        if (Reach.ask(table, "formatName") instanceof String) { // a file source of the second API
-            put("format", Reach.ask(table, "formatName"), none, out, depth);
-            put("paths", Reach.ask(table, "paths"), none, out, depth);
+        put("properties", Reflection.callOrNull(table, "properties"), none, out, depth);
+        put("jdbc", Reflection.fieldOrNull(table, "jdbcOptions"), none, out, depth);
+        if (Reflection.callOrNull(table, "formatName") instanceof String) { // a file source of the second API
+            put("format", Reflection.callOrNull(table, "formatName"), none, out, depth);
+            put("paths", Reflection.callOrNull(table, "paths"), none, out, depth);
         }
         if (table.getClass().getSimpleName().equals("PythonTable")) {
-            put("provider", Reach.get(table, "shortName"), none, out, depth);
+            put("provider", Reflection.fieldOrNull(table, "shortName"), none, out, depth);
         }
         lake(table, out, depth);
         if (table.getClass().getSimpleName().endsWith("Sink")) { // the first API of streams: a table in name alone
@@ -479,22 +479,22 @@ public class Fields {
     }
 
     /* Iceberg and Delta by the methods of their tables, which are in memory by now. */
-    private static void lake(Table table, Json out, int depth) {
+    private static void lake(Table table, JsonWriter out, int depth) {
         IdentityHashMap none = new IdentityHashMap();
         String name = table.getClass().getName();
         if (name.startsWith("org.apache.iceberg.")) {
-            Object iceberg = Reach.ask(table, "table");
-            put("location", Reach.ask(iceberg, "location"), none, out, depth);
-            Object fixed = Reach.ask(table, "snapshotId");
-            Object snapshot = fixed != null ? fixed : Reach.ask(Reach.ask(iceberg, "currentSnapshot"), "snapshotId");
+            Object iceberg = Reflection.callOrNull(table, "table");
+            put("location", Reflection.callOrNull(iceberg, "location"), none, out, depth);
+            Object fixed = Reflection.callOrNull(table, "snapshotId");
+            Object snapshot = fixed != null ? fixed : Reflection.callOrNull(Reflection.callOrNull(iceberg, "currentSnapshot"), "snapshotId");
             if (snapshot instanceof Number) {
                 out.field("version", String.valueOf(snapshot));
             }
         } else if (name.startsWith("org.apache.spark.sql.delta.") || name.startsWith("io.delta.")) {
-            put("location", Reach.ask(table, "path"), none, out, depth);
-            put("catalogTable", Reach.ask(table, "catalogTable"), none, out, depth);
-            Object snapshot = Reach.ask(Reach.ask(table, "deltaLog"), "unsafeVolatileSnapshot");
-            Object version = Reach.ask(snapshot, "version");
+            put("location", Reflection.callOrNull(table, "path"), none, out, depth);
+            put("catalogTable", Reflection.callOrNull(table, "catalogTable"), none, out, depth);
+            Object snapshot = Reflection.callOrNull(Reflection.callOrNull(table, "deltaLog"), "unsafeVolatileSnapshot");
+            Object version = Reflection.callOrNull(snapshot, "version");
             if (version instanceof Number) {
                 out.field("version", String.valueOf(version));
             }
@@ -502,7 +502,7 @@ public class Fields {
     }
 
     /* A plan in a field that is no child: the table of a write. Its columns come along. */
-    private static void plan(LogicalPlan plan, Json out, int depth) throws Throwable {
+    private static void plan(LogicalPlan plan, JsonWriter out, int depth) throws Throwable {
         if (depth > 2) {
             return;
         }
@@ -521,7 +521,7 @@ public class Fields {
                 out.comma().raw(column.dataType().json()).raw("]");
             }
             out.raw("]");
-        } catch (Json.Full full) {
+        } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.back(mark); // not resolved: it has no columns

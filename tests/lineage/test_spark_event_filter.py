@@ -1,4 +1,4 @@
-"""What the agent hears is dealt with on a queue and a thread of its own: Spark waits for none of it (G10)."""
+"""The agent handles Spark's events on its own queue and thread, and Spark never waits for it (G10)."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from headwater.lineage.jvm import compile as jvm
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MOST = 10_000  # that wait
+MOST = 10_000  # in the queue
 PATIENCE_MILLIS = 60_000
-HARD_OF_HEARING = """
+SLOW_FILTER = """
 package headwater.lineage;
 import java.util.ArrayList;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.spark.scheduler.SparkListenerEvent;
-public class HardOfHearing extends Ear {
+public class SlowFilter extends SparkEventFilter {
     private final org.apache.spark.SparkContext context;
     public final ArrayList kinds = new ArrayList();
     private final CountDownLatch begun = new CountDownLatch(1);
-    private final CountDownLatch understood = new CountDownLatch(1);
-    private final AtomicLong missed = new AtomicLong();
-    public HardOfHearing(org.apache.spark.SparkContext context) { this.context = context; }
-    protected void hear(SparkListenerEvent event) {
+    private final CountDownLatch released = new CountDownLatch(1);
+    private final AtomicLong dropped = new AtomicLong();
+    public SlowFilter(org.apache.spark.SparkContext context) { this.context = context; }
+    protected void handle(SparkListenerEvent event) {
         begun.countDown();
         try {
-            understood.await();
+            released.await();
         } catch (InterruptedException ignored) {
         }
         kinds.add(event.getClass().getSimpleName());
     }
-    protected void miss() { missed.incrementAndGet(); }
+    protected void countDropped() { dropped.incrementAndGet(); }
     public void attach() { listen(context.listenerBus()); }
     public void hasBegun() throws InterruptedException { begun.await(); }
-    public void understand() { understood.countDown(); }
-    public boolean settle(long millis) { return waitUntilHeard(millis); }
-    public void detach(long millis) { leave(millis); }
-    public long missed() { return missed.get(); }
+    public void release() { released.countDown(); }
+    public boolean waitUntilHandled(long millis) { return super.waitUntilHandled(millis); }
+    public void detach(long millis) { stopListening(millis); }
+    public long dropped() { return dropped.get(); }
     public ArrayList kinds() { return kinds; }
     public void repeat(int times) {
         for (int at = 0; at < times; at++) {
@@ -60,45 +60,45 @@ def units(spark: SparkSession) -> jvm.Units:
     context: Any = spark.sparkContext
     compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
     compiler.setParentClassLoader(jvm.load(context).loader)
-    compiler.cook(HARD_OF_HEARING)
+    compiler.cook(SLOW_FILTER)
     return jvm.Units(compiler.getClassLoader(), {})
 
 
 @pytest.fixture
-def ear(spark: SparkSession, units: jvm.Units) -> Iterator[Any]:
-    """One that deals with nothing before it is told to."""
+def slow(spark: SparkSession, units: jvm.Units) -> Iterator[Any]:
+    """A filter that handles nothing before `release`."""
     context: Any = spark.sparkContext
-    made = units.new(context._gateway, "HardOfHearing", context._jsc.sc())
+    made = units.new(context._gateway, "SlowFilter", context._jsc.sc())
     made.attach()
     yield made
-    made.understand()
+    made.release()
     made.detach(PATIENCE_MILLIS)
 
 
 def test_queries_and_other_listeners_go_on_when_the_agent_is_slow(
-    spark: SparkSession, ear: Any, tmp_path: Path
+    spark: SparkSession, slow: Any, tmp_path: Path
 ) -> None:
     context: Any = spark.sparkContext
     for number in range(5):
         spark.range(10).write.parquet(str(tmp_path / f"out{number}"))
-    ear.hasBegun()
+    slow.hasBegun()
     context._jsc.sc().listenerBus().waitUntilEmpty(PATIENCE_MILLIS)  # raises if it is not
-    assert list(ear.kinds()) == []
-    assert not ear.settle(50)
-    ear.understand()
-    assert ear.settle(PATIENCE_MILLIS)
-    kinds = list(ear.kinds())
+    assert list(slow.kinds()) == []
+    assert not slow.waitUntilHandled(50)
+    slow.release()
+    assert slow.waitUntilHandled(PATIENCE_MILLIS)
+    kinds = list(slow.kinds())
     assert kinds.count("SparkListenerSQLExecutionEnd") == 5
     assert kinds[0] == "SparkListenerSQLExecutionStart"
-    assert not [kind for kind in kinds if "Task" in kind or "Update" in kind], "nobody wants these"
-    assert ear.missed() == 0
+    assert not [kind for kind in kinds if "Task" in kind or "Update" in kind], "filtered out"
+    assert slow.dropped() == 0
 
 
-def test_what_is_too_much_is_counted_when_the_agent_is_slow(ear: Any) -> None:
-    ear.repeat(1)
-    ear.hasBegun()  # that one is out of the queue
-    ear.repeat(MOST + 7)
-    assert ear.missed() == 7
-    ear.understand()
-    assert ear.settle(PATIENCE_MILLIS)
-    assert len(list(ear.kinds())) == MOST + 1
+def test_events_over_the_limit_are_counted_when_the_agent_is_slow(slow: Any) -> None:
+    slow.repeat(1)
+    slow.hasBegun()  # that one is out of the queue
+    slow.repeat(MOST + 7)
+    assert slow.dropped() == 7
+    slow.release()
+    assert slow.waitUntilHandled(PATIENCE_MILLIS)
+    assert len(list(slow.kinds())) == MOST + 1

@@ -14,26 +14,26 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionEnd;
 import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
 
 /*
- * Hears Spark's events, lets through the few that matter, and has them dealt with on a queue and a thread of
- * its own: whatever that takes, Spark's listeners wait for none of it (G10).
+ * Filters Spark's listener events and handles the relevant ones on its own queue and thread, so that a slow agent
+ * never delays Spark's other listeners (G10).
  *
- * A queue of the listener bus would do the same, but Spark wakes the thread of each of its queues for each
- * event, two and more for every task: at 10,000 tasks that alone cost half a second of CPU, as much as all
- * that openlineage-spark did there. So the ear is on a queue that every driver has, whose listeners are quick,
- * and does nothing there but look at the kind of an event.
+ * A queue of the listener bus would do the same, but Spark wakes the thread of each of its queues for each event,
+ * two and more for every task: at 10,000 tasks that alone cost half a second of CPU, as much as all of
+ * openlineage-spark there. So the filter is on a queue that every driver has, whose listeners are quick, and only
+ * looks at the class of an event there.
  */
-public abstract class Ear extends SparkListener {
+public abstract class SparkEventFilter extends SparkListener {
     private static final String QUEUE = "executorManagement";
     private static final int MOST = 10000;              // as many as Spark's own queues hold
 
-    private final LinkedBlockingQueue heard = new LinkedBlockingQueue(MOST);
+    private final LinkedBlockingQueue events = new LinkedBlockingQueue(MOST);
     private LiveListenerBus bus = null;                 // while it listens
 
-    /* Deal with one event, on the ear's thread. */
-    protected abstract void hear(SparkListenerEvent event);
+    /* Handles one event, on the filter's thread. */
+    protected abstract void handle(SparkListenerEvent event);
 
-    /* An event was left out. */
-    protected abstract void miss();
+    /* Counts an event that was dropped. */
+    protected abstract void countDropped();
 
     protected void listen(LiveListenerBus bus) {
         this.bus = bus;
@@ -47,8 +47,8 @@ public abstract class Ear extends SparkListener {
         bus.addToQueue(this, QUEUE);
     }
 
-    /* Whether everything that has happened so far was dealt with, within so many milliseconds. */
-    protected boolean waitUntilHeard(long millis) {
+    /* Waits until all events so far are handled; whether they are. */
+    protected boolean waitUntilHandled(long millis) {
         long deadline = System.nanoTime() + millis * 1000000L;
         try {
             bus.waitUntilEmpty(millis);
@@ -58,10 +58,10 @@ public abstract class Ear extends SparkListener {
         }
     }
 
-    /* Hears nothing more; what was heard is dealt with, for so many milliseconds at most; then the thread ends. */
-    protected void leave(long millis) {
+    /* Leaves the bus, waits for the queued events to be handled, and ends the thread. */
+    protected void stopListening(long millis) {
         if (bus == null) {
-            return;                                     // nobody is there who would deal with anything
+            return;                                     // the thread has ended already
         }
         try {
             bus.removeListener(this);
@@ -71,24 +71,24 @@ public abstract class Ear extends SparkListener {
         bus = null;
         try {
             waitUntilDone(millis);
-            heard.offer(this, millis, TimeUnit.MILLISECONDS);
+            events.offer(this, millis, TimeUnit.MILLISECONDS);
         } catch (InterruptedException ignored) {
-            // nobody waits any longer
+            // the caller no longer waits
         }
     }
 
     private boolean waitUntilDone(long millis) throws InterruptedException {
         CountDownLatch mark = new CountDownLatch(1);
-        return heard.offer(mark, millis, TimeUnit.MILLISECONDS) && mark.await(millis, TimeUnit.MILLISECONDS);
+        return events.offer(mark, millis, TimeUnit.MILLISECONDS) && mark.await(millis, TimeUnit.MILLISECONDS);
     }
 
     private void work() {
         try {
-            for (Object next = heard.take(); next != this; next = heard.take()) {
+            for (Object next = events.take(); next != this; next = events.take()) {
                 if (next instanceof CountDownLatch) {
                     ((CountDownLatch) next).countDown();
                 } else {
-                    hear((SparkListenerEvent) next);
+                    handle((SparkListenerEvent) next);
                 }
             }
         } catch (InterruptedException ignored) {
@@ -97,8 +97,8 @@ public abstract class Ear extends SparkListener {
     }
 
     private void take(SparkListenerEvent event) {
-        if (!heard.offer(event)) {
-            miss();
+        if (!events.offer(event)) {
+            countDropped();
         }
     }
 

@@ -1,12 +1,12 @@
 package headwater.lineage;
 
 /*
- * JSON text, appended piece by piece, with a byte budget (G8). Commas are put by whoever writes: `comma()` adds
+ * JSON text, appended piece by piece, with a byte budget (G8). The caller writes the commas: `comma()` adds
  * one where a value has just ended. Text is counted in chars, which is close enough to bytes for a budget.
  *
  * Compiled by Janino, which has no lambdas and hardly any generics; hence the plain style here and beside.
  */
-public class Json {
+public class JsonWriter {
     public static final class Full extends RuntimeException {
         public Full() {
             super("the byte budget is used up", null, false, false);
@@ -18,7 +18,7 @@ public class Json {
     private final StringBuilder text = new StringBuilder(512);
     private final int budget;
 
-    public Json(int budget) {
+    public JsonWriter(int budget) {
         this.budget = budget;
     }
 
@@ -41,20 +41,20 @@ public class Json {
         }
     }
 
-    /* JSON that is ready: brackets, commas, text of somebody else's encoder. */
-    public Json raw(String json) {
+    /* JSON that is ready: brackets, commas, text of another encoder. */
+    public JsonWriter raw(String json) {
         text.append(json);
         check();
         return this;
     }
 
-    public Json raw(char json) {
+    public JsonWriter raw(char json) {
         text.append(json);
         return this;
     }
 
     /* A comma, unless an object or array has just begun or a key was just written. */
-    public Json comma() {
+    public JsonWriter comma() {
         int length = text.length();
         if (length > 0) {
             char last = text.charAt(length - 1);
@@ -66,7 +66,7 @@ public class Json {
     }
 
     /* A key, with the comma before it if one is needed. */
-    public Json key(String name) {
+    public JsonWriter key(String name) {
         comma();
         quote(name);
         text.append(':');
@@ -74,7 +74,7 @@ public class Json {
     }
 
     /* A string value, or null. */
-    public Json string(String value) {
+    public JsonWriter string(String value) {
         if (value == null) {
             return raw("null");
         }
@@ -86,8 +86,8 @@ public class Json {
         return this;
     }
 
-    /* A string cut to `most` chars; an ellipsis tells that it was. */
-    public Json string(String value, int most) {
+    /* A string cut to `most` chars; an ellipsis marks the cut. */
+    public JsonWriter string(String value, int most) {
         if (value != null && value.length() > most) {
             int end = Character.isHighSurrogate(value.charAt(most - 1)) ? most - 1 : most;
             value = value.substring(0, end) + "\u2026";
@@ -95,25 +95,25 @@ public class Json {
         return string(value);
     }
 
-    public Json number(long value) {
+    public JsonWriter number(long value) {
         text.append(value);
         check();
         return this;
     }
 
-    public Json bool(boolean value) {
+    public JsonWriter bool(boolean value) {
         return raw(value ? "true" : "false");
     }
 
-    public Json field(String name, String value) {
+    public JsonWriter field(String name, String value) {
         return key(name).string(value);
     }
 
-    public Json field(String name, long value) {
+    public JsonWriter field(String name, long value) {
         return key(name).number(value);
     }
 
-    public Json field(String name, boolean value) {
+    public JsonWriter field(String name, boolean value) {
         return key(name).bool(value);
     }
 

@@ -3,7 +3,7 @@ package headwater.lineage;
 import java.util.regex.Pattern;
 
 /* Secrets never leave the JVM (G12): by the names of settings, and in the URLs that values may hold. */
-public class Masks {
+public class SecretMask {
     public static final String MASK = "*********(redacted)";
 
     private static final Pattern SECRET = Pattern.compile(
@@ -16,7 +16,7 @@ public class Masks {
         + "|api[._-]?key|sig|signature|private[._-]?key|account[._-]?key))=([^&;,)\\s]+)");
     private static final Pattern CONTAINER = Pattern.compile("(?i)^(abfss?|wasbs?):.*");
 
-    /* Whether the value of a setting with this name is nobody's business. */
+    /* Whether a setting of this name holds a secret. */
     public static boolean secret(String name) {
         return SECRET.matcher(name).matches();
     }

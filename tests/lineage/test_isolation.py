@@ -1,0 +1,81 @@
+"""Isolated calls return in time or are abandoned, and late ones pause the thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from headwater.clock import ManualClock
+from headwater.lineage.extend.isolation import PAUSE_SECONDS, Guard, IsolatedThread, NotCompleted
+
+
+@pytest.fixture
+def never() -> Iterator[threading.Event]:
+    """An event that is set only when the test is over."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def fail() -> NoReturn:
+    raise SystemExit("no")
+
+
+def test_the_result_is_returned_when_the_call_returns() -> None:
+    thread = IsolatedThread("test")
+    assert thread.run(lambda: threading.current_thread().name, 10) == "test"
+    thread.close()
+
+
+def test_the_error_is_raised_with_its_stack_when_the_call_raises_even_system_exit() -> None:
+    thread = IsolatedThread("test")
+    for _ in range(2):  # the thread survives it
+        with pytest.raises(NotCompleted, match="SystemExit: no") as raised:
+            thread.run(fail, 10)
+        assert raised.value.stack is not None
+        assert not raised.value.is_late
+    thread.close()
+
+
+def test_the_next_call_gets_another_thread_when_one_never_returns(never: threading.Event) -> None:
+    thread = IsolatedThread("test")
+    with pytest.raises(NotCompleted, match="did not return within") as raised:
+        thread.run(never.wait, 0.05)
+    assert raised.value.is_late
+    assert thread.run(lambda: 7, 10) == 7
+    thread.close()
+
+
+def test_no_call_is_made_for_a_while_when_calls_are_late_in_a_row(never: threading.Event) -> None:
+    clock = ManualClock()
+    thread = IsolatedThread("test", pause_after=3, clock=clock)
+    calls: list[None] = []
+
+    def hang() -> None:
+        calls.append(None)
+        never.wait()
+
+    for _ in range(8):
+        with pytest.raises(NotCompleted):
+            thread.run(hang, 0.05)
+    assert len(calls) == 3
+    with pytest.raises(NotCompleted, match="not called"):
+        thread.run(hang, 0.05)
+    clock.advance(PAUSE_SECONDS + 1)
+    with pytest.raises(NotCompleted):
+        thread.run(hang, 0.05)
+    assert len(calls) == 4
+
+
+def test_a_builder_is_not_called_again_when_it_was_late(never: threading.Event) -> None:
+    guard = Guard(0.05)
+    guard.start_event()
+    builder = object()
+    nothing: list[bool] = []
+    assert guard.call(builder, lambda: [never.wait()], nothing) == []
+    guard.start_event()
+    assert guard.call(builder, lambda: [True], nothing) == []
+    assert "is not called again" in guard.errors[0].text
