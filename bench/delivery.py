@@ -40,7 +40,7 @@ from tests.parts.cache import Missing
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
 from headwater.delivery import Client
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.errors import BatchRejected
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
@@ -130,7 +130,7 @@ def send_from_log(folder: Path, url: str, count: int) -> None:
     log = Log.open(folder, metrics=metrics)
     rejects = RejectStore(folder / "rejects.db", max_bytes=1 << 20)
     log.forget("bench")
-    drain = Drain(outlet_settings(url), log, rejects, metrics)
+    drain = OutletWorker(outlet_settings(url), log, rejects, metrics)
     delivered = metrics.counter("delivery_events_delivered").values
     began = time.perf_counter()
     drain.start()

@@ -25,7 +25,7 @@ import orjson
 
 from bench.memory import peak_rss_bytes
 from bench.report import Table, write_result
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
@@ -193,7 +193,7 @@ def _outlet(folder: Path, port: int) -> None:
     metrics = Metrics()
     log = Log.open(folder / "log", metrics=metrics)
     rejects = RejectStore(folder / "rejects.db", max_bytes=1 << 20, metrics=metrics)
-    Drain(settings, log, rejects, metrics).start()
+    OutletWorker(settings, log, rejects, metrics).start()
     signal.pause()
 
 

@@ -33,7 +33,7 @@ import msgspec
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Config, Transport
 
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import load_outlet
 from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogLocked, SettingsError
@@ -111,13 +111,13 @@ class SpoolConfig(Config):
 
 
 class _Folder:
-    """One sub-folder, open: a log and the outlet that drains it."""
+    """One sub-folder, open: a log and the outlet that workers it."""
 
     def __init__(self, path: Path, config: SpoolConfig, rejects: RejectStore) -> None:
         self.path = path
         metrics = Metrics()
         self.log = Log.open(path, config.log, metrics=metrics)
-        self._drain = Drain(config.outlet(path.name), self.log, rejects, metrics)
+        self._drain = OutletWorker(config.outlet(path.name), self.log, rejects, metrics)
         self._drain.start()
 
     def is_drained(self) -> bool:

@@ -1,4 +1,4 @@
-"""A process that drains a log and may be killed at a crash point."""
+"""A process that workers a log and may be killed at a crash point."""
 
 from __future__ import annotations
 

@@ -68,15 +68,15 @@ class Memory(Outlet):
         self._busy.add(batch.session)
         self.most_at_once = max(self.most_at_once, len(self._busy))
         try:
-            said = self.act(batch)
-            if isinstance(said, float):
-                await asyncio.sleep(said)
-                said = None
+            reply = self.act(batch)
+            if isinstance(reply, float):
+                await asyncio.sleep(reply)
+                reply = None
             else:
                 await asyncio.sleep(0)
-            if isinstance(said, Exception):
-                raise said
-            results = said if said is not None else [DELIVERED] * len(batch.events)
+            if isinstance(reply, Exception):
+                raise reply
+            results = reply if reply is not None else [DELIVERED] * len(batch.events)
             for event, piece, result in zip(batch.events, batch.pieces, results, strict=False):
                 if result is DELIVERED:
                     self.deliveries += 1

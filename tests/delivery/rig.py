@@ -1,4 +1,4 @@
-"""A log with its rejects and any number of drains, all real, for tests of delivery."""
+"""A log with its rejects and any number of workers, all real, for tests of delivery."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
@@ -42,7 +42,7 @@ class Rig:
     def __init__(self, folder: Path, settings: LogSettings | None = None) -> None:
         self.folder = folder
         self._log_settings = settings or LogSettings()
-        self.drains: list[Drain] = []
+        self.workers: list[OutletWorker] = []
         self.open()
 
     def open(self) -> None:
@@ -53,7 +53,7 @@ class Rig:
     def append(self, *numbers: int, **fields: Any) -> None:
         self.log.append_wait([body(i, **fields) for i in numbers])
 
-    def drain(self, name: str = "one", type: str = "openlineage", **settings: Any) -> Drain:
+    def drain(self, name: str = "one", type: str = "openlineage", **settings: Any) -> OutletWorker:
         """A started drain; what is no outlet setting is an option of the type."""
         known = {
             field: settings.pop(field)
@@ -61,10 +61,10 @@ class Rig:
             if field in OutletSettings.__struct_fields__
         }
         outlet = OutletSettings(name=name, type=type, options=settings, **({"retry": QUICK} | known))
-        return self.start(Drain(outlet, self.log, self.rejects, self.metrics))
+        return self.start(OutletWorker(outlet, self.log, self.rejects, self.metrics))
 
-    def start(self, drain: Drain) -> Drain:
-        self.drains.append(drain)
+    def start(self, drain: OutletWorker) -> OutletWorker:
+        self.workers.append(drain)
         drain.start()
         return drain
 
@@ -91,9 +91,9 @@ class Rig:
         return self.balance(name)["lag"] == 0
 
     def close(self) -> None:
-        for drain in self.drains:
+        for drain in self.workers:
             drain.close(5.0)
-        self.drains.clear()
+        self.workers.clear()
         self.rejects.close()
         self.log.close()
 

@@ -34,9 +34,9 @@ def test_events_arrive_in_order_when_handed_in_by_a_thread() -> None:
             client.add_events(events(*range(start, start + 10)))
         assert client.flush(30)
         assert outlet.numbers() == list(range(1000))
-        said = client.statistics()
-        assert (said.accepted, said.delivered, said.waiting, said.waiting_bytes) == (1000, 1000, 0, 0)
-        assert said.sessions == 0
+        reply = client.statistics()
+        assert (reply.accepted, reply.delivered, reply.waiting, reply.waiting_bytes) == (1000, 1000, 0, 0)
+        assert reply.sessions == 0
     assert outlet.is_closed
     assert outlet.connects == 1
 
@@ -184,10 +184,10 @@ def test_memory_is_what_is_counted_when_events_wait(text: str) -> None:
         held, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    said = client.statistics()
-    assert said.waiting == 4_001
-    assert held < said.waiting_bytes + (500 << 10)  # 100 sessions and keys
-    assert said.fullest_session_bytes < said.waiting_bytes / 50
+    reply = client.statistics()
+    assert reply.waiting == 4_001
+    assert held < reply.waiting_bytes + (500 << 10)  # 100 sessions and keys
+    assert reply.fullest_session_bytes < reply.waiting_bytes / 50
     assert client.close(30) == []
 
 

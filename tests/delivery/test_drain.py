@@ -271,7 +271,7 @@ def test_a_request_under_way_is_repeated_when_closing_cannot_wait_for_it(
     drain = rig.drain(url=backend.url)
     assert eventually(lambda: backend.requests == 1)
     drain.close(0.1)
-    rig.drains.clear()
+    rig.workers.clear()
     assert rig.balance()["lag"] == 2
     rig.drain(url=backend.url)
     assert backend.wait_for(2)

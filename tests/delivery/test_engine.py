@@ -43,8 +43,8 @@ def test_trouble_is_told_when_connect_goes_on_failing() -> None:
 
 
 def test_connect_is_called_again_when_send_asks_for_it() -> None:
-    said: list[Exception] = [NotConnected("gone"), NotConnected("gone")]
-    outlet = Memory(act=lambda batch: said.pop() if said else None)
+    reply: list[Exception] = [NotConnected("gone"), NotConnected("gone")]
+    outlet = Memory(act=lambda batch: reply.pop() if reply else None)
     with Client(outlet.settings, outlet) as client:
         client.add_events([body(1)])
         assert client.flush(30)
@@ -53,8 +53,8 @@ def test_connect_is_called_again_when_send_asks_for_it() -> None:
 
 
 def test_nothing_is_lost_when_an_outlet_has_a_defect(caplog: pytest.LogCaptureFixture) -> None:
-    said: list[Exception] = [ZeroDivisionError("oops"), KeyError("x")]
-    outlet = Memory(act=lambda batch: said.pop() if said else None)
+    reply: list[Exception] = [ZeroDivisionError("oops"), KeyError("x")]
+    outlet = Memory(act=lambda batch: reply.pop() if reply else None)
     with Client(outlet.settings, outlet) as client:
         client.add_events([body(1), body(2)])
         assert client.flush(30)

@@ -1,4 +1,4 @@
-"""The drain with `group_by`: a failing session is parked, others go on, and nothing is sent twice for it."""
+"""The outlet worker with `group_by`: a failing session is deferred, others go on, nothing is sent twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import orjson
 import psutil
 import pytest
 
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import DELIVERED, Batch, Refused, Retry
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.settings import RetrySettings
@@ -31,8 +31,8 @@ def fill(rig: Rig, count: int, keys: int, size: int = 100) -> None:
         rig.log.append_wait([body(i, k=i % keys, text=text) for i in range(start, stop)])
 
 
-def drain_to(rig: Rig, outlet: Memory) -> Drain:
-    return rig.start(Drain(outlet.settings, rig.log, rig.rejects, rig.metrics, outlet=outlet))
+def drain_to(rig: Rig, outlet: Memory) -> OutletWorker:
+    return rig.start(OutletWorker(outlet.settings, rig.log, rig.rejects, rig.metrics, outlet=outlet))
 
 
 def dead(*keys: int) -> Any:
@@ -70,12 +70,12 @@ def test_others_go_on_and_it_catches_up_when_one_key_is_dead_for_a_while(rig: Ri
     assert eventually(lambda: rig.balance()["delivered"] == 3_500)
     assert outlet.numbers(3) == []
     assert drain.trouble() == "away"
-    assert drain.parked == 1
+    assert drain.deferred == 1
     outlet.act = dead()
     assert eventually(rig.settled)
     assert_each_key_in_order(outlet)
     assert len(outlet.received) == 4_000  # nobody's events came twice
-    assert drain.parked == 0
+    assert drain.deferred == 0
     assert drain.trouble() is None
 
 

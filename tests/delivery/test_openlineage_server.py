@@ -75,7 +75,7 @@ def test_a_connection_is_dropped_when_it_speaks_no_http() -> None:
     with OpenLineageServer() as server, socket.create_connection(("127.0.0.1", server.port)) as client:
         client.sendall(b"\x16\x03\x01 hello\r\n\r\n")
         try:
-            said = client.recv(100)
+            reply = client.recv(100)
         except ConnectionResetError:
-            said = b""
-        assert said == b""
+            reply = b""
+        assert reply == b""

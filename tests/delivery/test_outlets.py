@@ -136,9 +136,9 @@ class DataSetSubject(Subject):
         self.server.answer_always(None)
 
     def refuse(self, marker: str) -> None:
-        said = b'{"status": "error/client/badParam", "message": "refused by the test"}'
+        reply = b'{"status": "error/client/badParam", "message": "refused by the test"}'
         self.server.answer_always(
-            lambda request: Answer(body=said, keep=False) if marker.encode() in request.body else None
+            lambda request: Answer(body=reply, keep=False) if marker.encode() in request.body else None
         )
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headwater.delivery import Client
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Refused, Results, Retry
 from headwater.errors import BatchRejected, EventRefused, OutletUnavailable
 from headwater.events import Event
@@ -137,10 +137,10 @@ def test_every_accepted_event_is_accounted_for_when_the_client_meets_faults(plan
                 if not error.retryable:
                     break  # this batch is larger than a budget
                 time.sleep(0.001)
-        said = client.statistics()
-        assert said.waiting_bytes <= plan["budget_bytes"]
-        assert said.fullest_session_bytes <= plan["session_budget_bytes"]
-        assert said.accepted == said.delivered + said.rejected + said.waiting
+        reply = client.statistics()
+        assert reply.waiting_bytes <= plan["budget_bytes"]
+        assert reply.fullest_session_bytes <= plan["session_budget_bytes"]
+        assert reply.accepted == reply.delivered + reply.rejected + reply.waiting
     left = client.close(chance.choice([0.0, 0.01, 30.0]))
     assert outlet.violations == []
     assert outlet.most_at_once <= plan["max_in_flight"]
@@ -164,11 +164,13 @@ def test_every_event_is_delivered_in_its_keys_order_when_the_drain_meets_faults_
         rig.log.append_wait(bodies[: len(bodies) // 2])
         for _ in range(plan["restarts"]):
             outlets.append(outlet_for(plan, chance))
-            rig.start(Drain(outlets[-1].settings, rig.log, rig.rejects, rig.metrics, outlet=outlets[-1]))
+            rig.start(
+                OutletWorker(outlets[-1].settings, rig.log, rig.rejects, rig.metrics, outlet=outlets[-1])
+            )
             time.sleep(chance.random() * 0.01)
             rig.restart()
         outlets.append(outlet_for(plan, chance))
-        rig.start(Drain(outlets[-1].settings, rig.log, rig.rejects, rig.metrics, outlet=outlets[-1]))
+        rig.start(OutletWorker(outlets[-1].settings, rig.log, rig.rejects, rig.metrics, outlet=outlets[-1]))
         if bodies[len(bodies) // 2 :]:
             rig.log.append_wait(bodies[len(bodies) // 2 :])
         assert eventually(rig.settled)
@@ -221,9 +223,9 @@ def test_memory_grows_by_the_budget_only_when_one_session_recovers_and_the_other
     while time.monotonic() < until:
         add("A")
         add("B")
-        said = client.statistics()
-        assert said.waiting_bytes <= 2 * budget
-        assert said.fullest_session_bytes <= budget
+        reply = client.statistics()
+        assert reply.waiting_bytes <= 2 * budget
+        assert reply.fullest_session_bytes <= budget
         most = max(most, process.memory_info().rss)
     assert refused > 0
     assert accepted["A"] > accepted["B"] > 20

@@ -134,7 +134,7 @@ def test_looking_does_no_harm_when_a_log_is_written_and_collected_meanwhile(tmp_
     reader = log.reader("r")
     done = threading.Event()
     seen: list[inspect.LogStat] = []
-    problems: list[inspect.Problem] = []
+    problems: list[inspect.Finding] = []
 
     def look() -> None:
         while not done.is_set():
@@ -151,7 +151,7 @@ def test_looking_does_no_harm_when_a_log_is_written_and_collected_meanwhile(tmp_
     watcher.join()
     assert seen
     assert [text for stat in seen for text in stat.damaged] == []
-    assert [problem for problem in problems if "missing" not in problem.text] == []
+    assert [problem for problem in problems if "gaps" not in problem.text] == []
     for stat in seen:
         for found in stat.readers:
             assert found.appended == found.delivered + found.lag_events

@@ -10,7 +10,7 @@ import pytest
 import zstandard
 
 from headwater.log.queue.commit_format import Commit, Packer, unpack
-from headwater.log.queue.damaged import move_aside, set_aside
+from headwater.log.queue.damaged import damaged_file_names, move_to_damaged
 from headwater.log.queue.partition_file import (
     PartitionReader,
     PartitionWriter,
@@ -122,6 +122,6 @@ def test_each_damaged_file_has_its_place_when_several_of_a_name_are_set_aside(tm
     contents = [chance.randbytes(10) for _ in range(4)]
     for content in contents:
         (tmp_path / "index.db").write_bytes(content)
-        move_aside(tmp_path / "index.db", ValueError("damaged"))
-    assert len(set_aside(tmp_path)) == 4
+        move_to_damaged(tmp_path / "index.db", ValueError("damaged"))
+    assert len(damaged_file_names(tmp_path)) == 4
     assert {file.read_bytes() for file in (tmp_path / "damaged").iterdir()} == set(contents)

@@ -118,7 +118,7 @@ def test_only_what_is_archived_is_collected_when_the_pipeline_is_slow(tmp_path: 
     assert (cursor.position, cursor.archived) == (1, 1)
     cursor.position, cursor.archived = 601, int(before[2].stem)
     cursor.save(log.folder)
-    queues.follow()
+    queues.collect_loaded()
     log.collect()
     assert partition_paths(log.folder)[0] == before[2]
     queues.close()
@@ -129,7 +129,7 @@ def test_a_cursor_is_not_believed_when_it_tells_of_another_queue(tmp_path: Path)
     folder = with_cursor.log("s").folder
     fill(with_cursor.log("s"), 10)
     StreamCursor(queue="other", position=8, archived=8).save(folder)
-    with_cursor.follow()
+    with_cursor.collect_loaded()
     assert with_cursor.log("s").stat().readers[0].position == 1
     assert StreamCursor.load(folder, identity_of(folder)).position == 1
     (folder / "stream" / "cursor.json").write_bytes(b"{torn")

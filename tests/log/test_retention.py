@@ -14,9 +14,9 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.log.queue import offline as inspect
-from headwater.log.queue.damaged import set_aside
+from headwater.log.queue.damaged import damaged_file_names
 from headwater.log.queue.log import Log, removals
-from headwater.log.queue.partition_file import Extent, partition_paths
+from headwater.log.queue.partition_file import PartitionRange, partition_paths
 from headwater.metrics import Metrics
 from tests.log.parts import MIB, FaultyDisk, adds_up, body, copy_of, fill, read_all, small
 
@@ -24,11 +24,11 @@ HOUR = 3600
 B = int(os.environ.get("HEADWATER_RETENTION_MB", "8")) * MIB
 
 
-def extent(first: int, end: int, at: float, size: int = 100) -> Extent:
-    return Extent(Path(f"{first:020d}.db"), first, end, at, at, size)
+def partition(first: int, end: int, at: float, size: int = 100) -> PartitionRange:
+    return PartitionRange(Path(f"{first:020d}.db"), first, end, at, at, size)
 
 
-THREE = [extent(1, 10, 0), extent(10, 20, 5 * HOUR), extent(20, 30, 9 * HOUR)]
+THREE = [partition(1, 10, 0), partition(10, 20, 5 * HOUR), partition(20, 30, 9 * HOUR)]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_the_oldest_go_first_and_for_the_right_reason_when_limits_are_passed(
 ) -> None:
     settings = small(partition_bytes=50, retention_bytes=size, retention_hours=hours)
     chosen = removals(THREE, positions, settings, now * HOUR)
-    assert [(removal.extent.first, removal.reason) for removal in chosen] == expected
+    assert [(removal.partition.first, removal.reason) for removal in chosen] == expected
 
 
 def folder_bytes(folder: Path) -> int:
@@ -280,12 +280,12 @@ def test_damaged_files_go_before_any_event_when_the_limit_is_reached(tmp_path: P
         time.sleep(0.02)  # the file system's clock is a coarse one
     fill(log, 50)
     log.collect()
-    assert set_aside(log.folder) == ["new", "old"]
+    assert damaged_file_names(log.folder) == ["new", "old"]
     fill(log, 100)
     log.collect()
-    assert set_aside(log.folder) == ["new"]
+    assert damaged_file_names(log.folder) == ["new"]
     fill(log, 120)
     log.collect()
-    assert set_aside(log.folder) == []
+    assert damaged_file_names(log.folder) == []
     assert log.stat().readers[0].dropped_bytes == 0
     log.close()

@@ -50,7 +50,7 @@ class StreamRig(Rig):
         """Append events to a queue in one commit; the position after the last."""
         if self.queues is None:
             streams = [each for each in settings.destinations if each.is_stream]
-            self.queues = Queues(settings.events_dir, streams, follow_seconds=0.05)
+            self.queues = Queues(settings.events_dir, streams, collect_seconds=0.05)
         log = self.queues.log(id)
         bodies = [each if isinstance(each, bytes) else json.dumps(each).encode() for each in events]
         return log.append_wait(bodies) + len(bodies)

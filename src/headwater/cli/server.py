@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.cli.options import log_folder
-from headwater.delivery.outlet_worker import Drain
+from headwater.delivery.outlet_worker import OutletWorker
 from headwater.errors import HeadwaterError
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.server import Gateway
@@ -49,7 +49,7 @@ class Server:
         self.metrics = Metrics()
         self._log: Log | None = None
         self._rejects: RejectStore | None = None
-        self._outlets: dict[str, Drain] = {}
+        self._outlets: dict[str, OutletWorker] = {}
         self._gateway: Gateway | None = None
         self._incoming: Incoming | None = None
         self._queues: Queues | None = None
@@ -74,7 +74,7 @@ class Server:
             rejects_path(settings), max_bytes=settings.log.rejects_bytes, metrics=self.metrics
         )
         for outlet in settings.outlets:
-            self._outlets[outlet.name] = Drain(outlet, self._log, self._rejects, self.metrics)
+            self._outlets[outlet.name] = OutletWorker(outlet, self._log, self._rejects, self.metrics)
         self._gateway = Gateway(
             settings.gateway,
             self._log,

@@ -186,7 +186,7 @@ class Client:
 
     # --- what the engine tells us
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+    def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         done = [*delivered, *(event for event, _ in refused)]
         size = sum(_cost(event.body) for event in done)
         sent = sum(len(event.body) for event in delivered)
@@ -210,10 +210,10 @@ class Client:
                 waiter.set_result(None)
         return False
 
-    def blocks(self, event: Event) -> bool:
+    def retries_refused(self, event: Event) -> bool:
         return self._settings.on_refused == "block"
 
-    def failed(self, session: Session) -> None:
+    def on_retry_scheduled(self, session: Session) -> None:
         """Nothing to do: the session's error mode is looked at when the next batch comes."""
 
     def _report(self, refused: Rejected) -> None:

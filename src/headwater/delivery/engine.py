@@ -28,21 +28,21 @@ __all__ = ["Engine", "Owner"]
 log = logging.getLogger(__name__)
 
 _REASON_CHARACTERS = 500
-_SAID_REASONS = 20  # different ones that are logged until all is well again
+_LOGGED_REASONS = 20  # different ones that are logged until all is well again
 
 
 class Owner(Protocol):
     """Who feeds the engine. All methods are called on the engine's loop and must not block it."""
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+    def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         """These events are done with. True: send nothing more of this session until `release` is called."""
         ...
 
-    def blocks(self, event: Event) -> bool:
+    def retries_refused(self, event: Event) -> bool:
         """Whether the event, once refused for good, is tried for ever instead."""
         ...
 
-    def failed(self, session: Session) -> None:
+    def on_retry_scheduled(self, session: Session) -> None:
         """The session's try failed and it waits for the next."""
         ...
 
@@ -70,18 +70,18 @@ class Engine:
         self._client_id = client_id
         self._clock = clock or SystemClock()
         self._metrics = metrics or Metrics()
-        self._line: deque[Session] = deque()  # sessions that want a request
-        self._probes: deque[Session] = deque()  # the same, for those that failed last time
-        self._probing = 0
+        self._ready: deque[Session] = deque()  # sessions that want a request
+        self._retrying: deque[Session] = deque()  # the same, for those that failed last time
+        self._retries_in_flight = 0
         # Sessions of a dead receiver time out slowly; they may not take all requests from the healthy ones.
-        self._max_probes = max(1, self.settings.max_in_flight // 4)
+        self._max_retries_in_flight = max(1, self.settings.max_in_flight // 4)
         self._tasks: set[asyncio.Task[None]] = set()
         self._connecting: asyncio.Task[None] | None = None
         self._is_connected = False
         self._is_stopped = False
         self._hurry = 0  # events up to this position do not wait for their batch to fill
         self._failing: set[str] = set()
-        self._said: set[str] = set()
+        self._logged: set[str] = set()
 
     # --- fed by the owner
 
@@ -95,14 +95,14 @@ class Engine:
         session.put(self._now(), event)
         self.held_bytes += len(event.body)
         self.held_events += 1
-        self._look(session)
+        self._schedule(session)
         return session
 
     def hurry(self, position: int) -> None:
         """Send everything up to this position without waiting for fuller batches."""
         self._hurry = max(self._hurry, position)
         for session in list(self.sessions.values()):
-            self._look(session)
+            self._schedule(session)
 
     def forget(self, session: Session, keep_bytes: int, keep_events: int) -> list[Event]:
         """Drop a waiting session's events but the first few; for an owner who can get them again."""
@@ -113,9 +113,9 @@ class Engine:
 
     def release(self, session: Session) -> None:
         """The owner has stored what became of the session's last batch: it may go on."""
-        session.is_held = False
+        session.awaits_commit = False
         self._tidy(session)
-        self._look(session)
+        self._schedule(session)
 
     def remaining(self) -> Iterator[Event]:
         """All events held, session by session, in order within each."""
@@ -167,13 +167,13 @@ class Engine:
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
 
-    def _look(self, session: Session) -> None:
+    def _schedule(self, session: Session) -> None:
         """Put the session into the line if it has something to send now, else set its timer."""
-        if session.is_sending or session.is_queued or session.is_held or self._is_stopped:
+        if session.is_sending or session.is_queued or session.awaits_commit or self._is_stopped:
             return
         if session.is_failing and session.timer is not None:
             return  # its pause is not over
-        if not session.parts:
+        if not session.resend:
             if not session.queue:
                 return
             since, first = session.queue[0]
@@ -193,28 +193,28 @@ class Engine:
             session.timer.cancel()
             session.timer = None
         session.is_queued = True
-        (self._probes if session.is_failing else self._line).append(session)
+        (self._retrying if session.is_failing else self._ready).append(session)
         self._dispatch()
 
     def _woken(self, session: Session) -> None:
         session.timer = None
-        self._look(session)
+        self._schedule(session)
 
     def _dispatch(self) -> None:
         """Give free request slots to those who stand first in line."""
-        if self._is_stopped or not (self._line or self._probes):
+        if self._is_stopped or not (self._ready or self._retrying):
             return
         if not self._is_connected:
             if self._connecting is None:
                 self._connecting = asyncio.create_task(self._connect())
             return
         while self.in_flight < self.settings.max_in_flight:
-            if self._probes and self._probing < self._max_probes:
-                session = self._probes.popleft()
-                self._probing += 1
+            if self._retrying and self._retries_in_flight < self._max_retries_in_flight:
+                session = self._retrying.popleft()
+                self._retries_in_flight += 1
                 probe = True
-            elif self._line:
-                session = self._line.popleft()
+            elif self._ready:
+                session = self._ready.popleft()
                 probe = False
             else:
                 return
@@ -236,7 +236,7 @@ class Engine:
             except Exception as error:
                 wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
                 self.reason = self._explain(error)
-                self._say(self.reason)
+                self._log_once(self.reason)
                 self._gauge_failing()
                 self._metrics.counter("delivery_retries").add(1, self.settings.name)
                 await asyncio.sleep(backoff.failed(wish))
@@ -255,7 +255,7 @@ class Engine:
             session.is_sending = False
             self.in_flight -= 1
             if probe:
-                self._probing -= 1
+                self._retries_in_flight -= 1
             self._metrics.gauge("delivery_in_flight").set(self.in_flight, self.settings.name)
         self._settle(session, settlement)
         self._dispatch()
@@ -265,14 +265,14 @@ class Engine:
         name = self.settings.name
         batch, unfit = session.take(self.outlet)
         if not batch.events:
-            return session.settle([Refused(reason) for _, reason in unfit], self._owner.blocks)
+            return session.settle([Refused(reason) for _, reason in unfit], self._owner.retries_refused)
         results: Results
         crash_point("reader.before_send")
         try:
             async with asyncio.timeout(self.settings.timeout_seconds or None):
                 results = await self.outlet.send(batch)
         except asyncio.CancelledError:
-            session.settle([], self._owner.blocks)
+            session.settle([], self._owner.retries_refused)
             raise
         except EventRefused as error:
             requests.add(1, name, "refused")
@@ -284,13 +284,13 @@ class Engine:
             requests.add(1, name, "retry")
             if isinstance(error, NotConnected):
                 self._is_connected = False
-            settlement = session.settle([], self._owner.blocks)
+            settlement = session.settle([], self._owner.retries_refused)
             settlement.reason = ""
             wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
-            settlement.wait(self._explain(error), wish)
+            settlement.retry_later(self._explain(error), wish)
             return settlement
         crash_point("reader.after_send")
-        settlement = session.settle(results[: len(batch.events)], self._owner.blocks)
+        settlement = session.settle(results[: len(batch.events)], self._owner.retries_refused)
         done = len(settlement.delivered)
         requests.add(1, name, "ok" if done == len(batch.events) else "partial" if done else "retry")
         return settlement
@@ -307,22 +307,22 @@ class Engine:
         if not settlement.pause:
             self._recovered(session)
         if done:
-            session.is_held = self._owner.settled(session, settlement.delivered, settlement.refused)
+            session.awaits_commit = self._owner.on_settled(session, settlement.delivered, settlement.refused)
         if settlement.pause:
             self._failed(session, settlement)
         self._tidy(session)
-        self._look(session)
+        self._schedule(session)
 
     def _tidy(self, session: Session) -> None:
         """Release a session that has nothing to do."""
-        if session.is_empty and not session.is_held:
+        if session.is_empty and not session.awaits_commit:
             self.sessions.pop(session.key.id, None)
             self._gauge_sessions()
 
     def _failed(self, session: Session, settlement: Settlement) -> None:
         now = self._now()
         pause = session.backoff.failed(settlement.after_seconds)
-        self._say(settlement.reason)
+        self._log_once(settlement.reason)
         session.reason = settlement.reason
         session.failing_since = session.failing_since or now
         if session.error_until <= now:
@@ -331,7 +331,7 @@ class Engine:
         self._gauge_failing()
         self._metrics.counter("delivery_retries").add(1, self.settings.name)
         session.timer = asyncio.get_running_loop().call_later(pause, self._woken, session)
-        self._owner.failed(session)
+        self._owner.on_retry_scheduled(session)
 
     def _recovered(self, session: Session) -> None:
         if not session.is_failing:
@@ -343,7 +343,7 @@ class Engine:
         self._gauge_failing()
         if not self._failing:
             log.info("Outlet %s takes events again.", self.settings.name)
-            self._said.clear()
+            self._logged.clear()
 
     # --- words and numbers
 
@@ -355,10 +355,10 @@ class Engine:
         log.error("Outlet %s has a defect; its events are kept.", self.settings.name, exc_info=error)
         return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
 
-    def _say(self, reason: str) -> None:
+    def _log_once(self, reason: str) -> None:
         # once per reason, not per try or session: a night's outage is one line
-        if reason not in self._said and len(self._said) < _SAID_REASONS:
-            self._said.add(reason)
+        if reason not in self._logged and len(self._logged) < _LOGGED_REASONS:
+            self._logged.add(reason)
             log.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
 
     def _gauge_failing(self) -> None:

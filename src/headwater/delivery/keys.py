@@ -95,9 +95,11 @@ class Keys:
             for (pointer, _), value in zip(self._paths, values, strict=True)
             if value is not ABSENT
         }
-        said = [None if value is ABSENT else value for value in values]
-        alone = said[0] if len(said) == 1 else None
-        text = alone if isinstance(alone, str) else orjson.dumps(said, option=orjson.OPT_SORT_KEYS).decode()
+        selected = [None if value is ABSENT else value for value in values]
+        alone = selected[0] if len(selected) == 1 else None
+        text = (
+            alone if isinstance(alone, str) else orjson.dumps(selected, option=orjson.OPT_SORT_KEYS).decode()
+        )
         return Key(digest.hexdigest(), text, info)
 
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The thing that drains the log: one outlet, in a thread of its own with its own loop (G7).
+"""The thing that workers the log: one outlet, in a thread of its own with its own loop (G7).
 
     log ──read──► engine ──► outlet
                     │ settled
@@ -19,11 +19,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
 from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
-from headwater.delivery.read_ahead import Feed
+from headwater.delivery.read_ahead import ReadAhead
 from headwater.delivery.sessions import Session
 from headwater.errors import HeadwaterError
 from headwater.event_loop import new_loop
@@ -33,7 +32,7 @@ from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
-__all__ = ["Drain"]
+__all__ = ["OutletWorker"]
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +40,7 @@ GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing
 PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
 
 
-class Drain:
+class OutletWorker:
     """One outlet, drained from the log until closed."""
 
     def __init__(
@@ -108,9 +107,9 @@ class Drain:
         return self._engine.held_bytes if self._engine is not None else 0
 
     @property
-    def parked(self) -> int:
+    def deferred(self) -> int:
         """Sessions that have events in the log which are read only when the session can take them."""
-        return len(self._feed.parked) if self._started.is_set() else 0
+        return len(self._read_ahead.deferred) if self._started.is_set() else 0
 
     def _call(self, callback: Callable[[], None]) -> None:
         assert self._loop is not None
@@ -135,7 +134,9 @@ class Drain:
         engine = self._engine = Engine(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
-        self._feed = Feed(engine, self._keys, self._settings, self._read_log, self._reader.position)
+        self._read_ahead = ReadAhead(
+            engine, self._keys, self._settings, self._read_log, self._reader.position
+        )
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
@@ -168,7 +169,7 @@ class Drain:
     async def _read(self) -> None:
         """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
-        moved = await self._feed.step(self._log.end)
+        moved = await self._read_ahead.step(self._log.end)
         self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
         if moved:
             await asyncio.sleep(0)  # a long read is many steps; requests are served between them
@@ -176,26 +177,24 @@ class Drain:
             await self._wake.wait()
 
     async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
-        events = self._reader.read(position, max_events, max_bytes)
-        crash_point("reader.after_read")
-        return events
+        return self._reader.read(position, max_events, max_bytes)
 
     # --- what the engine tells us
 
-    def settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+    def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         self._delivered += delivered
         self._refused += refused
         self._holding.append(session)
-        self._feed.settled(session, [*delivered, *(event for event, _ in refused)])
+        self._read_ahead.on_settled(session, [*delivered, *(event for event, _ in refused)])
         self._settled.set()
         return True
 
-    def blocks(self, event: Event) -> bool:
+    def retries_refused(self, event: Event) -> bool:
         # a replayed reject may fail again and stay a reject; it never holds up the rest
         return self._settings.on_refused == "block" and event.position > 0
 
-    def failed(self, session: Session) -> None:
-        for event in self._feed.failed(session):
+    def on_retry_scheduled(self, session: Session) -> None:
+        for event in self._read_ahead.on_retry_scheduled(session):
             self._replaying.discard(-event.position)
         self._wake.set()
 
@@ -260,7 +259,7 @@ class Drain:
                 self._replaying.discard(-event.position)
 
     def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
-        self._feed.committed([*delivered, *(event for event, _ in refused)])
+        self._read_ahead.committed([*delivered, *(event for event, _ in refused)])
         size = sum(len(event.body) for event in delivered)
         self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)
         self._metrics.counter("delivery_bytes_sent").add(size, self.name)

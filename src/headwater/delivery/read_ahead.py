@@ -2,14 +2,14 @@
 
 Without `group_by` this is simple: read on while there is room. With it, a session that fails or is slow must
 hold up neither the others nor the memory. The feed reads on past its events without keeping them and notes
-where the first of them lies: the session is *parked* there. When it has room again, the log is read once more
-from that place, for the parked sessions that can take something, until they have caught up with the head.
+where the first of them lies: the session is *deferred* there. When it has room again, the log is read again
+from that place, for the deferred sessions that can take something, until they have caught up with the head.
 
     log  ──────────●───────────────●──────────────────►
-          parked: session A here   B here             head
+          deferred: session A here   B here             head
 
 Whatever the backlog and however many sessions fail, memory holds at most `budget_bytes` of events and a
-number per parked session.
+number per deferred session.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from headwater.delivery.sessions import Session
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["Feed"]
+__all__ = ["ReadAhead"]
 
 MAX_HELD_EVENTS = 50_000  # an event costs some 200 bytes besides its body, however small that is
-MAX_PARKED = 200_000  # sessions; beyond it the head waits
+MAX_DEFERRED = 200_000  # sessions; beyond it the head waits
 MIN_SHARE_BYTES = 16 * 1024  # of one session, however many there are
 KEPT_BYTES = 16 * 1024  # of a failing session: enough to try with, so that a try needs no reading
 READ_BYTES = 1024 * 1024
@@ -33,12 +33,12 @@ READ_BYTES = 1024 * 1024
 Read = Callable[[int, int, int], Awaitable[list[Event]]]
 
 
-class Feed:
+class ReadAhead:
     """Moves events from the log into the engine. Lives on the engine's loop; `step` is called by one task."""
 
     def __init__(self, engine: Engine, keys: Keys, settings: OutletSettings, read: Read, head: int) -> None:
         self.head = head
-        self.parked: dict[str, int] = {}  # key id -> its first position that is not in memory
+        self.deferred: dict[str, int] = {}  # key id -> its first position that is not in memory
         self._engine = engine
         self._keys = keys
         self._settings = settings
@@ -48,13 +48,13 @@ class Feed:
             self._budget = min(settings.budget_bytes, settings.session_budget_bytes)
         self._uncommitted: dict[int, int] = {}  # position -> bytes: settled, but the cursor does not know yet
         self._uncommitted_bytes = 0
-        self._hungry: set[str] = set()  # parked and able to take events
-        self._scanning: set[str] = set()  # those that the scan under way is for
-        self._scan = 0
+        self._wants_events: set[str] = set()  # deferred and able to take events
+        self._rescanned: set[str] = set()  # those that the scan under way is for
+        self._rescan_at = 0
 
     # --- told by the drain
 
-    def settled(self, session: Session, events: list[Event]) -> None:
+    def on_settled(self, session: Session, events: list[Event]) -> None:
         """These events are done with, but not yet committed."""
         for event in events:
             if event.position not in self._uncommitted:
@@ -67,20 +67,20 @@ class Feed:
         for event in events:
             self._uncommitted_bytes -= self._uncommitted.pop(event.position, 0)
 
-    def failed(self, session: Session) -> list[Event]:
+    def on_retry_scheduled(self, session: Session) -> list[Event]:
         """The session waits: keep little of it in memory, and park the rest. Returns what was let go."""
         if not self._keys.is_grouped:
             return []
         key = session.key.id
-        self._hungry.discard(key)
+        self._wants_events.discard(key)
         # `step` stops at half of the budget, or of the count: all that fail together stay well below either
         fair = self._budget // 4 // max(1, self._engine.failing)
         count = MAX_HELD_EVENTS // 4 // max(1, self._engine.failing)
         dropped = self._engine.forget(session, min(KEPT_BYTES, fair), count)
         # a replayed reject (a negative position) is not in the log
         if fresh := [event.position for event in dropped if event.position > 0]:
-            self.parked[key] = fresh[0]
-            self._scanning.discard(key)
+            self.deferred[key] = fresh[0]
+            self._rescanned.discard(key)
         return dropped
 
     # --- reading
@@ -96,9 +96,9 @@ class Feed:
         if not self._keys.is_grouped:
             return await self._read_all(end, count, room)
         moved = False
-        if self._scanning or self._hungry:
+        if self._rescanned or self._wants_events:
             moved = await self._catch_up(count, min(room, READ_BYTES))
-        if len(self.parked) < MAX_PARKED and self.head < end:
+        if len(self.deferred) < MAX_DEFERRED and self.head < end:
             moved = await self._read_ahead(count, min(room, READ_BYTES)) or moved
         return moved
 
@@ -118,38 +118,38 @@ class Feed:
         self.head = events[-1].position + 1
         for event in events:
             key = self._keys.of(event.body)
-            if key.id in self.parked:
+            if key.id in self.deferred:
                 continue
             if self._has_room(key, event):
                 self._engine.put(key, event)
             else:
-                self.parked[key.id] = event.position
+                self.deferred[key.id] = event.position
         return True
 
     async def _catch_up(self, count: int, room: int) -> bool:
-        if not self._scanning:
-            self._scanning, self._hungry = self._hungry, set()
-            self._scan = min(self.parked[key] for key in self._scanning)
-        events = await self._read(self._scan, count, room)
+        if not self._rescanned:
+            self._rescanned, self._wants_events = self._wants_events, set()
+            self._rescan_at = min(self.deferred[key] for key in self._rescanned)
+        events = await self._read(self._rescan_at, count, room)
         for event in events:
             if event.position >= self.head:
                 break
             key = self._keys.of(event.body)
-            if key.id not in self._scanning or event.position < self.parked[key.id]:
+            if key.id not in self._rescanned or event.position < self.deferred[key.id]:
                 continue
             if event.position in self._uncommitted:
                 continue
             if self._has_room(key, event):
                 self._engine.put(key, event)
-                self.parked[key.id] = event.position + 1
+                self.deferred[key.id] = event.position + 1
             else:
-                self.parked[key.id] = event.position
-                self._scanning.discard(key.id)
-        self._scan = events[-1].position + 1 if events else self.head
-        if self._scan >= self.head:
-            for id in self._scanning:
-                del self.parked[id]
-            self._scanning.clear()
+                self.deferred[key.id] = event.position
+                self._rescanned.discard(key.id)
+        self._rescan_at = events[-1].position + 1 if events else self.head
+        if self._rescan_at >= self.head:
+            for id in self._rescanned:
+                del self.deferred[id]
+            self._rescanned.clear()
         return True
 
     # --- room
@@ -171,10 +171,14 @@ class Feed:
         return not session.is_failing and session.bytes + len(event.body) <= self._share()
 
     def _ask(self, session: Session) -> None:
-        """If the session is parked and can take events, it is one to read for."""
+        """If the session is deferred and can take events, it is one to read for."""
         key = session.key.id
-        if key not in self.parked or key in self._scanning or session.is_failing:
+        if key not in self.deferred or key in self._rescanned or session.is_failing:
             return
         if session.bytes * 2 <= self._share():
             # the scan under way serves it as well, unless it has passed the place already
-            (self._scanning if self._scanning and self.parked[key] >= self._scan else self._hungry).add(key)
+            (
+                self._rescanned
+                if self._rescanned and self.deferred[key] >= self._rescan_at
+                else self._wants_events
+            ).add(key)

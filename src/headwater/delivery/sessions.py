@@ -34,7 +34,7 @@ class Settlement:
         self.reason = ""
         self.after_seconds: float | None = None
 
-    def wait(self, reason: str, after_seconds: float | None = None) -> None:
+    def retry_later(self, reason: str, after_seconds: float | None = None) -> None:
         """A pause is needed; the first reason is kept, and the longest wish."""
         self.reason = self.reason or reason
         self.pause = True
@@ -46,20 +46,20 @@ class Session:
     """State of one key. Touched only by the engine's loop, except where the engine's lock says otherwise."""
 
     __slots__ = (
+        "awaits_commit",
         "backoff",
         "bytes",
         "error_until",
         "failing_since",
         "id",
-        "is_held",
+        "in_flight",
         "is_queued",
         "is_sending",
         "key",
-        "parts",
         "queue",
         "reason",
+        "resend",
         "timer",
-        "under_way",
     )
 
     def __init__(self, id: str, key: Key, backoff: Backoff) -> None:
@@ -67,13 +67,13 @@ class Session:
         self.key = key
         self.backoff = backoff
         self.queue: deque[tuple[float, Event]] = deque()  # when it came, the event
-        self.parts: deque[list[Event]] = deque()  # goes before the queue, each part as a batch of its own
-        self.under_way: list[Event] = []
+        self.resend: deque[list[Event]] = deque()  # goes before the queue, each part as a batch of its own
+        self.in_flight: list[Event] = []
         self.bytes = 0  # of all events held
         self.timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
         self.is_queued = False  # stands in the line for a request
         self.is_sending = False
-        self.is_held = False  # what became of the last batch is not stored yet
+        self.awaits_commit = False  # what became of the last batch is not stored yet
         self.failing_since: float | None = None  # first failure of a row of them, on the loop's clock
         self.error_until = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
         self.reason = ""
@@ -84,7 +84,7 @@ class Session:
 
     @property
     def is_empty(self) -> bool:
-        return not (self.queue or self.parts or self.under_way)
+        return not (self.queue or self.resend or self.in_flight)
 
     @property
     def is_failing(self) -> bool:
@@ -92,8 +92,8 @@ class Session:
 
     def events(self) -> Iterator[Event]:
         """All events held, in order."""
-        yield from self.under_way
-        for part in self.parts:
+        yield from self.in_flight
+        for part in self.resend:
             yield from part
         for _, event in self.queue:
             yield event
@@ -105,7 +105,7 @@ class Session:
         """
         buffer = Buffer(outlet, self.id, self.key)
         unfit: list[tuple[Event, str]] = []
-        source = self.parts[0] if self.parts else None
+        source = self.resend[0] if self.resend else None
         used = 0
         while len(source) > used if source is not None else self.queue:
             event = source[used] if source is not None else self.queue[0][1]
@@ -125,39 +125,41 @@ class Session:
         if source is not None:
             del source[:used]
             if not source:
-                self.parts.popleft()
-        self.under_way = [*buffer.batch.events, *(event for event, _ in unfit)]
+                self.resend.popleft()
+        self.in_flight = [*buffer.batch.events, *(event for event, _ in unfit)]
         return buffer.batch, unfit
 
-    def settle(self, results: Results, blocks: Callable[[Event], bool]) -> Settlement:
+    def settle(self, results: Results, retries_refused: Callable[[Event], bool]) -> Settlement:
         """Sort the events under way by their results; what is to be tried again goes back to the front."""
         settlement = Settlement()
         again: list[Event] = []
-        for event, result in zip(self.under_way, results, strict=False):
+        for event, result in zip(self.in_flight, results, strict=False):
             if isinstance(result, Delivered):
                 settlement.delivered.append(event)
-            elif isinstance(result, Refused) and not blocks(event):
+            elif isinstance(result, Refused) and not retries_refused(event):
                 settlement.refused.append((event, result.reason))
             else:
-                settlement.wait(result.reason, result.after_seconds if isinstance(result, Retry) else None)
+                settlement.retry_later(
+                    result.reason, result.after_seconds if isinstance(result, Retry) else None
+                )
                 again.append(event)
-        again += self.under_way[len(results) :]
+        again += self.in_flight[len(results) :]
         self._return(again)
         if not (settlement.delivered or settlement.refused or settlement.pause):
-            settlement.wait("the outlet tried none of the events")
+            settlement.retry_later("the outlet tried none of the events")
         return settlement
 
     def split(self) -> None:
         """The batch under way holds a bad event: send its halves one after the other."""
-        half = len(self.under_way) // 2
-        parts = self.under_way[:half], self.under_way[half:]
-        self.under_way = []
-        self.parts.extendleft(part for part in reversed(parts) if part)
+        half = len(self.in_flight) // 2
+        parts = self.in_flight[:half], self.in_flight[half:]
+        self.in_flight = []
+        self.resend.extendleft(part for part in reversed(parts) if part)
 
     def _return(self, events: Sequence[Event]) -> None:
-        self.under_way = []
+        self.in_flight = []
         if events:
-            self.parts.appendleft(list(events))
+            self.resend.appendleft(list(events))
 
     def drop_after(self, keep_bytes: int, keep_events: int) -> list[Event]:
         """Forget all but the first events, within both limits but at least one; returns the forgotten.
@@ -174,12 +176,12 @@ class Session:
         # what was split stays split: a part is cut short, never joined with the next
         remaining = kept
         parts: deque[list[Event]] = deque()
-        for part in self.parts:
+        for part in self.resend:
             if remaining <= 0:
                 break
             parts.append(part[:remaining])
             remaining -= len(parts[-1])
-        self.parts = parts
+        self.resend = parts
         while len(self.queue) > remaining:
             self.queue.pop()
         self.bytes = size

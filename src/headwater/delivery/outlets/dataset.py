@@ -36,9 +36,9 @@ from headwater.delivery.outlets.http_client import (
     TlsOptions,
     bare_url,
     check_url,
+    classify_status,
+    error_for,
     excerpt,
-    judge,
-    refuse_or_retry,
 )
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
@@ -92,7 +92,7 @@ class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
     tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
 
 
-class _Said(msgspec.Struct):
+class _Reply(msgspec.Struct):
     status: str
     message: str = ""
 
@@ -137,21 +137,21 @@ class DataSetOutlet(Outlet):
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch))
         where = bare_url(self._url)
-        if judge(answer.status_code) != "ok":
-            raise refuse_or_retry(answer, where, clock=self._clock)
+        if classify_status(answer.status_code) != "ok":
+            raise error_for(answer, where, clock=self._clock)
         self._read(answer, where)
         return [DELIVERED] * len(batch.events)
 
     def _read(self, answer: HttpAnswer, where: str) -> None:
         """Raise unless the body, too, says that it went well: a 200 alone does not."""
         try:
-            said = msgspec.json.decode(answer.content, type=_Said)
+            reply = msgspec.json.decode(answer.content, type=_Reply)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise OutletUnavailable(f"{where} answered something unreadable: {excerpt(answer)}") from None
-        if said.status.startswith("success"):
+        if reply.status.startswith("success"):
             return
-        text = f"{where} answered {said.status}: {said.message}"
-        if said.status.startswith("error/client") and not said.status.startswith(RETRYABLE_ANSWERS):
+        text = f"{where} answered {reply.status}: {reply.message}"
+        if reply.status.startswith("error/client") and not reply.status.startswith(RETRYABLE_ANSWERS):
             raise EventRefused(text)
         raise OutletUnavailable(text)
 
@@ -171,8 +171,8 @@ class DataSetOutlet(Outlet):
     def _head(self, session: str, key: Key) -> bytes:
         info: dict[str, Any] = {"serverHost": self._host, **self.options.session_info}
         _flatten(info, {name.replace("/", "."): value for name, value in key.info.items()})
-        said = {"token": self.options.api_key, "session": session, "sessionInfo": info}
-        return orjson.dumps(said)[:-1] + b","
+        head = {"token": self.options.api_key, "session": session, "sessionInfo": info}
+        return orjson.dumps(head)[:-1] + b","
 
     def envelope_bytes(self, session: str, key: Key) -> int:
         return len(self._head(session, key)) + len('"events":[],"threads":[],"logs":[]}')

@@ -27,8 +27,8 @@ from headwater.delivery.outlets.http_client import (
     bare_url,
     bearer,
     check_url,
-    judge,
-    refuse_or_retry,
+    classify_status,
+    error_for,
 )
 from headwater.errors import SettingsError
 from headwater.events import Event
@@ -150,8 +150,8 @@ class HttpOutlet(Outlet):
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch), method=self.options.method)
-        if judge(answer.status_code, self._retryable) != "ok":
-            raise refuse_or_retry(answer, bare_url(self._url), retryable=self._retryable, clock=self._clock)
+        if classify_status(answer.status_code, self._retryable) != "ok":
+            raise error_for(answer, bare_url(self._url), retryable=self._retryable, clock=self._clock)
         return [DELIVERED] * len(batch.events)
 
     def payload(self, batch: Batch) -> bytes:

@@ -34,11 +34,11 @@ __all__ = [
     "bare_url",
     "bearer",
     "check_url",
+    "classify_status",
     "decoded",
+    "error_for",
     "excerpt",
-    "judge",
     "open_connection",
-    "refuse_or_retry",
 ]
 
 
@@ -51,7 +51,9 @@ RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 _EXCERPT_CHARACTERS = 200
 
 
-def judge(status: int, retryable: frozenset[int] = RETRYABLE_STATUSES) -> Literal["ok", "retry", "refused"]:
+def classify_status(
+    status: int, retryable: frozenset[int] = RETRYABLE_STATUSES
+) -> Literal["ok", "retry", "refused"]:
     """2xx: taken. Other 4xx: this event is bad. Everything else, redirects too: try again."""
     if 200 <= status < 300:
         return "ok"
@@ -65,7 +67,7 @@ def excerpt(answer: HttpAnswer) -> str:
     return " ".join(answer.text.split())[:_EXCERPT_CHARACTERS]
 
 
-def refuse_or_retry(
+def error_for(
     answer: HttpAnswer,
     where: str,
     *,
@@ -77,7 +79,7 @@ def refuse_or_retry(
     text = f"{where} answered {status}"
     if body := excerpt(answer):
         text += f": {body}"
-    if judge(status, retryable) == "refused":
+    if classify_status(status, retryable) == "refused":
         return EventRefused(text)
     hint = ""
     if status in (401, 403, 407):
@@ -164,8 +166,10 @@ class Connection(asyncio.Protocol):
         if self._ends_with_connection and error is None:
             self._finish()
         else:
-            said = f": {error}" if error else ""
-            self._fail(f"the connection was closed before the answer was complete{said}", not self._has_begun)
+            cause = f": {error}" if error else ""
+            self._fail(
+                f"the connection was closed before the answer was complete{cause}", not self._has_begun
+            )
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
@@ -335,8 +339,8 @@ class HttpClient:
             body = compress(body) if small else await asyncio.to_thread(compress, body)
         try:
             if self._proxied is not None:
-                said = await self._proxied.request(method, url, content=body)
-                return HttpAnswer(said.status_code, dict(said.headers), said.content)
+                reply = await self._proxied.request(method, url, content=body)
+                return HttpAnswer(reply.status_code, dict(reply.headers), reply.content)
             return decoded(await self._request(url, body, method))
         except (OSError, BrokenAnswer, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

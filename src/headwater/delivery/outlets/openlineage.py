@@ -21,9 +21,9 @@ from headwater.delivery.outlets.http_client import (
     bare_url,
     bearer,
     check_url,
+    classify_status,
+    error_for,
     excerpt,
-    judge,
-    refuse_or_retry,
 )
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.settings import OutletSettings
@@ -120,28 +120,28 @@ class OpenLineageOutlet(Outlet):
         return [self._read_one(answer)]
 
     def _read_one(self, answer: HttpAnswer) -> Result:
-        if judge(answer.status_code) == "ok":
+        if classify_status(answer.status_code) == "ok":
             if _is_page(answer):
                 raise OutletUnavailable(
                     f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
                     hint="Check the outlet's url: something else than an OpenLineage backend listens there.",
                 )
             return DELIVERED
-        error = refuse_or_retry(answer, bare_url(self._single), clock=self._clock)
+        error = error_for(answer, bare_url(self._single), clock=self._clock)
         if isinstance(error, EventRefused):
             return Refused(error.text)
         raise error
 
     def _read_many(self, answer: HttpAnswer, count: int) -> Results:
         where = bare_url(self._many)
-        if judge(answer.status_code) != "ok":
-            raise refuse_or_retry(answer, where, clock=self._clock)
+        if classify_status(answer.status_code) != "ok":
+            raise error_for(answer, where, clock=self._clock)
         results: list[Result] = [DELIVERED] * count
         if not answer.content.strip():
             return results
         try:
-            said = msgspec.json.decode(answer.content, type=_BatchAnswer)
-            for failed in said.failed_events:
+            reply = msgspec.json.decode(answer.content, type=_BatchAnswer)
+            for failed in reply.failed_events:
                 if not 0 <= failed.index < count:
                     raise ValueError(f"it names event {failed.index} of {count}")
                 reason = f"{where}: {failed.reason or 'no reason given'}"

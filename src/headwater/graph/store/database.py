@@ -21,7 +21,7 @@ from headwater.graph.store.aliases import update_aliases
 from headwater.graph.store.retention import clean_up
 from headwater.graph.store.schema import MIGRATIONS
 from headwater.graph.store.write_changes import write_changes
-from headwater.log.queue.damaged import move_aside
+from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.settings import GraphSettings
 
@@ -127,7 +127,7 @@ def _open(path: Path) -> apsw.Connection:
         if not is_damage(error):
             raise
         log.error("The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error)
-        move_aside(path, error)  # only the events that the log has dropped are lost (G9)
+        move_to_damaged(path, error)  # only the events that the log has dropped are lost (G9)
         return _writer(path)
 
 

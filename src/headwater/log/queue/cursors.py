@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from headwater.crash_points import crash_point
-from headwater.log.queue.damaged import move_aside
+from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, connect, migrate, select
 
 __all__ = ["BLOCK", "Cursor", "CursorRow", "Index", "Outcome"]
@@ -96,7 +96,7 @@ class Index:
         """Set the damaged file aside and begin an empty one; the caller fills it from what it knows."""
         with self.lock:
             self._connection.close()
-            move_aside(self._path, error)
+            move_to_damaged(self._path, error)
             self._connection = self._open(reader=False)
 
     @contextmanager

@@ -8,7 +8,7 @@ import shutil
 import time
 from pathlib import Path
 
-__all__ = ["copy_aside", "files_of", "move_aside", "set_aside", "trim_aside"]
+__all__ = ["copy_to_damaged", "damaged_file_names", "files_of", "move_to_damaged", "trim_damaged"]
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +18,12 @@ def files_of(path: Path) -> list[Path]:
     return [path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")]
 
 
-def set_aside(folder: Path) -> list[str]:
+def damaged_file_names(folder: Path) -> list[str]:
     """The names of the files that were set aside."""
     return sorted(file.name for file in (folder / "damaged").glob("*"))
 
 
-def trim_aside(folder: Path, room_bytes: int) -> None:
+def trim_damaged(folder: Path, room_bytes: int) -> None:
     """Remove the oldest files that were set aside until the rest fits: evidence is not worth an event."""
     files = sorted((file.stat().st_ctime, file) for file in (folder / "damaged").glob("*"))
     excess = sum(file.stat().st_size for _, file in files) - room_bytes
@@ -35,7 +35,7 @@ def trim_aside(folder: Path, room_bytes: int) -> None:
         file.unlink()
 
 
-def move_aside(path: Path, error: Exception) -> None:
+def move_to_damaged(path: Path, error: Exception) -> None:
     """Move a damaged database and its WAL to `damaged/`, so that a new one can take its place."""
     log.error("%s is damaged (%s). It was moved to damaged/.", path.name, error)
     for file in files_of(path)[:2]:
@@ -45,7 +45,7 @@ def move_aside(path: Path, error: Exception) -> None:
         file.unlink(missing_ok=True)  # no companion may meet a database that it does not belong to
 
 
-def copy_aside(path: Path) -> None:
+def copy_to_damaged(path: Path) -> None:
     """Copy a damaged database and its WAL to `damaged/`."""
     for file in files_of(path)[:2]:
         if file.exists():

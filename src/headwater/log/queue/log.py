@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,11 +20,11 @@ from headwater.errors import LogError, LogFull
 from headwater.log.queue import recovery, sqlite
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
-from headwater.log.queue.damaged import set_aside, trim_aside
+from headwater.log.queue.damaged import damaged_file_names, trim_damaged
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
-from headwater.log.queue.partition_file import Extent, PartitionReader, disk_bytes
-from headwater.log.queue.partitions import HOUR_SECONDS, Shelf
+from headwater.log.queue.partition_file import PartitionRange, PartitionReader, disk_bytes
+from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
@@ -34,14 +35,14 @@ __all__ = ["Log", "Removal", "removals"]
 log = logging.getLogger(__name__)
 
 
-COMPLAIN_SECONDS = 60.0  # the same trouble is logged once in this time
+LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
 
 
 class Log:
     """Appends are acknowledged when they are on disk (G1); readers see them in that order (G2).
 
     One writer thread alone changes partitions: it commits, rotates, collects and repairs. Everybody else
-    reads copies of the list of extents. Thread-safe.
+    reads copies of the list of ranges. Thread-safe.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class Log:
         folder: Path,
         settings: LogSettings,
         lock: FolderLock,
-        found: recovery.Found,
+        found: recovery.RecoveredLog,
         *,
         clock: Clock,
         metrics: Metrics,
@@ -64,14 +65,14 @@ class Log:
         self._lock = lock
         self._index = found.index
         self._metrics = metrics
-        self._shelf = Shelf(folder, found.extents, settings, clock=clock, vfs=vfs)
+        self._partitions = Partitions(folder, found.ranges, settings, clock=clock, vfs=vfs)
         self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
         self._packer = Packer()
-        self._stamp = max((extent.last_at for extent in found.extents), default=0.0)
+        self._stamp = max((partition.last_at for partition in found.ranges), default=0.0)
         self._began = (clock.now(), clock.monotonic())
         self._tail = os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self._listeners: list[Callable[[], None]] = []
-        self._complained: dict[str, float] = {}
+        self._logged_at: dict[str, float] = {}
         self._closed = False
         self._closing = threading.Lock()
         self._group_commit = GroupCommit(
@@ -161,10 +162,10 @@ class Log:
         stamp = max(self._stamp, self.clock.now())  # never back, whatever the clock does
         try:
             packed = self._packer.pack(first, stamp, bodies)
-            if self._shelf.is_due(len(packed)):
-                self._shelf.close_current()
+            if self._partitions.is_due(len(packed)):
+                self._partitions.close_current()
                 self._guarded_collect()
-            self._shelf.insert(first, len(bodies), stamp, packed)
+            self._partitions.insert(first, len(bodies), stamp, packed)
         except Exception as error:
             raise self._commit_failed(error) from error
         self.end, self._stamp, self.healthy = position, stamp, True
@@ -172,7 +173,7 @@ class Log:
             # Not synced: it only tells how much is missing, should this very partition be found damaged.
             os.pwrite(self._tail, tail_line(self.end), 0)
         except OSError as error:
-            self.trouble("The log's tail could not be noted", error)
+            self.log_once_a_minute("The log's tail could not be noted", error)
         self._metrics.counter("log_events_appended").add(len(bodies))
         self._metrics.counter("log_bytes_appended").add(sum(append.bytes for append in group))
         self._metrics.histogram("log_commit_seconds").observe(self.clock.monotonic() - began)
@@ -184,8 +185,8 @@ class Log:
         self.healthy = False
         reason = "full" if isinstance(failure, LogFull) else "io"
         self._metrics.counter("log_commit_errors").add(1, reason)
-        self.trouble("A commit failed", error)
-        self._shelf.failed(error)
+        self.log_once_a_minute("A commit failed", error)
+        self._partitions.failed(error)
         return failure
 
     # --- collection ----------------------------------------------------------------------------------
@@ -194,7 +195,7 @@ class Log:
         """Now and then: close an old partition, collect what may go, see whether the disk is well again."""
         if not self.healthy:
             self._probe()
-        self._shelf.close_if_old()
+        self._partitions.close_if_old()
         self._guarded_collect()
 
     def _probe(self) -> None:
@@ -206,7 +207,7 @@ class Log:
                 os.fsync(file.fileno())
             self.healthy = written == sqlite.LOW_SPACE_BYTES
         except OSError as error:
-            self.trouble("The disk does not take writes yet", error)
+            self.log_once_a_minute("The disk does not take writes yet", error)
         finally:
             path.unlink(missing_ok=True)
 
@@ -214,7 +215,7 @@ class Log:
         try:
             self._collect()
         except (apsw.Error, OSError) as error:
-            self.index_failed("Collection failed", error)
+            self.on_index_error("Collection failed", error)
 
     def collect(self) -> None:
         """Remove what every reader has passed and what is over a limit; what is dropped is counted (G3)."""
@@ -229,24 +230,26 @@ class Log:
         stored = False
         if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
             stored = self._store_cursors()
-        for extent, reason in removals(self._shelf.closed, positions, self._settings, self._steady_now()):
+        for partition, reason in removals(
+            self._partitions.closed, positions, self._settings, self._now_without_leaps()
+        ):
             # On disk before the file goes: cursors that a power cut took back would point at nothing.
             stored = stored or self._store_cursors()
             crash_point("collection.before_index")
             try:
-                self._drop(extent, reason)
+                self._drop(partition, reason)
             except apsw.FullError:
                 # No room to write down what is given up: then the file goes first and makes room for it.
-                self._shelf.remove(extent)
-                self._drop(extent, reason)
+                self._partitions.remove(partition)
+                self._drop(partition, reason)
             crash_point("collection.after_index")
-            self._shelf.remove(extent)
+            self._partitions.remove(partition)
             crash_point("collection.after_unlink")
-        kept = sum(extent.bytes for extent in self._shelf.closed) + self._settings.partition_bytes
-        trim_aside(self.folder, self._settings.retention_bytes - kept)
+        kept = sum(partition.bytes for partition in self._partitions.closed) + self._settings.partition_bytes
+        trim_damaged(self.folder, self._settings.retention_bytes - kept)
         self._count()
 
-    def _steady_now(self) -> float:
+    def _now_without_leaps(self) -> float:
         """The wall clock, but never ahead of it by a leap: a wrong clock must not age what is kept."""
         now, monotonic = self._began
         return min(self.clock.now(), now + self.clock.monotonic() - monotonic)
@@ -258,19 +261,19 @@ class Log:
                 cursor.store()
         except (apsw.Error, OSError) as error:
             # What everybody has passed may go all the same: on a full disk that is what makes room.
-            self.index_failed("The cursors could not be stored", error)
+            self.on_index_error("The cursors could not be stored", error)
             return False
         return True
 
-    def _drop(self, extent: Extent, reason: str) -> None:
+    def _drop(self, partition: PartitionRange, reason: str) -> None:
         if reason == "passed":
             return
         outcome: Outcome = "dropped_age" if reason == "age" else "dropped_bytes"
         for cursor in list(self._cursors.values()):
-            lost = cursor.drop(outcome, range(cursor.position, extent.end))
+            lost = cursor.drop(outcome, range(cursor.position, partition.end))
             self.count_dropped(cursor.row.reader, reason, lost)
         if not self._cursors:
-            lost = extent.end - extent.first
+            lost = partition.end - partition.first
             self._index.note("dropped_unread", str(int(self._index.notes("dropped_unread") or 0) + lost))
             self.count_dropped("", reason, lost)
 
@@ -290,7 +293,7 @@ class Log:
 
         def begin() -> Cursor:  # between two commits, so that nothing is collected under it
             if (cursor := self._cursors.get(name)) is None:
-                first = self._shelf.extents[0].first if self._shelf.extents else self.end
+                first = self._partitions.ranges[0].first if self._partitions.ranges else self.end
                 latest = start == "latest" and self._index.notes("rebuilt") is None
                 position = self.end if latest else first
                 cursor = Cursor(self._index, CursorRow(name, position, position))
@@ -312,56 +315,57 @@ class Log:
                 raise self.classify(error) from error
             del self._cursors[name]
 
-    def extent_at(self, position: int) -> Extent | None:
+    def partition_at(self, position: int) -> PartitionRange | None:
         """The partition that holds the position, or the next one that holds any."""
-        return self._shelf.at(position)
+        return self._partitions.at(position)
 
-    def open_partition(self, extent: Extent) -> PartitionReader:
-        return PartitionReader(extent.path, closed=self._shelf.is_closed(extent), vfs=self._vfs)
+    def open_partition(self, partition: PartitionRange) -> PartitionReader:
+        return PartitionReader(partition.path, closed=self._partitions.is_closed(partition), vfs=self._vfs)
 
-    def is_gone(self, extent: Extent) -> bool:
-        return self._shelf.is_gone(extent)
+    def is_gone(self, partition: PartitionRange) -> bool:
+        return self._partitions.is_gone(partition)
 
-    def repair(self, extent: Extent, error: Exception) -> None:
+    def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
         try:
-            self._group_commit.call(lambda: self._shelf.repair(extent, error))
+            self._group_commit.call(lambda: self._partitions.repair(partition, error))
         except (apsw.Error, OSError) as trouble:
             raise self.classify(trouble) from trouble
         self._count()
 
     def received_at(self, position: int) -> float:
         """When the event at the position was received."""
-        if (extent := self._shelf.at(position)) is None:
+        if (partition := self._partitions.at(position)) is None:
             return self.clock.now()
-        return received_at(extent, position, closed=self._shelf.is_closed(extent), vfs=self._vfs)
+        return received_at(partition, position, closed=self._partitions.is_closed(partition), vfs=self._vfs)
 
     # --- state ---------------------------------------------------------------------------------------
 
     def stat(self) -> LogStat:
         """The log's figures, now."""
-        extents, now = self._shelf.extents, self.clock.now()
-        for extent in extents[-1:]:
-            extent.bytes = disk_bytes(extent.path)
-        with self._index.lock:
-            rows = [cursor.row for cursor in self._cursors.values()]
+        ranges, now = list(self._partitions.ranges), self.clock.now()
+        if ranges:  # a copy, since only the writer's thread may change the last one
+            ranges[-1] = copy(ranges[-1])
+            ranges[-1].bytes = disk_bytes(ranges[-1].path)
+        with self._index.lock:  # not while partitions are read, which would hold up the outlets
+            rows = [copy(cursor.row) for cursor in self._cursors.values()]
             unread = int(self._index.notes("dropped_unread") or 0)
-            return summarise(
-                extents,
-                rows,
-                self.end,
-                set_aside(self.folder),
-                unread,
-                True,
-                lambda row: max(0.0, now - self.received_at(row.position)),
-            )
+        return summarise(
+            ranges,
+            rows,
+            self.end,
+            damaged_file_names(self.folder),
+            unread,
+            True,
+            lambda row: max(0.0, now - self.received_at(row.position)),
+        )
 
     def classify(self, error: Exception) -> LogError:
         return error if isinstance(error, LogError) else sqlite.classify(error, self.folder)
 
-    def index_failed(self, text: str, error: Exception) -> None:
+    def on_index_error(self, text: str, error: Exception) -> None:
         """The index could not be written. Where it is damaged, a new one is written from memory (G9)."""
-        self.trouble(text, error)
+        self.log_once_a_minute(text, error)
         lost = isinstance(error, apsw.ConnectionClosedError)  # replacing it had failed before
         if self._closed or not (lost or sqlite.is_damage(error)):
             return
@@ -371,19 +375,19 @@ class Log:
                 for cursor in list(self._cursors.values()):
                     cursor.store(whole=True)
         except (apsw.Error, OSError) as again:
-            self.trouble("The index could not be replaced", again)
+            self.log_once_a_minute("The index could not be replaced", again)
 
-    def trouble(self, text: str, error: Exception) -> None:
+    def log_once_a_minute(self, text: str, error: Exception) -> None:
         """Say it once a minute, not a thousand times a second."""
         now = self.clock.monotonic()
-        if now - self._complained.get(text, -COMPLAIN_SECONDS) >= COMPLAIN_SECONDS:
-            self._complained[text] = now
+        if now - self._logged_at.get(text, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
+            self._logged_at[text] = now
             log.error("%s: %s: %s", text, type(error).__name__, error)
 
     def _count(self) -> None:
-        self._metrics.gauge("log_bytes").set(sum(extent.bytes for extent in self._shelf.extents))
-        self._metrics.gauge("log_partitions").set(len(self._shelf.extents))
-        self._metrics.gauge("log_damaged_files").set(len(set_aside(self.folder)))
+        self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self._partitions.ranges))
+        self._metrics.gauge("log_partitions").set(len(self._partitions.ranges))
+        self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
 
     def close(self) -> None:
         """Take nothing new, commit and answer what is pending, close the files, free the folder."""
@@ -395,7 +399,7 @@ class Log:
             last.callback(os.close, self._tail)
             last.callback(self._index.close)
             self._group_commit.close()
-            self._shelf.close_current()
+            self._partitions.close_current()
             if not all(cursor.is_stored for cursor in self._cursors.values()):
                 self._store_cursors()
 
@@ -403,12 +407,12 @@ class Log:
 class Removal(NamedTuple):
     """A partition to remove: every reader has `passed` it, or it is over a limit that the user set."""
 
-    extent: Extent
+    partition: PartitionRange
     reason: Literal["passed", "age", "bytes"]
 
 
 def removals(
-    closed: Sequence[Extent], positions: Iterable[int], settings: LogSettings, now: float
+    closed: Sequence[PartitionRange], positions: Iterable[int], settings: LogSettings, now: float
 ) -> list[Removal]:
     """What to remove, oldest first, of the closed partitions; the current one always stays.
 
@@ -418,16 +422,16 @@ def removals(
     """
     lowest = min(positions, default=0)
     budget = settings.retention_bytes - settings.partition_bytes
-    total = sum(extent.bytes for extent in closed)
+    total = sum(partition.bytes for partition in closed)
     chosen: list[Removal] = []
-    for extent in closed:
-        if extent.end <= lowest:
-            chosen.append(Removal(extent, "passed"))
-        elif extent.last_at < now - settings.retention_hours * HOUR_SECONDS:
-            chosen.append(Removal(extent, "age"))
+    for partition in closed:
+        if partition.end <= lowest:
+            chosen.append(Removal(partition, "passed"))
+        elif partition.last_at < now - settings.retention_hours * HOUR_SECONDS:
+            chosen.append(Removal(partition, "age"))
         elif total > budget:
-            chosen.append(Removal(extent, "bytes"))
+            chosen.append(Removal(partition, "bytes"))
         else:
             break
-        total -= extent.bytes
+        total -= partition.bytes
     return chosen

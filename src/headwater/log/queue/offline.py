@@ -16,18 +16,18 @@ from headwater.events import Event
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import CursorRow, Index
-from headwater.log.queue.damaged import set_aside
-from headwater.log.queue.partition_file import Extent, PartitionReader, partition_paths
+from headwater.log.queue.damaged import damaged_file_names
+from headwater.log.queue.partition_file import PartitionRange, PartitionReader, partition_paths
 from headwater.log.queue.sqlite import is_damage
 
 __all__ = [
+    "Finding",
     "LogStat",
     "PartitionStat",
-    "Problem",
     "ReaderStat",
     "commits",
     "export",
-    "missing",
+    "gaps",
     "received_at",
     "stat",
     "summarise",
@@ -76,7 +76,7 @@ class LogStat(msgspec.Struct):
     running: bool
 
 
-class Problem(msgspec.Struct, frozen=True):
+class Finding(msgspec.Struct, frozen=True):
     """Something `verify` found: the file and what is wrong with it."""
 
     file: str
@@ -84,7 +84,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 
 def summarise(
-    extents: Sequence[Extent],
+    ranges: Sequence[PartitionRange],
     cursors: Sequence[CursorRow],
     end: int,
     damaged: list[str],
@@ -113,18 +113,18 @@ def summarise(
             )
         )
     return LogStat(
-        extents[0].first if extents else end,
+        ranges[0].first if ranges else end,
         end,
-        sum(extent.bytes for extent in extents),
-        [PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in extents],
+        sum(partition.bytes for partition in ranges),
+        [PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in ranges],
         readers,
-        damaged + missing(extents, cursors),
+        damaged + gaps(ranges, cursors),
         dropped_unread,
         running,
     )
 
 
-def missing(extents: Sequence[Extent], cursors: Sequence[CursorRow]) -> list[str]:
+def gaps(ranges: Sequence[PartitionRange], cursors: Sequence[CursorRow]) -> list[str]:
     """The stretches that no partition holds, but for those that every reader has passed.
 
     A power cut may bring a collected partition back, and not its neighbour: that is nobody's loss.
@@ -132,22 +132,22 @@ def missing(extents: Sequence[Extent], cursors: Sequence[CursorRow]) -> list[str
     passed = min((row.position for row in cursors), default=0)
     return [
         f"positions {before.end} to {after.first - 1} are missing"
-        for before, after in pairwise(extents)
+        for before, after in pairwise(ranges)
         if before.end < after.first and after.first > passed
     ]
 
 
 def stat(folder: Path) -> LogStat:
     """The log's figures, read from its files."""
-    extents, damaged = [], set_aside(folder)
+    ranges, damaged = [], damaged_file_names(folder)
     paths = partition_paths(folder)
     for path in paths:
         try:
-            extents.append(partition_file.inspect(path, closed=path != paths[-1]))
+            ranges.append(partition_file.inspect(path, closed=path != paths[-1]))
         except (apsw.Error, ValueError) as error:
             if path.exists():  # else it was collected under our eyes
                 damaged.append(f"{path.name}: {error}")
-    for before, after in pairwise(extents):
+    for before, after in pairwise(ranges):
         before.end = min(before.end, after.first)  # what failed and yet reached the disk does not count
     cursors: list[CursorRow] = []
     unread = highest = 0
@@ -161,27 +161,31 @@ def stat(folder: Path) -> LogStat:
         cursors, unread = index.cursors(), int(index.notes("dropped_unread") or 0)
         highest = max((row.position for row in cursors), default=0)
         index.close()
-    end = max([1, tail_of(folder), highest, *(extent.end for extent in extents)])
+    end = max([1, tail_of(folder), highest, *(partition.end for partition in ranges)])
 
     def lag_seconds(row: CursorRow) -> float:
-        extent = next((extent for extent in extents if extent.end > row.position), None)
-        if extent is None:
+        partition = next((partition for partition in ranges if partition.end > row.position), None)
+        if partition is None:
             return 0.0
-        return max(0.0, time.time() - received_at(extent, row.position, closed=extent is not extents[-1]))
+        return max(
+            0.0, time.time() - received_at(partition, row.position, closed=partition is not ranges[-1])
+        )
 
-    return summarise(extents, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
+    return summarise(ranges, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
 
 
-def received_at(extent: Extent, position: int, *, closed: bool = False, vfs: str | None = None) -> float:
+def received_at(
+    partition: PartitionRange, position: int, *, closed: bool = False, vfs: str | None = None
+) -> float:
     """When the event at a position was received; the partition's first time where that cannot be read."""
     try:
-        reader = PartitionReader(extent.path, closed=closed, vfs=vfs)
+        reader = PartitionReader(partition.path, closed=closed, vfs=vfs)
     except apsw.Error:
-        return extent.first_at
+        return partition.first_at
     try:
-        return reader.received_at(position) or extent.first_at
+        return reader.received_at(position) or partition.first_at
     except apsw.Error:
-        return extent.first_at
+        return partition.first_at
     finally:
         reader.close()
 
@@ -237,9 +241,9 @@ def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit
                 break
 
 
-def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Problem]:
+def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> list[Finding]:
     """Read everything, check every page and every checksum, and list what is wrong."""
-    problems: list[Problem] = []
+    problems: list[Finding] = []
     tail, paths = tail_of(folder), partition_paths(folder)
     expected: int | None = None
     for done, path in enumerate(paths):
@@ -247,38 +251,38 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
             progress(done, len(paths))
         if expected is not None and int(path.stem) > expected:
             problems.append(
-                Problem(path.name, f"positions {expected} to {int(path.stem) - 1} before it are missing")
+                Finding(path.name, f"positions {expected} to {int(path.stem) - 1} before it are missing")
             )
         try:
             expected = _verify(path, problems, closed=path != paths[-1])
         except (apsw.Error, ValueError) as error:
             expected = None
             if path.exists():  # else it was collected under our eyes
-                problems.append(Problem(path.name, str(error)))
+                problems.append(Finding(path.name, str(error)))
     if expected is not None and expected < tail:
-        problems.append(Problem(paths[-1].name, f"positions {expected} to {tail - 1} after it are missing"))
-    problems += [Problem(f"damaged/{name}", "was set aside") for name in set_aside(folder)]
+        problems.append(Finding(paths[-1].name, f"positions {expected} to {tail - 1} after it are missing"))
+    problems += [Finding(f"damaged/{name}", "was set aside") for name in damaged_file_names(folder)]
     try:
         Index(folder / "index.db", reader=True).close()
     except apsw.CantOpenError:
         pass
     except (apsw.Error, ValueError) as error:
-        problems.append(Problem("index.db", str(error)))
+        problems.append(Finding("index.db", str(error)))
     if progress is not None:
         progress(len(paths), len(paths))
     return problems
 
 
-def _verify(path: Path, problems: list[Problem], *, closed: bool) -> int:
+def _verify(path: Path, problems: list[Finding], *, closed: bool) -> int:
     expected = int(path.stem)
     if partition_file.inspect(path, closed=closed).end == expected:
         return expected  # it is just being created, or a process died while it did
     reader = PartitionReader(path, closed=closed)
     try:
-        problems += [Problem(path.name, text) for text in reader.problems()]
+        problems += [Finding(path.name, text) for text in reader.problems()]
         for commit in reader.commits(0):
             if commit.first > expected:
-                problems.append(Problem(path.name, f"positions {expected} to {commit.first - 1} are missing"))
+                problems.append(Finding(path.name, f"positions {expected} to {commit.first - 1} are missing"))
             expected = commit.end
     finally:
         reader.close()

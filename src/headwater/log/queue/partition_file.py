@@ -17,7 +17,7 @@ from headwater.log.queue.sqlite import check_version, connect, is_damage, migrat
 
 __all__ = [
     "PAGE_BYTES",
-    "Extent",
+    "PartitionRange",
     "PartitionReader",
     "PartitionWriter",
     "disk_bytes",
@@ -36,7 +36,7 @@ PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended event
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load
 
 
-class Extent(msgspec.Struct):
+class PartitionRange(msgspec.Struct):
     """What a partition holds: positions `first` up to and without `end`, received between two times."""
 
     path: Path
@@ -192,8 +192,8 @@ def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
     return commit
 
 
-def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Extent:
-    """A partition's extent by its first and last row; raises what SQLite raises when it is damaged."""
+def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> PartitionRange:
+    """A partition's partition by its first and last row; raises what SQLite raises when it is damaged."""
     connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
     first = int(path.stem)
     try:
@@ -208,11 +208,11 @@ def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Exte
     finally:
         connection.close()
     if not edges:
-        return Extent(path, first, first, 0.0, 0.0, disk_bytes(path))
+        return PartitionRange(path, first, first, 0.0, 0.0, disk_bytes(path))
     low, high = edges[0], _checked(*edges[-1])
     if low[0] < first:
         raise ValueError(f"{path.name} holds position {low[0]}, which is before its own first one")
-    return Extent(path, first, high.end, low[2], high.received_at, disk_bytes(path))
+    return PartitionRange(path, first, high.end, low[2], high.received_at, disk_bytes(path))
 
 
 def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:

@@ -10,70 +10,78 @@ import apsw
 from headwater.clock import Clock
 from headwater.crash_points import crash_point
 from headwater.log.queue import partition_file, recovery, sqlite
-from headwater.log.queue.partition_file import PAGE_BYTES, Extent, PartitionWriter, disk_bytes, partition_path
+from headwater.log.queue.partition_file import (
+    PAGE_BYTES,
+    PartitionRange,
+    PartitionWriter,
+    disk_bytes,
+    partition_path,
+)
 from headwater.settings import LogSettings
 
-__all__ = ["HOUR_SECONDS", "Shelf"]
+__all__ = ["HOUR_SECONDS", "Partitions"]
 
 HOUR_SECONDS = 3600.0
 # The bytes of a commit beside its content: the root, a part of the last page, frame headers.
 SPARE_BYTES = 3 * PAGE_BYTES
 
 
-class Shelf:
+class Partitions:
     """Begins, closes, repairs and removes partitions.
 
-    Changed by the writer's thread alone. `extents` is a tuple that is replaced, never changed, so that
-    everybody else may read it at any time; only the last extent grows.
+    Changed by the writer's thread alone. `ranges` is a tuple that is replaced, never changed, so that
+    everybody else may read it at any time; only the last partition grows.
     """
 
     def __init__(
         self,
         folder: Path,
-        extents: list[Extent],
+        ranges: list[PartitionRange],
         settings: LogSettings,
         *,
         clock: Clock,
         vfs: str | None,
     ) -> None:
-        self.extents = tuple(extents)
+        self.ranges = tuple(ranges)
         self._folder = folder
         self._settings = settings
         self._clock = clock
         self._vfs = vfs
         self._current: PartitionWriter | None = None
         self._opened_at = 0.0
-        self._unseen_bytes = 0
+        self._bytes_since_measured = 0
         # Never written again: what came after an I/O error is not known to be on disk, and a later success
         # would not put it there. A WAL that is left over may tell of such an error in the process before.
-        self._sealed = {extent.path for extent in extents if not partition_file.is_whole(extent.path)}
+        self._read_only = {
+            partition.path for partition in ranges if not partition_file.is_whole(partition.path)
+        }
 
     # --- for everybody -------------------------------------------------------------------------------
 
-    def at(self, position: int) -> Extent | None:
+    def at(self, position: int) -> PartitionRange | None:
         """The partition that holds the position, or the next one that holds any."""
-        extents = self.extents
-        i = bisect_right(extents, position, key=lambda extent: extent.end)
-        return extents[i] if i < len(extents) else None
+        ranges = self.ranges
+        i = bisect_right(ranges, position, key=lambda partition: partition.end)
+        return ranges[i] if i < len(ranges) else None
 
-    def is_gone(self, extent: Extent) -> bool:
-        return all(each is not extent for each in self.extents)
+    def is_gone(self, partition: PartitionRange) -> bool:
+        return all(each is not partition for each in self.ranges)
 
-    def is_closed(self, extent: Extent) -> bool:
+    def is_closed(self, partition: PartitionRange) -> bool:
         """Whether nobody will write to it again. The last one may be gone on with, even after a restart."""
-        extents = self.extents
-        return bool(extents) and extent is not extents[-1]
+        ranges = self.ranges
+        return bool(ranges) and partition is not ranges[-1]
 
     # --- for the writer's thread ---------------------------------------------------------------------
 
     @property
-    def closed(self) -> tuple[Extent, ...]:
+    def closed(self) -> tuple[PartitionRange, ...]:
         """The partitions that may be removed: all but the one that is being written."""
-        return self.extents if self._current is None else self.extents[:-1]
+        return self.ranges if self._current is None else self.ranges[:-1]
 
     def is_due(self, coming_bytes: int) -> bool:
         """Whether the current partition is too full or too old for so many bytes more."""
-        return self._current is not None and self._is_full(self.extents[-1], coming_bytes)
+        return self._current is not None and self._is_full(self.ranges[-1], coming_bytes)
 
     def insert(self, first: int, count: int, received_at: float, packed: bytes) -> None:
         """Durable when it returns (G1)."""
@@ -81,57 +89,57 @@ class Shelf:
         current.insert(first, count, received_at, packed)
         # What a commit adds at most: its pages in the WAL, and the same again when they are folded into the
         # file. While even that fits into the partition, the disk is not asked for the size.
-        self._unseen_bytes += 2 * (len(packed) + SPARE_BYTES)
+        self._bytes_since_measured += 2 * (len(packed) + SPARE_BYTES)
         crash_point("writer.after_commit")
-        extent = self.extents[-1]
-        extent.first_at = extent.first_at or received_at
-        extent.last_at = received_at
-        extent.end = first + count
+        partition = self.ranges[-1]
+        partition.first_at = partition.first_at or received_at
+        partition.last_at = received_at
+        partition.end = first + count
 
     def failed(self, error: Exception) -> None:
         """An insert failed. Unless the disk was merely full, its partition is never written again."""
         if self._current is not None and not isinstance(error, apsw.FullError):
-            self._let_go()
+            self._abandon_current()
 
     def close_current(self) -> None:
         if self._current is not None:
             crash_point("rotation.before_close")
             current, self._current = self._current, None
             current.close()
-            self.extents[-1].bytes = disk_bytes(self.extents[-1].path)
+            self.ranges[-1].bytes = disk_bytes(self.ranges[-1].path)
             crash_point("rotation.after_close")
 
     def close_if_old(self) -> None:
         """Close the current partition when its time is over, though nothing more comes."""
-        if self._current is not None and self.extents[-1].end > self.extents[-1].first and self._is_old():
+        if self._current is not None and self.ranges[-1].end > self.ranges[-1].first and self._is_old():
             self.close_current()
 
-    def remove(self, extent: Extent) -> None:
-        self.extents = tuple(each for each in self.extents if each is not extent)
-        partition_file.remove(extent.path)
+    def remove(self, partition: PartitionRange) -> None:
+        self.ranges = tuple(each for each in self.ranges if each is not partition)
+        partition_file.remove(partition.path)
 
-    def repair(self, extent: Extent, error: Exception) -> None:
+    def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
-        if self.is_gone(extent):
+        if self.is_gone(partition):
             return
-        if self._current is not None and extent is self.extents[-1]:
-            self._let_go()
-        kept = recovery.repair(extent.path, error, vfs=self._vfs)
-        self._sealed.discard(extent.path)
+        if self._current is not None and partition is self.ranges[-1]:
+            self._abandon_current()
+        kept = recovery.repair(partition.path, error, vfs=self._vfs)
+        self._read_only.discard(partition.path)
         if kept is not None:
-            kept.end = min(kept.end, extent.end)
-        self.extents = tuple(
-            each for each in (kept if each is extent else each for each in self.extents) if each is not None
+            kept.end = min(kept.end, partition.end)
+        self.ranges = tuple(
+            each for each in (kept if each is partition else each for each in self.ranges) if each is not None
         )
 
     # --- inside --------------------------------------------------------------------------------------
 
     def _begin(self, first: int, coming_bytes: int) -> PartitionWriter:
-        last = self.extents[-1] if self.extents else None
+        last = self.ranges[-1] if self.ranges else None
         if (
             last is not None
             and last.first < last.end == first
-            and last.path not in self._sealed
+            and last.path not in self._read_only
             and not self._is_full(last, coming_bytes)
             and (current := self._reopen(last)) is not None
         ):
@@ -144,49 +152,51 @@ class Shelf:
         # its first commit failed. A new file, since the old one may be in an unknown state.
         partition_file.remove(path)
         self._current = PartitionWriter(path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes)
-        self._sealed.discard(path)
+        self._read_only.discard(path)
         self._opened_at = self._clock.monotonic()
-        self._unseen_bytes = SPARE_BYTES
-        kept = tuple(each for each in self.extents if each.path != path)
-        self.extents = (*kept, Extent(path, first, first, 0.0, 0.0, 0))
+        self._bytes_since_measured = SPARE_BYTES
+        kept = tuple(each for each in self.ranges if each.path != path)
+        self.ranges = (*kept, PartitionRange(path, first, first, 0.0, 0.0, 0))
         crash_point("rotation.after_create")
         return self._current
 
-    def _reopen(self, extent: Extent) -> PartitionWriter | None:
+    def _reopen(self, partition: PartitionRange) -> PartitionWriter | None:
         """Go on with the last partition, as after a restart, unless it turns out to be damaged."""
         try:
-            current = PartitionWriter(extent.path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes)
+            current = PartitionWriter(
+                partition.path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes
+            )
         except (apsw.Error, ValueError) as error:
             if not sqlite.is_damage(error):
                 raise
-            self.repair(extent, error)
+            self.repair(partition, error)
             return None
         self._current = current
-        self._unseen_bytes = 0
-        self._opened_at = self._clock.monotonic() - self._age(extent)
+        self._bytes_since_measured = 0
+        self._opened_at = self._clock.monotonic() - self._age(partition)
         return current
 
-    def _let_go(self) -> None:
+    def _abandon_current(self) -> None:
         assert self._current is not None
-        self._sealed.add(self._current.path)
+        self._read_only.add(self._current.path)
         current, self._current = self._current, None
         current.abandon()
-        self.extents[-1].bytes = disk_bytes(self.extents[-1].path)
+        self.ranges[-1].bytes = disk_bytes(self.ranges[-1].path)
 
-    def _is_full(self, extent: Extent, coming_bytes: int) -> bool:
-        if extent.end == extent.first:
+    def _is_full(self, partition: PartitionRange, coming_bytes: int) -> bool:
+        if partition.end == partition.first:
             return False
-        if extent.bytes + self._unseen_bytes + coming_bytes > self._settings.partition_bytes:
-            extent.bytes = disk_bytes(extent.path)
-            self._unseen_bytes = 0
-        if extent.bytes + coming_bytes > self._settings.partition_bytes:
+        if partition.bytes + self._bytes_since_measured + coming_bytes > self._settings.partition_bytes:
+            partition.bytes = disk_bytes(partition.path)
+            self._bytes_since_measured = 0
+        if partition.bytes + coming_bytes > self._settings.partition_bytes:
             return True
         if self._current is not None:
             return self._is_old()
-        return self._age(extent) >= self._settings.partition_hours * HOUR_SECONDS
+        return self._age(partition) >= self._settings.partition_hours * HOUR_SECONDS
 
     def _is_old(self) -> bool:
         return self._clock.monotonic() - self._opened_at >= self._settings.partition_hours * HOUR_SECONDS
 
-    def _age(self, extent: Extent) -> float:
-        return max(0.0, self._clock.now() - extent.first_at)
+    def _age(self, partition: PartitionRange) -> float:
+        return max(0.0, self._clock.now() - partition.first_at)

@@ -11,7 +11,7 @@ from headwater.crash_points import crash_point
 from headwater.events import Event
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import Cursor
-from headwater.log.queue.partition_file import Extent, PartitionReader
+from headwater.log.queue.partition_file import PartitionRange, PartitionReader
 from headwater.log.queue.sqlite import is_damage
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class Reader:
     def __init__(self, log: Log, cursor: Cursor) -> None:
         self._log = log
         self._cursor = cursor
-        self._extent: Extent | None = None
+        self._extent: PartitionRange | None = None
         self._open: PartitionReader | None = None
         self._cached: Commit | None = None
         self._oldest = (0, 0.0)  # a position and when it was received
@@ -51,13 +51,18 @@ class Reader:
         Never empty while there is one, however large it is. Memory is bounded by `max_bytes` and one
         commit, whatever the backlog (G8).
         """
+        events = self._gather(position, max_events, max_bytes)
+        crash_point("reader.after_read")
+        return events
+
+    def _gather(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
         events: list[Event] = []
         room = max_bytes
         position = max(position, self._cursor.position)
         while position < (end := self._log.end):
             commit = self._commit_at(position)
             found = end if commit is None else commit.first
-            if found > position:  # what lay between is gone, and nobody said why: damage
+            if found > position:  # the commits in between are lost without a recorded reason: damage
                 if events:
                     break
                 self._lose(range(position, found))
@@ -74,7 +79,6 @@ class Reader:
                     return events
                 events.append(Event(position, commit.received_at, commit.bodies[i]))
             position = commit.end
-        crash_point("reader.after_read")
         return events
 
     def finish(self, delivered: Iterable[int], rejected: Iterable[int] = ()) -> None:
@@ -84,7 +88,7 @@ class Reader:
         except apsw.Error as error:
             # The events are delivered, disk or no disk. Delivery goes on; a restart before the next good
             # commit sends these again (G4).
-            self._log.index_failed(f"The cursor of {self.name} could not be stored", error)
+            self._log.on_index_error(f"The cursor of {self.name} could not be stored", error)
 
     def recount(self, *, delivered: int = 0, rejected: int = 0) -> None:
         """Move events between the counts: a reject that was replayed is delivered after all (G3)."""
@@ -116,30 +120,30 @@ class Reader:
         if self._cached is not None and self._cached.first <= position < self._cached.end:
             return self._cached
         repairs = 0
-        while (extent := self._log.extent_at(position)) is not None:
+        while (partition := self._log.partition_at(position)) is not None:
             try:
-                commit = self._partition(extent).commit_at(position)
+                commit = self._partition(partition).commit_at(position)
             except (apsw.Error, ValueError) as error:
                 self.close()
-                if self._log.is_gone(extent):
+                if self._log.is_gone(partition):
                     continue  # collected meanwhile; look again
                 repairs += 1
-                if repairs > MAX_REPAIRS or not (is_damage(error) or not extent.path.exists()):
+                if repairs > MAX_REPAIRS or not (is_damage(error) or not partition.path.exists()):
                     raise self._log.classify(error) from error
-                self._log.repair(extent, error)
+                self._log.repair(partition, error)
                 continue
-            if commit is not None and commit.first < extent.end:
+            if commit is not None and commit.first < partition.end:
                 self._cached = commit
                 return commit
-            position = extent.end  # the rest of this partition is missing
+            position = partition.end  # the rest of this partition is missing
         return None
 
-    def _partition(self, extent: Extent) -> PartitionReader:
+    def _partition(self, partition: PartitionRange) -> PartitionReader:
         # By identity: a repaired partition has the same path and is another file.
-        if self._open is None or self._extent is not extent:
+        if self._open is None or self._extent is not partition:
             self.close()
-            self._open = self._log.open_partition(extent)
-            self._extent = extent
+            self._open = self._log.open_partition(partition)
+            self._extent = partition
         return self._open
 
     def _lose(self, positions: range) -> None:

@@ -14,12 +14,12 @@ from headwater.durable_files import sync_file, sync_folder
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Index
-from headwater.log.queue.damaged import copy_aside, files_of, move_aside
-from headwater.log.queue.offline import missing, tail_of
-from headwater.log.queue.partition_file import Extent, PartitionWriter, partition_paths
+from headwater.log.queue.damaged import copy_to_damaged, files_of, move_to_damaged
+from headwater.log.queue.offline import gaps, tail_of
+from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import is_damage
 
-__all__ = ["Found", "recover", "repair"]
+__all__ = ["RecoveredLog", "recover", "repair"]
 
 
 log = logging.getLogger(__name__)
@@ -31,50 +31,50 @@ REPAIR_NAME = "repair.tmp"
 REPAIRED = ".repaired"
 
 
-class Found(msgspec.Struct, frozen=True):
+class RecoveredLog(msgspec.Struct, frozen=True):
     """What a folder holds: its partitions in order, its index, and the position of the next event."""
 
-    extents: list[Extent]
+    ranges: list[PartitionRange]
     index: Index
     end: int
 
 
-def recover(folder: Path, *, vfs: str | None = None) -> Found:
+def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     """Look at every partition and at the index; repair or set aside what is damaged."""
     partition_file.remove(folder / REPAIR_NAME)
     for repaired in folder.glob(f"*{REPAIRED}"):
         _install(repaired)
-    extents: list[Extent] = []
+    ranges: list[PartitionRange] = []
     for path in partition_paths(folder):
         try:
-            extent: Extent | None = partition_file.inspect(path, closed=True, vfs=vfs)
+            partition: PartitionRange | None = partition_file.inspect(path, closed=True, vfs=vfs)
         except (apsw.Error, ValueError) as error:
             if not is_damage(error):
                 raise
-            extent = repair(path, error, vfs=vfs)
-        if extent is not None:
-            extents.append(extent)
-    for before, after in pairwise(extents):
+            partition = repair(path, error, vfs=vfs)
+        if partition is not None:
+            ranges.append(partition)
+    for before, after in pairwise(ranges):
         # A commit that failed, was answered with an error and yet reached the disk: its positions were
         # given out again, in the next partition, which is the one that counts.
         before.end = min(before.end, after.first)
-    if extents:
-        _sync(extents[-1].path)
+    if ranges:
+        _sync(ranges[-1].path)
     index = _open_index(folder, vfs)
     # After damage the highest position that anybody knows of counts: a position is never given out twice.
-    end = max([1, tail_of(folder), index.highest(), *(extent.end for extent in extents)])
+    end = max([1, tail_of(folder), index.highest(), *(partition.end for partition in ranges)])
     cursors = index.cursors()
     passed = min((row.position for row in cursors), default=0)
-    _finish_collection(extents, end, passed)
-    _clear_orphans(folder, [*(extent.first for extent in extents), end], passed)
-    for text in missing(extents, cursors):
+    _finish_collection(ranges, end, passed)
+    _clear_orphans(folder, [*(partition.first for partition in ranges), end], passed)
+    for text in gaps(ranges, cursors):
         log.error("In the log %s.", text)
-    if extents and end > extents[-1].end:
-        log.error("Positions %d to %d are missing from the log's end.", extents[-1].end, end - 1)
-    return Found(extents, index, end)
+    if ranges and end > ranges[-1].end:
+        log.error("Positions %d to %d are missing from the log's end.", ranges[-1].end, end - 1)
+    return RecoveredLog(ranges, index, end)
 
 
-def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | None:
+def repair(path: Path, error: Exception, *, vfs: str | None = None) -> PartitionRange | None:
     """Keep a damaged partition aside; replace it by what can still be read, if anything can.
 
     Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
@@ -82,7 +82,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | 
     commits = partition_file.salvage(path, vfs=vfs)
     log.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
     if not commits:
-        move_aside(path, error)
+        move_to_damaged(path, error)
         return None
     fresh = path.parent / REPAIR_NAME
     partition_file.remove(fresh)
@@ -93,7 +93,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Extent | 
             writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
     finally:
         writer.close()
-    copy_aside(path)
+    copy_to_damaged(path)
     log.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
     _install(fresh.rename(path.with_suffix(REPAIRED)))
     return partition_file.inspect(path, closed=True, vfs=vfs)
@@ -108,17 +108,17 @@ def _install(repaired: Path) -> None:
     sync_folder(path.parent)
 
 
-def _finish_collection(extents: list[Extent], end: int, passed: int) -> None:
+def _finish_collection(ranges: list[PartitionRange], end: int, passed: int) -> None:
     """Remove what lies before a hole that every reader has passed.
 
     It was collected, and a power cut brought it back without its neighbour; no new reader may begin there.
     """
-    for i in range(len(extents), 0, -1):
-        following = extents[i].first if i < len(extents) else end
-        if extents[i - 1].end < following <= passed:
-            for extent in extents[:i]:
-                partition_file.remove(extent.path)
-            del extents[:i]
+    for i in range(len(ranges), 0, -1):
+        following = ranges[i].first if i < len(ranges) else end
+        if ranges[i - 1].end < following <= passed:
+            for partition in ranges[:i]:
+                partition_file.remove(partition.path)
+            del ranges[:i]
             return
 
 
@@ -145,19 +145,19 @@ def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:
         if wal.stat().st_size == 0 or older or following <= passed:
             wal.unlink()
         else:
-            move_aside(database, FileNotFoundError("the database file itself is gone"))
+            move_to_damaged(database, FileNotFoundError("the database file itself is gone"))
 
 
 def _open_index(folder: Path, vfs: str | None) -> Index:
     path = folder / "index.db"
     if not path.exists() and files_of(path)[1].exists():
-        move_aside(path, FileNotFoundError("the database file itself is gone"))
+        move_to_damaged(path, FileNotFoundError("the database file itself is gone"))
     try:
         index = Index(path, vfs=vfs)
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
-        move_aside(path, error)
+        move_to_damaged(path, error)
         index = Index(path, vfs=vfs)
     if index.is_new and partition_paths(folder):
         log.error("index.db was lost: every reader starts again at the oldest event that is kept.")

@@ -20,7 +20,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import exclusive
 from headwater.errors import LogUnavailable, RejectNotFound
-from headwater.log.queue.damaged import move_aside
+from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.metrics import Metrics
 
@@ -271,7 +271,7 @@ class RejectStore(RejectReader):
             except (apsw.Error, ValueError) as error:
                 if not is_damage(error):
                     raise
-                move_aside(self._path, error)
+                move_to_damaged(self._path, error)
                 return self._connect()
 
     def _connect(self) -> apsw.Connection:
@@ -321,7 +321,7 @@ class RejectStore(RejectReader):
                 self._connection.close()
                 with self._opening:
                     if self._is_there():  # else another process has replaced it
-                        move_aside(self._path, error)
+                        move_to_damaged(self._path, error)
                 self._connection = self._open()
                 return self._transact(change)
 

@@ -31,8 +31,8 @@ __all__ = ["STREAM_READER", "Queues", "identity_of"]
 log = logging.getLogger(__name__)
 
 STREAM_READER = "stream"
-FOLLOW_SECONDS = 1.0
-FOR_EVER_HOURS = 1e9
+COLLECT_SECONDS = 1.0
+NO_LIMIT_HOURS = 1e9
 NO_LIMIT_BYTES = 1 << 62
 
 
@@ -55,15 +55,15 @@ class Queues:
         *,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
-        follow_seconds: float = FOLLOW_SECONDS,
+        collect_seconds: float = COLLECT_SECONDS,
     ) -> None:
         kept = msgspec.structs.replace(
-            settings or LogSettings(), retention_hours=FOR_EVER_HOURS, retention_bytes=NO_LIMIT_BYTES
+            settings or LogSettings(), retention_hours=NO_LIMIT_HOURS, retention_bytes=NO_LIMIT_BYTES
         )
         folder = EventFolder(events_dir)
         self._logs: dict[str, Log] = {}
         self._readers: dict[str, Reader] = {}
-        self._follow_seconds = follow_seconds
+        self._collect_seconds = collect_seconds
         self._closing = threading.Event()
         with ExitStack() as undo:
             for destination in destinations:
@@ -78,8 +78,8 @@ class Queues:
                     lag = self._readers[destination.id].lag_events
                     metrics.gauge("queue_lag_events").set(lag, destination.id)
             undo.pop_all()
-        self._follower = threading.Thread(target=self._follow, name="queue-follower", daemon=True)
-        self._follower.start()
+        self._collector = threading.Thread(target=self._run, name="queue-collector", daemon=True)
+        self._collector.start()
 
     def log(self, destination_id: str) -> Log:
         """The queue of a destination."""
@@ -94,7 +94,7 @@ class Queues:
         """Whether no queue's last commit failed."""
         return all(each.healthy for each in self._logs.values())
 
-    def follow(self) -> None:
+    def collect_loaded(self) -> None:
         """Let go of what the pipeline has loaded and archived."""
         for id, reader in self._readers.items():
             queue = self._logs[id].folder
@@ -105,17 +105,17 @@ class Queues:
             if done > reader.position:
                 reader.finish(delivered=range(reader.position, done))
 
-    def _follow(self) -> None:
-        while not self._closing.wait(self._follow_seconds):
+    def _run(self) -> None:
+        while not self._closing.wait(self._collect_seconds):
             try:
-                self.follow()
+                self.collect_loaded()
             except Exception:
                 log.exception("What the pipeline has done could not be noted; it is tried again.")
 
     def close(self) -> None:
         """Commit and answer what is pending, and free the folders."""
         self._closing.set()
-        self._follower.join()
+        self._collector.join()
         for each in self._logs.values():
             each.close()
 
