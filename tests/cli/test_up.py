@@ -258,7 +258,9 @@ def test_the_pipeline_is_a_part_when_there_are_destinations(tmp_path: Path) -> N
     config.write_text(json.dumps({"destinations": [{"id": "dwh", "type": "duckdb", "path": "x.duckdb"}]}))
     found = {part.name: part.arguments for part in parts(settings.load(str(config)), str(config))}
     assert list(found) == ["gateway", "pipeline"]
-    assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--lineage", "--every", "300s")
+    assert found["pipeline"][3:] == ("-c", str(config), "pipeline", "run", "--lineage", "--follow")
+    every = {part.name: part.arguments for part in parts(settings.load(str(config)), every=30.0)}
+    assert every["pipeline"][-2:] == ("--every", "30s")
     assert [part.name for part in parts(settings.Settings())] == ["gateway"]
 
 
@@ -271,7 +273,7 @@ def test_the_pipeline_is_a_part_when_there_are_destinations(tmp_path: Path) -> N
         ({"graph": {"enabled": False}, "pipeline": {"lineage": {"enabled": True}}}, "--lineage"),
     ],
 )
-def test_the_pipeline_tells_lineage_when_the_graph_or_the_settings_ask_for_it(
+def test_the_pipeline_sends_lineage_when_the_graph_or_the_settings_ask_for_it(
     tmp_path: Path, chosen: dict[str, object], expected: str
 ) -> None:
     config = tmp_path / "headwater.yml"

@@ -66,6 +66,9 @@ def test_a_file_is_completed_when_it_is_old_enough(tmp_path: Path) -> None:
     clock = ManualClock(START)
     metrics = Metrics()
     incoming = Incoming(tmp_path, EventsSettings(rotation_minutes=5), clock=clock, metrics=metrics)
+    incoming.append_wait("web", [b"0"])
+    incoming.rotate()
+    unprocessed(tmp_path)[0].path.unlink()
     incoming.append_wait("web", [b"1"])
     clock.advance(299)
     incoming.append_wait("web", [b"2"])
@@ -74,10 +77,29 @@ def test_a_file_is_completed_when_it_is_old_enough(tmp_path: Path) -> None:
     incoming.append_wait("web", [b"3"])
     assert names(tmp_path) == ["incoming.tok=web-2027-01-15T08-05-00.000.log"]
     assert lines(tmp_path) == [b"1\n", b"2\n"]
-    assert metrics.counter("incoming_files_rotated").values == {("web",): 1}
+    assert metrics.counter("incoming_files_rotated").values == {("web",): 2}
     assert metrics.gauge("incoming_files_waiting").values == {(): 1}
     incoming.close()
     assert lines(tmp_path) == [b"1\n", b"2\n", b"3\n"]
+
+
+def test_the_first_file_is_completed_soon_when_no_file_was_for_a_while(tmp_path: Path) -> None:
+    clock = ManualClock(START)
+    metrics = Metrics()
+    incoming = Incoming(tmp_path, EventsSettings(rotation_minutes=5), clock=clock, metrics=metrics)
+    rotated = metrics.counter("incoming_files_rotated").values
+    completed_at: list[int] = []
+    for second in range(2020):
+        if second == 905:
+            incoming.rotate()  # as the clock of the writer's thread does
+        if second < 700 or second > 2000:  # a steady flow, a pause, and the flow again
+            incoming.append_wait("web", [b"%d" % second])
+        if rotated.get(("web",), 0) > len(completed_at):
+            completed_at.append(second)
+        clock.advance(1)
+    incoming.close()
+    assert completed_at == [5, 305, 605, 905, 2006]
+    assert len(lines(tmp_path)) == 719
 
 
 def test_a_file_is_completed_when_it_is_idle_and_old(tmp_path: Path) -> None:

@@ -175,7 +175,7 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 @click.option(
     "--every",
     type=Duration(),
-    help="Pause between two cycles of the pipeline; default: as often as files are rotated.",
+    help="Run a cycle of the pipeline at this interval; default: as soon as a file is complete.",
 )
 @with_settings
 @click.pass_context
@@ -206,9 +206,9 @@ def parts(settings: Settings, config: str | None = None, every: float | None = N
     if any(destination.is_stream for destination in settings.destinations):
         found.append(Part("stream", (*start, "pipeline", "stream", lineage), 300))
     if any(destination.is_batch for destination in settings.destinations):
-        pause = every or settings.events.rotation_minutes * 60
+        when = ("--every", f"{every:g}s") if every else ("--follow",)
         # A cycle finishes the load in progress, which may be large.
-        found.append(Part("pipeline", (*start, "pipeline", "run", lineage, "--every", f"{pause:g}s"), 300))
+        found.append(Part("pipeline", (*start, "pipeline", "run", lineage, *when), 300))
     return found
 
 

@@ -222,7 +222,12 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     dir: Annotated[str, doc("Folder of the files; empty: `events` in the data folder.")] = ""
     rotation_minutes: Annotated[
-        float, msgspec.Meta(gt=0), doc("A file is closed at this age, and is then ready for the pipeline.")
+        float,
+        msgspec.Meta(gt=0),
+        doc(
+            "Files of a token are closed this far apart, and the pipeline loads closed files. The first file "
+            "after a pause of this length is closed 5 seconds after its first event."
+        ),
     ] = 5.0
     rotation_bytes: Annotated[Bytes, doc("A file is closed at this size.")] = 100 * MIB
     archive_days: Annotated[

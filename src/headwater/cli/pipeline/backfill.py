@@ -1,9 +1,8 @@
-"""`headwater pipeline backfill`: the archive, into a destination that was added later."""
+"""`headwater pipeline backfill`: loads archived events into a destination that was added later."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,6 +10,7 @@ import click
 from headwater.cli.options import with_master, with_settings
 from headwater.cli.output import progress
 from headwater.cli.pipeline.report import print_report
+from headwater.cli.pipeline.spark import start_spark
 from headwater.cli.process import configure_logging
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
@@ -19,7 +19,7 @@ __all__ = ["Moment", "backfill_command"]
 
 
 class Moment(click.ParamType[datetime]):
-    """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC where no zone is told."""
+    """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC if there is no zone."""
 
     name = "time"
 
@@ -29,7 +29,7 @@ class Moment(click.ParamType[datetime]):
         try:
             found = datetime.fromisoformat(str(value).strip())
         except ValueError:
-            self.fail(f"{value!r} is no time such as 2026-11-16 or 2026-11-16T10:30:00Z.", param, ctx)
+            self.fail(f"{value!r} is not a time such as 2026-11-16 or 2026-11-16T10:30:00Z.", param, ctx)
         return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
@@ -39,7 +39,7 @@ class Moment(click.ParamType[datetime]):
 @click.option(
     "--until", type=Moment(), help="... and before this; default: when its own queue began, or now."
 )
-@click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to take.")
+@click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to load.")
 @with_settings
 @with_master
 @click.pass_context
@@ -53,28 +53,25 @@ def backfill_command(
 ) -> None:
     """Load archived events into a destination that was added later.
 
-    Times are those of the events' `_timestamp`. A file that the destination has had whole is not loaded
-    again, nor is any by a second backfill with the same times. Exit code 1 if something could not be loaded.
+    Times are those of the events' `_timestamp`. A file that is already loaded into the destination is
+    skipped, also by a second backfill with the same times. Exit code 1 if a file could not be loaded.
     """
     configure_logging(settings)
     destination = next((each for each in settings.destinations if each.id == id), None)
     if destination is None:
         known = ", ".join(each.id for each in settings.destinations) or "none"
-        raise HeadwaterError(f"`destinations` has none of the id {id}.", hint=f"Known: {known}.")
+        raise HeadwaterError(f"No destination has the id {id}.", hint=f"Known: {known}.")
     from headwater.pipeline.batch.backfill import backfill, choose, default_until
-    from headwater.pipeline.spark.session import start
 
     until = until or default_until(settings, destination)
     files = choose(settings, destination, since, until, origin or "")
     if not files:
-        click.echo("the archive has nothing of that time")
+        click.echo("the archive has no events of that time")
         return
-    log_file = Path(settings.data_dir) / "spark.log"
-    click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
-    spark = start(settings.pipeline, log_file=log_file)
+    spark = start_spark(settings)
     is_complete = True
-    with progress("loading") as tell:
-        for report in backfill(settings, spark, destination, files, since, until, tell):
+    with progress("loading") as update:
+        for report in backfill(settings, spark, destination, files, since, until, update):
             print_report(report)
             is_complete = is_complete and report.is_complete
     ctx.exit(0 if is_complete else 1)

@@ -1,4 +1,4 @@
-"""What a cycle of the pipeline did, for people."""
+"""Prints the report of a batch cycle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["print_report"]
 
 
 def print_report(report: Report) -> None:
-    """A line per destination and table, then what became of the events, then why something is not loaded."""
+    """Print loads by destination and table, the counts of each destination, and the errors."""
     pairs: dict[tuple[str, str], list[int]] = {}
     counts: dict[str, list[int]] = {}
     for file in report.files:

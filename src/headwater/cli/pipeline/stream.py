@@ -1,15 +1,14 @@
-"""`headwater pipeline stream`: what comes into the queues becomes rows at once."""
+"""`headwater pipeline stream`: loads the events of queues into tables as they arrive."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from pathlib import Path
 
 import click
 
 from headwater.cli.options import with_master, with_settings
-from headwater.cli.pipeline.own_lineage import tell_own_lineage, with_lineage
+from headwater.cli.pipeline.spark import start_spark, with_lineage
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import SettingsError
 from headwater.settings import Settings
@@ -18,7 +17,7 @@ __all__ = ["stream"]
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @click.command("stream")
@@ -26,11 +25,11 @@ LOOK_SECONDS = 0.5
 @with_settings
 @with_master
 def stream(settings: Settings, lineage: bool | None) -> None:
-    """Load events into the destinations in stream mode, as they come.
+    """Load events into the destinations in stream mode, as they arrive.
 
-    It goes on until SIGTERM or Ctrl-C, which ends it after the micro-batch under way; a second one quits at
-    once, and nothing is lost or doubled by that either. A destination that is away is tried again for ever,
-    and holds back no other; its events wait in its queue. If Spark itself dies, it ends with exit code 1.
+    SIGTERM or Ctrl-C stops it after the micro-batches in progress; a second signal exits at once, which
+    neither loses nor doubles an event. A destination that cannot be reached is retried without limit and
+    delays no other one; its events stay in its queue. If Spark itself dies, the exit code is 1.
     """
     configure_logging(settings)
     wanted = [each.id for each in settings.destinations if each.is_stream]
@@ -38,15 +37,10 @@ def stream(settings: Settings, lineage: bool | None) -> None:
         raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
     stopping = threading.Event()
     on_stop_signal(stopping.set, "after the micro-batches in progress")
-    from headwater.pipeline.spark.session import start
     from headwater.pipeline.stream.streams import Streams
 
-    log_file = Path(settings.data_dir) / "spark.log"
-    click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
-    spark = start(settings.pipeline, log_file=log_file)
-    tell_own_lineage(settings, spark, lineage, "stream")
-    with Streams(settings, spark) as streams:
+    with Streams(settings, start_spark(settings, lineage, "stream")) as streams:
         click.echo(f"streaming into {', '.join(wanted)}", err=True)
-        while not stopping.wait(LOOK_SECONDS):
+        while not stopping.wait(POLL_SECONDS):
             streams.tend()
     log.info("Stopped.")

@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 TICK_SECONDS = 1.0  # how late a file may be closed
+FIRST_ROTATION_SECONDS = 5.0  # age at which the first file after a pause is closed
 LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder for a moment
 
 
@@ -132,6 +133,7 @@ class _TokenFile:
         self._size = 0  # what is known to be on disk; anything beyond it was never acknowledged
         self._is_torn = False
         self._began = 0.0
+        self._closed_at: float | None = None  # when the last file was closed
         self.healthy = True
         self.group_commit = GroupCommit(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
         metrics = owner.metrics
@@ -188,11 +190,19 @@ class _TokenFile:
         self._rotate_if_due()
 
     def _rotate_if_due(self) -> None:
-        settings = self._owner.settings
-        age_seconds = self._owner.clock.monotonic() - self._began
-        if self._size and (
-            self._size >= settings.rotation_bytes or age_seconds >= settings.rotation_minutes * 60
-        ):
+        """Close the file by its size, or `rotation_minutes` after the previous file.
+
+        The first file after a pause is closed a few seconds after its first event, so that its rows appear
+        soon. In a steady flow of events there are no more files than `rotation_minutes` allows.
+        """
+        if not self._size:
+            return
+        settings, now = self._owner.settings, self._owner.clock.monotonic()
+        rotation_seconds = settings.rotation_minutes * 60
+        due = self._began + min(FIRST_ROTATION_SECONDS, rotation_seconds)
+        if self._closed_at is not None:
+            due = min(max(due, self._closed_at + rotation_seconds), self._began + rotation_seconds)
+        if self._size >= settings.rotation_bytes or now >= due:
             self.rotate()
 
     def rotate(self) -> None:
@@ -204,6 +214,7 @@ class _TokenFile:
         _complete(self._path, self._token_id, self._owner.clock)
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
         self.release()
+        self._closed_at = self._owner.clock.monotonic()
         crash_point("incoming.after_rotate")
         self._rotated.add(1, self._token_id)
         sync_folder(self._path.parent)

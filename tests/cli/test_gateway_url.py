@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cli.pipeline.own_lineage import gateway_url
+from headwater.cli.pipeline.spark import gateway_url
 from headwater.settings import GatewaySettings, TlsSettings
 
 
@@ -16,7 +16,7 @@ from headwater.settings import GatewaySettings, TlsSettings
         (GatewaySettings(host="::"), "http://[::1]:8750"),
         (GatewaySettings(host="fd00::7"), "http://[fd00::7]:8750"),
         (GatewaySettings(host="gate.example"), "http://gate.example:8750"),
-        # nobody knows which port it will be, or for which name the certificate is
+        # the port is chosen at the start; the name in the certificate is unknown
         (GatewaySettings(port=0), ""),
         (GatewaySettings(tls=TlsSettings(certificate="c.pem", key="k.pem")), ""),
     ],
