@@ -35,6 +35,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "lineage": COMMON,  # people use it alone: no other stage
     "graph": COMMON | {"log", "http"},
     "page": COMMON | {"log", "http", "graph"},
+    # what it re-exports is the public API of the stages
+    "extend": COMMON | {"log", "gateway", "delivery", "destinations", "pipeline", "lineage"},
     "testing": COMMON | {"log", "delivery", "http", "gateway", "destinations", "lineage"},
     "cli": COMMON
     | {
