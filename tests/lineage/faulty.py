@@ -1,11 +1,14 @@
-"""Extensions and transports that do what nobody should."""
+"""Extensions and transports that raise or hang."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from collections.abc import Collection
 from typing import Any
 
+from openlineage.client.serde import Serde
 from openlineage.client.transport import Config, Transport
 
 from headwater.lineage.extend.builders import (
@@ -20,7 +23,7 @@ __all__ = ["HangingTransport", "Raising", "Sleeping"]
 
 class _Raises(AbstractRunFacetBuilder[object]):
     def accept(self, event: object, consumer: Consumer) -> None:
-        raise ZeroDivisionError("somebody's mistake")
+        raise ZeroDivisionError("a builder's mistake")
 
 
 class Raising(OpenLineageEventListenerFactory):
@@ -43,7 +46,7 @@ class Sleeping(OpenLineageEventListenerFactory):
 
 
 class HangingTransport(Transport):
-    """Takes one event and never comes back."""
+    """Writes events to the file in HANGING_EVENTS, and never returns from the last one of an application."""
 
     kind = "hanging"
     config_class = Config
@@ -52,4 +55,8 @@ class HangingTransport(Transport):
         self.config = config
 
     def emit(self, event: Any) -> None:
-        threading.Event().wait()
+        written = Serde.to_dict(event)
+        with open(os.environ["HANGING_EVENTS"], "a", encoding="utf-8") as file:
+            file.write(json.dumps(written) + "\n")
+        if "parent" not in written["run"]["facets"] and written["eventType"] != "START":
+            threading.Event().wait()

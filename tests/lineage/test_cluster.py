@@ -1,4 +1,4 @@
-"""A driver on a real standalone cluster, and clients of Spark Connect: it tells theirs, they say why not."""
+"""A driver on a standalone cluster sends the lineage of its Spark Connect clients, which send none."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.lineage.conftest import validate
 from tests.parts.spark_cluster import SparkCluster
 from tests.sources import ROOT
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 SECONDS = 400
 # `pyspark[connect]`; without it the driver is tested alone

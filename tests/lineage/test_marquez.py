@@ -1,6 +1,6 @@
-"""A real Marquez understands what lineage tells: what its API answers is what was sent.
+"""A Marquez server returns by its API what lineage has sent.
 
-Where its published server cannot be had these tests skip, and say what is missing.
+These tests skip with the reason where its published server cannot be downloaded.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from tests.parts.marquez import Marquez
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.long
 
 Event = dict[str, Any]
 

@@ -47,7 +47,7 @@ def run(command: list[str], folder: Path, **environ: str) -> subprocess.Complete
         text=True,
         check=False,
         timeout=EXIT_SECONDS,
-        # nor shall events be lost at the end because that machine is slow
+        # a slow machine must not lose the last events
         env=inherited | {"PYTHONPATH": str(ROOT), "OPENLINEAGE__HEADWATER__EXIT_MILLIS": "300000"} | environ,
     )
 
@@ -59,8 +59,12 @@ def test_a_script_behaves_as_under_python_when_it_is_run_with_lineage(name: str,
     indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
     (tmp_path / "script.py").write_text("\n".join(line[indent:] for line in lines) + "\n")
     plain = run([sys.executable, "script.py", "a", "--b"], tmp_path)
-    told = run([*LINEAGE, "script.py", "a", "--b"], tmp_path)
-    assert (told.returncode, told.stdout, told.stderr) == (plain.returncode, plain.stdout, plain.stderr)
+    with_lineage = run([*LINEAGE, "script.py", "a", "--b"], tmp_path)
+    assert (with_lineage.returncode, with_lineage.stdout, with_lineage.stderr) == (
+        plain.returncode,
+        plain.stdout,
+        plain.stderr,
+    )
 
 
 def test_the_command_line_passes_everything_on_when_a_script_has_options(tmp_path: Path) -> None:
@@ -69,10 +73,10 @@ def test_the_command_line_passes_everything_on_when_a_script_has_options(tmp_pat
     assert (done.returncode, done.stdout) == (7, "['--help', '-x', '--', 'y']\n")
 
 
-def test_a_missing_script_is_told_as_python_tells_it_when_it_is_run(tmp_path: Path) -> None:
+def test_a_missing_script_has_pythons_error_when_it_is_run(tmp_path: Path) -> None:
     plain = run([sys.executable, "nothing.py"], tmp_path)
-    told = run([*LINEAGE, "nothing.py"], tmp_path)
-    assert (told.returncode, told.stderr) == (plain.returncode, plain.stderr)
+    with_lineage = run([*LINEAGE, "nothing.py"], tmp_path)
+    assert (with_lineage.returncode, with_lineage.stderr) == (plain.returncode, plain.stderr)
 
 
 def test_a_module_is_run_when_it_is_named_so(tmp_path: Path) -> None:
@@ -96,7 +100,7 @@ print("rows", spark.read.parquet(sys.argv[1] + "/out").count())
 """
 
 
-def told(path: Path) -> list[dict[str, Any]]:
+def read_events(path: Path) -> list[dict[str, Any]]:
     events = [json.loads(line) for line in path.read_text().splitlines()]
     validate(events)
     return events
@@ -117,51 +121,80 @@ def test_the_application_fails_when_an_unchanged_script_dies_under_headwater_lin
     assert done.returncode == 1, done.stderr
     assert done.stdout == "rows 5\n"
     assert done.stderr.rstrip().endswith("ValueError: too late")
-    assert "runner.py" not in done.stderr
-    events = told(tmp_path / "events.jsonl")
+    assert "run_script.py" not in done.stderr
+    events = read_events(tmp_path / "events.jsonl")
     assert {event["job"]["namespace"] for event in events} == {"shop"}
     assert ends(events)[-1] == ("nightly_load", "FAIL")
     assert "too late" in events[-1]["run"]["facets"]["errorMessage"]["message"]
     assert sum(state == "COMPLETE" for _, state in ends(events)) == 2
 
 
-ENDS = {
-    "sys-exit-around-main": "def main():\n{}    return 1\nsys.exit(main())\n",
-    "exit-of-scripts": "{}exit(1)\n",
-}
-
-
-@pytest.mark.parametrize("name", ENDS)
-def test_the_application_fails_when_a_script_under_the_environment_variable_exits_with_one(
-    name: str, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], list[Any]]:
+    """A script under the environment variable that exits with 1, whose transport hangs at the last event."""
+    folder = tmp_path_factory.mktemp("hanging")
     head, body = JOB.split("spark = (")
-    indent = "    " if name == "sys-exit-around-main" else ""
-    lines = "".join(f"{indent}{line}\n" for line in ("spark = (" + body).splitlines())
-    (tmp_path / "job.py").write_text(head + ENDS[name].format(lines))
+    lines = "".join(f"    {line}\n" for line in ("spark = (" + body).splitlines())
+    (folder / "job.py").write_text(f"{head}def main():\n{lines}    return 1\nsys.exit(main())\n")
     done = run(
-        [sys.executable, "job.py", str(tmp_path / "data")],
-        tmp_path,
+        [sys.executable, "job.py", str(folder / "data")],
+        folder,
         HEADWATER_LINEAGE="1",
-        OPENLINEAGE__TRANSPORT=json.dumps(
-            {"type": "file", "log_file_path": str(tmp_path / "events.jsonl"), "append": True}
-        ),
+        HANGING_EVENTS=str(folder / "events.jsonl"),
+        OPENLINEAGE__TRANSPORT__TYPE="tests.lineage.faulty.HangingTransport",
+        OPENLINEAGE__HEADWATER__EXIT_MILLIS="10000",
     )
-    assert (done.returncode, done.stdout) == (1, "rows 5\n"), done.stderr
-    events = told(tmp_path / "events.jsonl")
+    return done, read_events(folder / "events.jsonl")
+
+
+def test_the_application_fails_when_a_script_under_the_environment_variable_exits_with_one(
+    hanging: tuple[subprocess.CompletedProcess[str], list[Any]],
+) -> None:
+    _, events = hanging
     assert ends(events)[-1] == ("nightly_load", "FAIL")
     assert events[-1]["run"]["facets"]["errorMessage"]["message"] == "exit code 1"
 
 
-def test_the_job_ends_as_it_would_when_the_transport_hangs(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text(JOB)
-    done = run(
-        [*LINEAGE, "job.py", str(tmp_path / "data")],
-        tmp_path,
-        OPENLINEAGE__TRANSPORT__TYPE="tests.lineage.faulty.HangingTransport",
-        OPENLINEAGE__HEADWATER__EXIT_MILLIS="500",
+def test_the_job_ends_as_it_would_when_the_transport_hangs(
+    hanging: tuple[subprocess.CompletedProcess[str], list[Any]],
+) -> None:
+    done, _ = hanging
+    assert (done.returncode, done.stdout) == (1, "rows 5\n"), done.stderr
+
+
+EXITS = {
+    "sys.exit": ("sys.exit(3)", "exit code 3"),
+    "exit": ("exit(1)", "exit code 1"),
+    "quit": ("quit('why')", "why"),
+    "well": ("sys.exit(0)", None),
+    "uncaught": ("raise ValueError('no')", "ValueError: no"),
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_the_exit_is_known_at_exit_when_a_script_has_a_context(name: str, tmp_path: Path) -> None:
+    """Without Spark: a module of its name is enough for the hook."""
+    (tmp_path / "pyspark").mkdir()
+    (tmp_path / "pyspark" / "__init__.py").touch()
+    (tmp_path / "pyspark" / "context.py").write_text(
+        "class SparkContext:\n    def __init__(self):\n        self._do_init()\n"
+        "    def _do_init(self):\n        pass\n"
     )
-    assert (done.returncode, done.stdout) == (0, "rows 5\n"), done.stderr
+    statement, expected = EXITS[name]
+    (tmp_path / "job.py").write_text(
+        "import atexit, sys\n"
+        "from headwater.lineage.process.exit_status import exit_status\n"
+        "from headwater.lineage.process.spark_hook import hook_spark, unhook_spark\n"
+        "hook_spark(lambda context: print('context'), print)\n"
+        "from pyspark.context import SparkContext\n"
+        "SparkContext()\n"
+        "unhook_spark()\n"
+        "SparkContext()\n"
+        "atexit.register(lambda: print(exit_status.failure and exit_status.failure.text))\n"
+        f"{statement}\n"
+    )
+    done = run([sys.executable, "job.py"], tmp_path, PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
+    assert done.stdout == f"context\n{expected}\n", done.stderr
 
 
 def test_nothing_of_headwater_is_loaded_when_the_environment_variable_is_not_set(tmp_path: Path) -> None:
@@ -172,4 +205,4 @@ def test_nothing_of_headwater_is_loaded_when_the_environment_variable_is_not_set
     loaded = run([sys.executable, "-c", code], tmp_path, HEADWATER_LINEAGE="1").stdout
     assert "headwater.lineage.process.spark_hook" in loaded
     assert "pyspark" not in loaded
-    assert "attach" not in loaded
+    assert "install" not in loaded

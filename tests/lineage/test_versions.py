@@ -1,4 +1,4 @@
-"""The same short job under other releases of Spark, each in an environment of its own."""
+"""The same short job under other releases of Spark, each in a separate environment."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def events_of(version: str, folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("version", VERSIONS)
-def test_lineage_is_told_when_spark_is_of_another_release(version: str, tmp_path: Path) -> None:
+def test_lineage_is_sent_when_spark_is_of_another_release(version: str, tmp_path: Path) -> None:
     events = events_of(version, tmp_path)
     validate(events)
     runs: dict[str, list[str]] = {}
