@@ -65,7 +65,7 @@ def test_an_event_goes_all_the_way_and_nothing_heavy_is_loaded_when_everything_i
         assert server.stop() == 0
     assert backend.events() == [EVENT]
     loaded = (server.folder / "modules.txt").read_text(encoding="utf-8").split()
-    assert "headwater.gateway.server" in loaded
+    assert "headwater.gateway.gateway" in loaded
     assert [name for name in loaded if name.partition(".")[0] in HEAVY] == []
     assert re.search(r"data in \S+/first/headwater-data, outlets: backend\n", server.output)
     (reader,) = inspect.stat(server.folder / "headwater-data" / "log").readers

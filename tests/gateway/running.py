@@ -22,7 +22,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.durable_files import Disk
 from headwater.events import Event
 from headwater.gateway.event_routes import EventRoutes
-from headwater.gateway.server import Gateway
+from headwater.gateway.gateway import Gateway
 from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import unprocessed
 from headwater.log.queue.log import Log
@@ -106,7 +106,7 @@ class Running:
         if tokens:
             self.incoming = Incoming(self.events_dir, metrics=self.metrics, disk=disk)
             routes = EventRoutes(self.settings, tokens, self.incoming, self.metrics, clock=clock)
-            routes.add(self.gateway.routes)
+            routes.add(self.gateway.router)
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="test-gateway", daemon=True)
 

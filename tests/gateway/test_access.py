@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.http.auth import Access
+from headwater.http.auth import BearerKeys
 
 
 def test_everybody_is_allowed_when_there_are_no_keys() -> None:
-    access = Access(())
-    assert access.is_open
-    assert access.allows(None)
+    access = BearerKeys(())
+    assert access.is_empty
+    assert access.allow(None)
 
 
 @pytest.mark.parametrize(
@@ -28,10 +28,10 @@ def test_everybody_is_allowed_when_there_are_no_keys() -> None:
     ],
 )
 def test_only_known_keys_are_allowed_when_there_are_some(header: str | None, allowed: bool) -> None:
-    assert Access(("one", "two")).allows(header) is allowed
+    assert BearerKeys(("one", "two")).allow(header) is allowed
 
 
 def test_keys_are_not_kept_when_they_are_known() -> None:
-    access = Access(("a-secret-key",))
+    access = BearerKeys(("a-secret-key",))
     assert "a-secret-key" not in repr(vars(access))
     assert access.refusal.status == 401

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.context import Addresses, Context, merged
+from headwater.gateway.context import Context, apply_template
 from headwater.gateway.tokens import Sender, Token
 from headwater.http.response import Problem
+from headwater.network import ClientAddresses
 from headwater.settings import TokenSettings
 
 TOKEN = Token(TokenSettings(id="web", client_secret="client", server_secret="server"), ManualClock())
@@ -23,7 +24,7 @@ def enriched(context: Context, event: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_a_browsers_event_gets_what_seed_003_lists_when_it_has_nothing() -> None:
+def test_a_browsers_event_gets_the_gateways_fields_when_it_has_nothing() -> None:
     event = enriched(BROWSER, {"a": 1})
     id = event["eventn_ctx"].pop("event_id")
     assert str(uuid.UUID(id)) == id
@@ -36,7 +37,7 @@ def test_a_browsers_event_gets_what_seed_003_lists_when_it_has_nothing() -> None
     }
 
 
-def test_a_servers_event_gets_what_seed_003_lists_when_it_has_nothing() -> None:
+def test_a_servers_event_gets_the_gateways_fields_when_it_has_nothing() -> None:
     event = enriched(SERVER, {"a": 1})
     assert str(uuid.UUID(event["eventn_ctx"]["event_id"])) == event["eventn_ctx"]["event_id"]
     del event["eventn_ctx"]["event_id"]
@@ -107,21 +108,13 @@ def test_an_event_is_refused_when_it_or_its_context_is_no_object(body: bytes) ->
 def test_an_event_gets_what_it_lacks_when_there_is_a_template() -> None:
     template = b'{"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": {"g": 1}, "h": [1]}'
     event = b'{"a": 9, "b": {"d": {"x": 4}}, "f": 5, "h": [2]}'
-    assert json.loads(merged(template, event)) == {
+    assert json.loads(apply_template(template, event)) == {
         "a": 9,
         "b": {"c": 2, "d": {"e": 3, "x": 4}},
         "f": 5,
         "h": [2],
     }
     assert json.loads(BROWSER.enrich(event, template))["b"]["c"] == 2
-
-
-class Asked:
-    """As much of a request as an address needs."""
-
-    def __init__(self, peer: str, forwarded: str | None) -> None:
-        self.peer = peer
-        self.headers = {} if forwarded is None else {"x-forwarded-for": forwarded}
 
 
 @pytest.mark.parametrize(
@@ -145,6 +138,5 @@ class Asked:
 def test_the_address_is_the_farthest_that_can_be_believed_when_there_are_proxies(
     peer: str, forwarded: str | None, found: str
 ) -> None:
-    addresses = Addresses(["127.0.0.0/8", "::1/128", "10.0.0.0/8"])
-    asked: Any = Asked(peer, forwarded)
-    assert addresses.of(asked) == found
+    addresses = ClientAddresses(["127.0.0.0/8", "::1/128", "10.0.0.0/8"])
+    assert addresses.find(peer, forwarded or "") == found

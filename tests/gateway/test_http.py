@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.server import Gateway
+from headwater.gateway.gateway import Gateway
 from headwater.http.request import Request
 from headwater.http.response import Response
 from tests.gateway.running import Running, get, post, read_all, run_bytes, statuses, wait_until
@@ -237,7 +237,7 @@ def test_client_is_cut_off_when_it_does_not_read_its_answers(tmp_path: Path) -> 
         deaf.setblocking(False)
         requests = get("/openapi.json") * 1000
         deadline = time.monotonic() + 20
-        wire = gateway.gateway._wire
+        wire = gateway.gateway._server
         while not any(connection.is_blocked for connection in wire.connections):
             assert time.monotonic() < deadline
             try:
@@ -255,7 +255,7 @@ def test_all_answers_arrive_when_the_client_reads_late(tmp_path: Path) -> None:
         requests = get("/openapi.json") * 300
         sender = threading.Thread(target=connection.sendall, args=(requests,))
         sender.start()
-        wire = gateway.gateway._wire
+        wire = gateway.gateway._server
         wait_until(lambda: any(each.is_blocked for each in wire.connections))
         received = b""
         while received.count(b"HTTP/1.1 200 OK") < 300 or not received.endswith(b"}"):
@@ -303,7 +303,7 @@ def test_stream_ends_when_the_client_leaves(tmp_path: Path) -> None:
             ended.append("reset")
             raise
 
-    with Running(tmp_path, prepare=lambda gateway: gateway.routes.add("GET", "/forever", forever)) as gateway:
+    with Running(tmp_path, prepare=lambda gateway: gateway.router.add("GET", "/forever", forever)) as gateway:
         with gateway.connect() as connection:
             connection.sendall(get("/forever"))
             assert statuses(connection.recv(1000)) == [200]
@@ -346,9 +346,9 @@ def test_stream_is_sent_in_parts_when_a_route_is_a_coroutine(tmp_path: Path) -> 
         raise ValueError("a fault of ours")
 
     def prepare(gateway: Gateway) -> None:
-        gateway.routes.add("GET", "/count", count)
-        gateway.routes.add("GET", "/slowly", slowly)
-        gateway.routes.add("GET", "/badly", badly)
+        gateway.router.add("GET", "/count", count)
+        gateway.router.add("GET", "/slowly", slowly)
+        gateway.router.add("GET", "/badly", badly)
 
     with Running(tmp_path, prepare=prepare) as gateway:
         assert gateway.get("/count").text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"

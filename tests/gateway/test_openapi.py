@@ -6,10 +6,15 @@ import re
 from pathlib import Path
 
 import jsonschema
+import orjson
 
-from headwater.gateway.openapi.document import ANY_ROUTE, describe
+from headwater.gateway.gateway import ENDPOINTS
+from headwater.gateway.lineage_routes import openlineage_schemas
+from headwater.http.endpoint import ANY_ENDPOINT
+from headwater.http.openapi import document
 from tests.gateway.running import TOKENS, Running, run_event
 
+DESCRIPTION = orjson.loads(orjson.dumps(document(ENDPOINTS, openlineage_schemas())))
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 
 
@@ -26,23 +31,23 @@ def documented() -> dict[str, set[int]]:
 
 def test_every_route_and_status_is_documented_when_it_is_described() -> None:
     docs = documented()
-    for path, methods in describe()["paths"].items():
+    for path, methods in DESCRIPTION["paths"].items():
         for method, operation in methods.items():
             described = {int(status) for status in operation["responses"]}
             written = docs[f"{method.upper()} {path}"] | docs["On any route"]
             assert described == written, f"{method} {path}"
-    assert docs["On any route"] == set(ANY_ROUTE)
+    assert docs["On any route"] == set(ANY_ENDPOINT)
 
 
 def test_every_route_is_described_when_it_is_served(tmp_path: Path) -> None:
     with Running(tmp_path, tokens=TOKENS) as gateway:
-        assert gateway.get("/openapi.json").json() == describe()
+        assert gateway.get("/openapi.json").json() == DESCRIPTION
         served = {
             (path, method.lower())
-            for path, methods in gateway.gateway.routes._paths.items()
+            for path, methods in gateway.gateway.router._paths.items()
             for method in methods
         }
-    assert served == {(path, method) for path, methods in describe()["paths"].items() for method in methods}
+    assert served == {(path, method) for path, methods in DESCRIPTION["paths"].items() for method in methods}
 
 
 def test_no_event_route_is_described_when_there_are_no_tokens(tmp_path: Path) -> None:
@@ -54,7 +59,7 @@ def test_no_event_route_is_described_when_there_are_no_tokens(tmp_path: Path) ->
 
 
 def test_event_schema_can_be_used_when_taken_from_the_description() -> None:
-    schema = describe() | {"$ref": "#/components/schemas/Event"}
+    schema = DESCRIPTION | {"$ref": "#/components/schemas/Event"}
     checker = jsonschema.Draft202012Validator(schema)
     assert checker.is_valid(run_event())
     assert not checker.is_valid({})

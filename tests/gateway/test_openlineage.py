@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.gateway.openlineage.validator import Validator, Verdict
+from headwater.gateway.openlineage.validator import Validation, Validator
 from tests.gateway.openlineage_corpus import BASE, definitions, events, replaced
 
 STRICT = Validator(strict=True)
@@ -249,7 +249,7 @@ def test_event_is_refused_when_job_and_dataset_are_both_right_and_run_is_missing
 )
 def test_event_is_accepted_when_only_one_of_job_and_dataset_is_right(broken: str, kind: str) -> None:
     event = {**JOB, **DATASET, broken: None}
-    assert STRICT.check(event) == LENIENT.check(event) == Verdict(kind)
+    assert STRICT.check(event) == LENIENT.check(event) == Validation(kind)
 
 
 def test_both_are_explained_when_neither_job_nor_dataset_is_right() -> None:
@@ -273,7 +273,7 @@ def test_uri_is_a_warning_when_not_strict() -> None:
     (warning,) = verdict.warnings
     assert (warning.path, warning.rule) == ("/inputs/0/facets/dataSource/uri", "format:uri")
     assert warning.reason == 'expected an absolute URI, such as https://example.com/producer, got "file"'
-    assert STRICT.check(event) == Verdict("run", (warning,))
+    assert STRICT.check(event) == Validation("run", (warning,))
 
 
 def test_warnings_stay_beside_errors_when_an_event_has_both() -> None:

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.tokens import Bucket, Token, Tokens
+from headwater.gateway.tokens import RateLimit, Token, Tokens
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS
@@ -102,22 +102,22 @@ def test_a_page_may_send_when_its_origin_is_listed(
 
 def test_the_bucket_fills_when_time_passes() -> None:
     clock = ManualClock()
-    bucket = Bucket(10, clock)
-    bucket.take(10)
-    assert bucket.wait_seconds() == 1
+    bucket = RateLimit(10, clock)
+    bucket.spend(10)
+    assert bucket.seconds_to_wait() == 1
     clock.advance(0.5)
-    assert bucket.wait_seconds() == 0
-    bucket.take(35)  # more than is left: delayed, not refused for ever
-    assert bucket.wait_seconds() == 3
+    assert bucket.seconds_to_wait() == 0
+    bucket.spend(35)  # more than is left: delayed, not refused for ever
+    assert bucket.seconds_to_wait() == 3
     clock.advance(3.1)
-    assert bucket.wait_seconds() == 0
+    assert bucket.seconds_to_wait() == 0
     clock.advance(1000)
-    assert bucket.wait_seconds() == 0
-    bucket.take(10)
-    assert bucket.wait_seconds() == 1  # a second's worth at most, however long nothing came
+    assert bucket.seconds_to_wait() == 0
+    bucket.spend(10)
+    assert bucket.seconds_to_wait() == 1  # a second's worth at most, however long nothing came
 
 
 def test_nobody_waits_when_there_is_no_limit() -> None:
-    bucket = Bucket(0, ManualClock())
-    bucket.take(10**9)
-    assert bucket.wait_seconds() == 0
+    bucket = RateLimit(0, ManualClock())
+    bucket.spend(10**9)
+    assert bucket.seconds_to_wait() == 0

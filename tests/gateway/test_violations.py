@@ -8,7 +8,15 @@ import orjson
 import pytest
 
 from headwater.gateway.openlineage.validator import Validator
-from headwater.gateway.openlineage.violations import CHUNK, ECHO, LIMIT, PATH, Inspector, Violation, limited
+from headwater.gateway.openlineage.violations import (
+    CHUNK,
+    ECHO,
+    LIMIT,
+    PATH,
+    Violation,
+    ViolationFinder,
+    first_violations,
+)
 from tests.gateway.openlineage_corpus import BASE, events
 
 CHOICE: dict[str, Any] = {
@@ -31,13 +39,13 @@ def run_with(part: str, facets: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_constant_is_named_when_the_value_differs() -> None:
-    errors, warnings = Inspector(CHOICE).inspect("Shape", {"type": "square"})
+    errors, warnings = ViolationFinder(CHOICE).inspect("Shape", {"type": "square"})
     assert errors == [Violation("/type", 'expected "circle", got "square"', "const")]
     assert warnings == []
 
 
 def test_referenced_definition_is_followed_when_its_value_is_wrong() -> None:
-    inspector = Inspector(CHOICE)
+    inspector = ViolationFinder(CHOICE)
     assert inspector.inspect("Shape", {"size": 0})[0] == [
         Violation("/size", "expected at least 1, got 0", "minimum")
     ]
@@ -45,17 +53,17 @@ def test_referenced_definition_is_followed_when_its_value_is_wrong() -> None:
 
 
 def test_nothing_is_named_when_the_definition_accepts() -> None:
-    assert Inspector(CHOICE).inspect("Shape", {"type": "circle", "size": 1.0}) == ([], [])
+    assert ViolationFinder(CHOICE).inspect("Shape", {"type": "circle", "size": 1.0}) == ([], [])
 
 
 def test_value_stays_refused_when_the_walk_does_not_know_the_rule() -> None:
-    (error,) = Inspector(CHOICE).inspect("Few", {"a": 1, "b": 2})[0]
+    (error,) = ViolationFinder(CHOICE).inspect("Few", {"a": 1, "b": 2})[0]
     assert (error.path, error.rule) == ("", "schema")
 
 
 @pytest.mark.parametrize("count", [0, 1, LIMIT, LIMIT + 1, 10 * LIMIT])
 def test_last_violation_says_that_there_are_more_when_some_are_left_out(count: int) -> None:
-    shown = limited([Violation(f"/{index}", "wrong", "type") for index in range(count)])
+    shown = first_violations([Violation(f"/{index}", "wrong", "type") for index in range(count)])
     assert len(shown) == min(count, LIMIT)
     assert any(violation.rule == "limit" for violation in shown) == (count > LIMIT)
 

@@ -10,13 +10,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from headwater.gateway.openapi.document import ANY_ROUTE
-from headwater.gateway.server import Gateway
+from headwater.gateway.gateway import Gateway
 from headwater.graph.http.endpoints import add_routes
 from headwater.graph.http.openapi import graph_paths
 from headwater.graph.http.query_pool import QueryPool
 from headwater.graph.marquez.openapi import marquez_paths
-from headwater.http.auth import Admin
+from headwater.http.auth import AdminToken
+from headwater.http.endpoint import ANY_ENDPOINT
 from headwater.settings import GatewaySettings
 from tests.gateway.running import Running, statuses
 from tests.gateway.running import get as raw_get
@@ -30,7 +30,7 @@ HOSTILE = dataset("<script>&\"'</script>", "ns:with/slashes", documentation=face
 def serving(folder: Path, **settings: Any) -> Callable[[Gateway], None]:
     def prepare(gateway: Gateway) -> None:
         pool = QueryPool(folder)
-        add_routes(gateway.routes, pool, Admin(GatewaySettings(**settings)))
+        add_routes(gateway.router, pool, AdminToken(GatewaySettings(**settings)))
 
     return prepare
 
@@ -171,6 +171,6 @@ def test_every_route_and_status_is_documented_when_the_graph_is_described() -> N
     common = {int(status) for status in re.findall(r"^\| (\d{3}) ", written["The graph"], re.M)}
     for path, methods in graph_paths().items():
         assert f"`GET {path}`" in written["The graph"], path
-        assert {int(status) for status in methods["get"]["responses"]} - set(ANY_ROUTE) <= common
+        assert {int(status) for status in methods["get"]["responses"]} - set(ANY_ENDPOINT) <= common
     for path in marquez_paths():
         assert f"`GET {path}`" in written["The graph for Marquez' clients"], path

@@ -28,6 +28,7 @@ from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.tokens import Sender, Token
 from headwater.log.rejects.store import RejectStore
+from headwater.network import is_loopback
 from headwater.settings import (
     DestinationSettings,
     GatewaySettings,
@@ -118,9 +119,6 @@ def _short(value: object) -> str:
 CONNECT_SECONDS = 5.0
 
 
-LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
 EXTRA = "pip install 'headwater[pipeline,java]'"
 
 
@@ -156,7 +154,7 @@ def _tokens(settings: Settings) -> Finding:
     ids = ", ".join(token.id for token in settings.tokens)
     if not ids:
         return Finding("tokens", "warning", "there are none; nobody can send events for the destinations")
-    if settings.gateway.tls is None and settings.gateway.host not in LOOPBACK:
+    if settings.gateway.tls is None and not is_loopback(settings.gateway.host):
         return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
     return Finding("tokens", "ok", ids)
 
@@ -322,7 +320,7 @@ def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
             yield Finding("gateway", "problem", f"cannot listen on {address}: {error.strerror or error}")
     if gateway.tls is not None:
         yield _tls(gateway.tls)
-    elif gateway.api_keys and gateway.host not in ("127.0.0.1", "::1", "localhost"):
+    elif gateway.api_keys and not is_loopback(gateway.host):
         yield Finding("gateway.tls", "warning", "API keys travel in the clear without TLS")
     yield _failed_events(gateway.failed_events)
 

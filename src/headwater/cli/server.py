@@ -14,8 +14,8 @@ from headwater.cli.options import log_folder
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.errors import HeadwaterError
 from headwater.gateway.event_routes import EventRoutes
-from headwater.gateway.server import Gateway
-from headwater.http.auth import Admin, is_loopback
+from headwater.gateway.gateway import Gateway
+from headwater.http.auth import AdminToken
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
@@ -24,6 +24,7 @@ from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
 from headwater.log.streams.queues import Queues
 from headwater.metrics import Metrics, StatsdPublisher
+from headwater.network import is_loopback
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ class Server:
         )
         if settings.tokens:
             EventRoutes(settings.gateway, settings.tokens, self._event_sink(), self.metrics).add(
-                self._gateway.routes
+                self._gateway.router
             )
         if self._with_graph:
             self._graph = _Graph(settings, self._log, self._gateway, self.metrics)
@@ -196,7 +197,7 @@ class _Graph:
             database.close()
             raise
         self.pool: QueryPool = QueryPool(settings.graph_dir)
-        add_routes(gateway.routes, self.pool, Admin(settings.gateway))
+        add_routes(gateway.router, self.pool, AdminToken(settings.gateway))
         if not settings.gateway.admin_token and not is_loopback(settings.gateway.host):
             logger.warning(
                 "The graph cannot be read over HTTP: `gateway.host` is not a loopback address, and "
@@ -238,7 +239,7 @@ class _Page:
             Sources(stages, Rejects(settings, rejects)),
             lambda: Tail(log_folder(settings), settings.events_dir),
         )
-        self._page.add(gateway.routes)
+        self._page.add(gateway.router)
 
     def start(self) -> None:
         self._pulse.start()

@@ -1,16 +1,13 @@
-"""Context enrichment: what the gateway knows about an event and the event does not (seed 003).
+"""Fields that the gateway adds to an event: source_ip, _timestamp, api_key, event_id, user_agent, src.
 
-Only top-level fields and those of `eventn_ctx` are touched; the bytes of everything else stay as they came,
-also a number that no parser of ours could hold.
+Only top-level fields and those of `eventn_ctx` change. All other bytes stay as they were sent, even numbers
+that no parser could represent.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import uuid
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -18,39 +15,32 @@ import msgspec
 from headwater.gateway.tokens import Sender
 from headwater.http.request import Request
 from headwater.http.response import Problem
-from headwater.network import read_address
 
-__all__ = ["Addresses", "Context", "merged"]
+__all__ = ["Context", "apply_template", "request_context"]
 
 Fields = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(Fields)
 _ENCODER = msgspec.json.Encoder()
 _EMPTY = (b'""', b"null")
 _API = msgspec.Raw(b'"api"')
-_MAX_AGENT = 4096  # a header may have 64 KiB; no user agent has
+_MAX_AGENT = 4096  # characters; a header may have 64 KiB
 
 
 class Context(NamedTuple):
-    """What all events of one request get. Times are UTC, to the microsecond."""
+    """The values for all events of one request. Times are UTC, to the microsecond."""
 
     sender: Sender
     source_ip: str
     user_agent: str
     timestamp: str
 
-    @classmethod
-    def of(cls, request: Request, addresses: Addresses, now: float) -> Context:
-        stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        agent = request.headers.get("user-agent", "")[:_MAX_AGENT]
-        return cls(request.sender, addresses.of(request), agent, stamp)
-
     def enrich(self, body: bytes, template: bytes = b"") -> bytes:
-        """The event as it is stored: one line. Problem if it is not an object, or its context is none.
+        """Return the event as one line, to be stored. Problem if it or its context is not an object.
 
-        A browser is not believed about its address, nor about the time; a server that brings them, or the
-        event's id, may send on behalf of others, and keeps its own.
+        The address and time of a browser's event are overwritten. A server may send on behalf of others, so
+        the values in its events are kept.
         """
-        fields = _fields(merged(template, body) if template else body, "The event")
+        fields = _fields(apply_template(template, body) if template else body, "The event")
         is_server = self.sender.is_server
         _set(fields, "source_ip", self.source_ip, keep=is_server)
         _set(fields, "_timestamp", self.timestamp, keep=is_server)
@@ -67,47 +57,27 @@ class Context(NamedTuple):
         if context:
             fields["eventn_ctx"] = msgspec.Raw(_ENCODER.encode(context))
         line = _ENCODER.encode(fields)
-        # white space between the tokens of what was kept; in strings they cannot stand unescaped
+        # line breaks between JSON tokens; strings cannot hold them unescaped
         return msgspec.json.format(line, indent=-1) if b"\n" in line or b"\r" in line else line
 
 
-def merged(template: bytes | msgspec.Raw, event: bytes | msgspec.Raw) -> bytes:
-    """The event with the fields of the template that it lacks, object by object; the event's own win."""
+def request_context(request: Request, sender: Sender, address: str, now: float) -> Context:
+    """Return the context of a request that arrived now."""
+    stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    agent = request.headers.get("user-agent", "")[:_MAX_AGENT]
+    return Context(sender, address, agent, stamp)
+
+
+def apply_template(template: bytes | msgspec.Raw, event: bytes | msgspec.Raw) -> bytes:
+    """Return the event with the fields of the template that it lacks, recursively."""
     fields = _fields(template, "The template")
     for name, value in _fields(event, "The event").items():
         below = fields.get(name)
         if below is not None and _begins(below, b"{") and _begins(value, b"{"):
-            fields[name] = msgspec.Raw(merged(below, value))
+            fields[name] = msgspec.Raw(apply_template(below, value))
         else:
             fields[name] = value
     return _ENCODER.encode(fields)
-
-
-class Addresses:
-    """Where requests come from: the connection's other end, or what a trusted proxy says it was."""
-
-    def __init__(self, trusted: Sequence[str]) -> None:
-        networks = [ipaddress.ip_network(each) for each in trusted]
-
-        def is_trusted(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
-            return any(address in network for network in networks)
-
-        @lru_cache(4096)
-        def find(peer: str, forwarded: str) -> str:
-            # from the nearest to the farthest; what lies beyond the first untrusted one may be made up
-            found = read_address(peer)
-            for text in reversed(forwarded.split(",")) if forwarded else ():
-                if found is None or not is_trusted(found):
-                    break
-                if (farther := read_address(text)) is None:
-                    break
-                found = farther
-            return str(found) if found is not None else peer
-
-        self._find = find
-
-    def of(self, request: Request) -> str:
-        return self._find(request.peer, request.headers.get("x-forwarded-for", ""))
 
 
 def _fields(raw: bytes | msgspec.Raw, what: str) -> Fields:
@@ -115,7 +85,7 @@ def _fields(raw: bytes | msgspec.Raw, what: str) -> Fields:
         return _DECODER.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise Problem(
-            400, "not_an_object", f"{what} is not a JSON object.", hint="Look at what the sender sends."
+            400, "not_an_object", f"{what} is not a JSON object.", hint="Send a JSON object, `{…}`."
         ) from None
 
 

@@ -1,98 +1,177 @@
-"""Events for the pipeline: the routes of browsers and of servers.
-
-The way of an event, in one thread without a pause: token, intake, context enrichment, `Incoming.append` (or
-`FanOut.append`, where destinations are in stream mode, or `Topics.append`, where Kafka is the log). The
-thread of the token's file calls back once per group commit, and all answers go out together (G1).
-"""
+"""POST /api/v1/event(s), /s2s/event(s) and /events/bulk: events of browsers and servers for the pipeline."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
 import msgspec
-import orjson
 
 from headwater.clock import Clock, SystemClock
-from headwater.errors import HeadwaterError
-from headwater.gateway.context import Addresses, Context
-from headwater.gateway.json_limits import Intake, Item, is_json
+from headwater.gateway.acknowledger import Acknowledger
+from headwater.gateway.context import Context, request_context
+from headwater.gateway.json_limits import JsonLimits, ParsedEvent
 from headwater.gateway.tokens import Sender, Tokens
+from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
-from headwater.http.response import Problem, Response, problem_of
-from headwater.http.router import Routes
+from headwater.http.response import Problem, Response
+from headwater.http.router import Router
 from headwater.log.event_sink import EventSink
 from headwater.metrics import Metrics
+from headwater.network import ClientAddresses
 from headwater.settings import GatewaySettings, TokenSettings
 
-__all__ = ["BROWSER_PATHS", "BULK_PATH", "SERVER_PATHS", "EventRoutes"]
+__all__ = ["BULK", "FROM_BROWSERS", "FROM_SERVERS", "PREFLIGHT", "EventRoutes"]
 
-BROWSER_PATHS = ("/api/v1/event", "/api/v1/events")
-SERVER_PATHS = ("/api/v1/s2s/event", "/api/v1/s2s/events")
-BULK_PATH = "/api/v1/events/bulk"
-MAX_TOLD = 100  # refused events that an answer lists; it counts all of them
-_OK = b'{"status":"ok"}'
-_LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/plain")
-_PREFLIGHT = {
+MAX_LISTED_PROBLEMS = 100  # refused events that an answer lists; it counts all of them
+TEXT = ("text/plain",)  # sent by a browser's beacon, which then needs no preflight
+LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/plain")
+_PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "POST, OPTIONS",
     "Access-Control-Allow-Headers": "Content-Type, Content-Encoding, X-Auth-Token, Authorization, api_key",
     "Access-Control-Max-Age": "86400",
 }
 
 
-class _Waiting(NamedTuple):
-    """A request whose events are on their way to disk, and what it is answered when they are there."""
+class EventAccepted(msgspec.Struct):
+    """The event is on disk."""
 
-    request: Request
-    response: Response
-    events: int
+    status: Literal["ok"]
+
+
+class RefusedEvent(msgspec.Struct, omit_defaults=True):
+    """An event that was not stored, by its index in an array or its line."""
+
+    error: str
+    reason: str
+    index: int | None = None
+    line: int | None = None
+
+
+class EventsResult(msgspec.Struct):
+    """The accepted events are on disk; `problems` lists the first refused ones."""
+
+    status: Literal["ok", "partial"]
+    accepted: int
+    refused: int
+    problems: list[RefusedEvent]
+
+
+class Envelope(msgspec.Struct, forbid_unknown_fields=True):
+    """Events that share the fields of a template."""
+
+    template: dict[str, Any]
+    events: list[dict[str, Any]]
+
+
+_FROM_SERVER_PROBLEMS = {
+    400: "The body cannot be read, or the event is not an object.",
+    401: "The token is missing or unknown, or not for this endpoint.",
+    413: "The event, the decompressed body or the number of events exceeds its limit.",
+    415: "The Content-Type is neither JSON in UTF-8 nor text, or the Content-Encoding is not supported.",
+    429: "The token sends more events than `rate_limit_per_second` allows. `Retry-After` is set.",
+    503: "The events cannot be written, or the gateway is busy or stopping; nothing was acknowledged.",
+    507: "The disk is full; nothing was acknowledged.",
+}
+_FROM_BROWSER_PROBLEMS = _FROM_SERVER_PROBLEMS | {403: "The token does not allow pages of this origin."}
+
+
+def _post(path: str, name: str, sender: str, problems: dict[int, str], security: tuple[str, ...]) -> Endpoint:
+    return Endpoint(
+        method="POST",
+        path=path,
+        operation_id=name,
+        summary=f"Store one or several events of a {sender}; 200 means that they are on disk.",
+        answers={
+            200: Answer("On disk; for several events, with those refused.", [EventAccepted, EventsResult])
+        },
+        problems=problems,
+        body=Body([dict[str, Any], list[dict[str, Any]], Envelope]),
+        security=security,
+    )
+
+
+def _preflight(path: str, name: str) -> Endpoint:
+    return Endpoint(
+        method="OPTIONS",
+        path=path,
+        operation_id=name,
+        summary="Answer a browser's preflight request.",
+        answers={204: Answer("The headers say whether the page may send.")},
+    )
+
+
+FROM_BROWSERS = tuple(
+    _post(path, name, "browser", _FROM_BROWSER_PROBLEMS, ("tokenQuery", "token"))
+    for path, name in (("/api/v1/event", "postBrowserEvent"), ("/api/v1/events", "postBrowserEvents"))
+)
+PREFLIGHT = tuple(
+    _preflight(path, name)
+    for path, name in (("/api/v1/event", "askBrowserEvent"), ("/api/v1/events", "askBrowserEvents"))
+)
+FROM_SERVERS = tuple(
+    _post(path, name, "server", _FROM_SERVER_PROBLEMS, ("token",))
+    for path, name in (("/api/v1/s2s/event", "postServerEvent"), ("/api/v1/s2s/events", "postServerEvents"))
+)
+BULK = Endpoint(
+    method="POST",
+    path="/api/v1/events/bulk",
+    operation_id="postBulk",
+    summary="Store the events of a server, one JSON object a line; 200 means that they are on disk.",
+    answers={200: Answer("The lines were read; `problems` lists those refused.", [EventsResult])},
+    problems=_FROM_SERVER_PROBLEMS,
+    body=Body([str], ("application/x-ndjson", "text/plain")),
+    security=("token",),
+)
 
 
 class EventRoutes:
-    """Adds the routes to a gateway before it starts. `incoming` must be closed after the gateway."""
+    """Takes events for the pipeline: token, parse, enrich, store, respond.
+
+    Close the sink after the gateway.
+    """
 
     def __init__(
         self,
         settings: GatewaySettings,
         tokens: Sequence[TokenSettings],
-        incoming: EventSink,
+        sink: EventSink,
         metrics: Metrics,
         *,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._limits = settings
-        self._incoming = incoming
         self._tokens = Tokens(tokens, self._clock)
-        self._intake = Intake(settings)
-        self._addresses = Addresses(settings.trusted_proxies)
-        self._split = msgspec.json.Decoder(dict[str, msgspec.Raw])
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._json = JsonLimits(settings)
+        self._addresses = ClientAddresses(settings.trusted_proxies)
+        self._acknowledger = Acknowledger(sink, metrics, with_cors)
+        self._object = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._received = metrics.counter("gateway_events_received")
-        self._accepted = metrics.counter("gateway_events_accepted")
         self._refused = metrics.counter("gateway_events_refused")
 
-    def add(self, routes: Routes) -> None:
-        """Serve them from now on."""
-        for path in BROWSER_PATHS:
-            routes.add("POST", path, self._guarded(self._events), is_open=True, admit=self._admit_browser)
-            routes.add("OPTIONS", path, self._preflight, is_open=True)
-        for path in SERVER_PATHS:
-            routes.add("POST", path, self._guarded(self._events), is_open=True, admit=self._admit_server)
-        routes.add("POST", BULK_PATH, self._guarded(self._bulk), is_open=True, admit=self._admit_server)
+    def add(self, router: Router) -> None:
+        """Serve the endpoints."""
+        post_events, post_lines = self._refusing(self.post_events), self._refusing(self.post_lines)
+        for endpoint in FROM_BROWSERS:
+            router.serve(endpoint, post_events, before_body=self._admit_browser)
+        for endpoint in PREFLIGHT:
+            router.serve(endpoint, self.answer_preflight)
+        for endpoint in FROM_SERVERS:
+            router.serve(endpoint, post_events, before_body=self._admit_server)
+        router.serve(BULK, post_lines, before_body=self._admit_server)
 
-    # --- who may send --------------------------------------------------------------------------------
+    # --- before the body --------------------------------------------------------------------------------
 
-    def _preflight(self, request: Request) -> None:
-        """A browser asks whether a page may send; it shows no header of ours, at most a query."""
+    def answer_preflight(self, request: Request) -> None:
+        """Answer whether a page may send. A preflight has none of our headers, at most the query."""
         origin = request.headers.get("origin", "")
         sender = self._tokens.sender(request)
         asked = [sender.token] if sender is not None else self._tokens.all
         headers: dict[str, str] = {}
         if origin and any(token.allows(origin) for token in asked):
-            headers = _PREFLIGHT | _cors(origin)
+            headers = _PREFLIGHT_HEADERS | _cors(origin)
         request.respond(Response(204, headers={"Allow": "OPTIONS, POST"} | headers))
 
     def _admit_browser(self, request: Request) -> Response | None:
@@ -120,8 +199,8 @@ class EventRoutes:
         return self._admit(request, sender)
 
     def _admit(self, request: Request, sender: Sender) -> Response | None:
-        request.sender = sender
-        if wait := sender.token.bucket.wait_seconds():
+        request.caller = sender
+        if wait := sender.token.rate_limit.seconds_to_wait():
             problem = Problem(
                 429,
                 "rate_limited",
@@ -131,84 +210,74 @@ class EventRoutes:
                 headers={"Retry-After": str(wait)},
             )
             self._refused.add(1, problem.code)
-            return _told(problem, request)
+            return with_cors(problem, request)
         return None
 
-    # --- what they send ------------------------------------------------------------------------------
+    # --- the body ------------------------------------------------------------------------------
 
-    def _events(self, request: Request) -> None:
-        """An object, an array, or `{"template": {…}, "events": […]}`."""
-        body = self._body(request)
+    def post_events(self, request: Request) -> None:
+        """Store an object, an array of them, or `{"template": {…}, "events": […]}`."""
+        body = self._json.read_body(request, TEXT)
         template, items = self._envelope(body)
-        context = Context.of(request, self._addresses, self._clock.now())
+        context = self._context(request)
         if items is None:
             self._received.add(1)
-            self._intake.one(body)
-            request.sender.token.bucket.take(1)
-            self._append(request, [context.enrich(body)], _accepted(_origin(request)))
+            self._json.parse_event(body)
+            self._store(request, [context.enrich(body)], _accepted(_origin(request)))
             return
         self._received.add(len(items))
-        request.hold(len(body) + len(template) * len(items))
-        self._many(request, enumerate(items), "index", lambda event: context.enrich(event, template))
+        request.reserve(len(body) + len(template) * len(items))
+        self._store_valid(request, enumerate(items), "index", lambda event: context.enrich(event, template))
 
-    def _bulk(self, request: Request) -> None:
-        """NDJSON; the last line may lack its newline. Empty lines count as lines and not as events."""
-        body = self._body(request, also=_LINES)
+    def post_lines(self, request: Request) -> None:
+        """Store NDJSON; the last line may lack its newline. Empty lines are counted, but are not events."""
+        body = self._json.read_body(request, LINES)
         if body.count(b"\n") > self._limits.max_batch_events:
-            raise self._intake.too_many()
-        context = Context.of(request, self._addresses, self._clock.now())
+            raise self._json.too_many_events()
+        context = self._context(request)
         lines = enumerate(body.split(b"\n"), 1)
-        numbered = [(number, self._intake.item(line)) for number, line in lines if line.strip()]
+        numbered = [(number, self._json.parse_line(line)) for number, line in lines if line.strip()]
         self._received.add(len(numbered))
-        request.hold(len(body))
-        self._many(request, numbered, "line", context.enrich)
+        request.reserve(len(body))
+        self._store_valid(request, numbered, "line", context.enrich)
 
-    def _many(
+    def _store_valid(
         self,
         request: Request,
-        items: Iterable[tuple[int, Item]],
-        place: str,
+        events: Iterable[tuple[int, ParsedEvent]],
+        place: Literal["index", "line"],
         enrich: Callable[[bytes], bytes],
     ) -> None:
-        """One that is wrong is told by its place and spoils no other (G6)."""
+        """Store the valid events; the others are listed by their place and affect no other event (G6)."""
         bodies: list[bytes] = []
-        refused: list[dict[str, object]] = []
-        for number, item in items:
+        refused: list[RefusedEvent] = []
+        for number, event in events:
             try:
-                if item.problem is not None:
-                    raise item.problem
-                bodies.append(enrich(item.body))
+                if event.problem is not None:
+                    raise event.problem
+                bodies.append(enrich(event.body))
             except Problem as problem:
                 self._refused.add(1, problem.code)
-                refused.append({place: number, "error": problem.code, "reason": problem.text})
-        request.sender.token.bucket.take(len(bodies))
-        content = {
-            "status": "partial" if refused else "ok",
-            "accepted": len(bodies),
-            "refused": len(refused),
-            "problems": refused[:MAX_TOLD],
-        }
-        response = Response(200, orjson.dumps(content), headers=_cors(_origin(request)))
+                refused.append(RefusedEvent(problem.code, problem.text, **{place: number}))
+        status: Literal["ok", "partial"] = "partial" if refused else "ok"
+        result = EventsResult(status, len(bodies), len(refused), refused[:MAX_LISTED_PROBLEMS])
+        response = Response(200, msgspec.json.encode(result), headers=_cors(_origin(request)))
         if bodies:
-            self._append(request, bodies, response)
+            self._store(request, bodies, response)
         else:
             request.respond(response)
 
-    def _body(self, request: Request, also: tuple[str, ...] = ("text/plain",)) -> bytes:
-        """The decoded body. `text/plain` is what a browser's beacon sends, to save asking first."""
-        content_type = request.headers.get("content-type")
-        kind = (content_type or "").partition(";")[0].strip().lower()
-        if content_type is not None and kind not in also and not is_json(content_type):
-            raise Problem(
-                415,
-                "unsupported_media_type",
-                "The Content-Type is neither JSON in UTF-8 nor one of " + ", ".join(also) + ".",
-                hint="Send `Content-Type: application/json`, or `application/x-ndjson` in bulk.",
-            )
-        return self._intake.decoded(request)
+    def _store(self, request: Request, bodies: list[bytes], response: Response) -> None:
+        token = _sender(request).token
+        token.rate_limit.spend(len(bodies))
+        self._acknowledger.store(request, bodies, response, token_id=token.id)
 
-    def _envelope(self, body: bytes) -> tuple[bytes, list[Item] | None]:
-        """The template and the events of a body that holds several; no list for a single event."""
+    def _context(self, request: Request) -> Context:
+        address = self._addresses.find(request.peer, request.headers.get("x-forwarded-for", ""))
+        return request_context(request, _sender(request), address, self._clock.now())
+
+    def _envelope(self, body: bytes) -> tuple[bytes, list[ParsedEvent] | None]:
+        """Return the template and the events of a body; None in place of the events for a single event."""
         template = events = b""
         if body[:1].isspace():
             body = body.lstrip()
@@ -216,15 +285,15 @@ class EventRoutes:
             events = body
         elif b'"template"' in body and b'"events"' in body:
             try:
-                fields = self._split.decode(body)
+                fields = self._object.decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                return b"", None  # whatever is wrong with it, intake says so
+                return b"", None  # `parse_event` says what is wrong with it
             if fields.keys() == {"template", "events"} and (raw := bytes(fields["events"])).startswith(b"["):
                 template, events = bytes(fields["template"]), raw
-                self._intake.one(template)
+                self._json.parse_event(template)
         if not events:
             return b"", None
-        items = self._intake.many(events)
+        items = self._json.split_batch(events)
         if len(template) * len(items) > self._limits.max_body_bytes:
             raise Problem(
                 413,
@@ -234,75 +303,42 @@ class EventRoutes:
             )
         return template, items
 
-    # --- the way to the disk and back ----------------------------------------------------------------
+    def _refusing(self, handler: Callable[[Request], None]) -> Callable[[Request], None]:
+        """Wrap a handler: count requests that are refused as a whole, and let browsers read the reason."""
 
-    def _guarded(self, handler: Callable[[Request], None]) -> Callable[[Request], None]:
-        """Count what is refused as a whole, and tell browsers that they may read why."""
-
-        def guarded(request: Request) -> None:
+        def handle(request: Request) -> None:
             try:
                 handler(request)
             except Problem as problem:
                 self._refused.add(1, problem.code)
-                request.respond(_told(problem, request))
+                request.respond(with_cors(problem, request))
 
-        return guarded
+        return handle
 
-    def _append(self, request: Request, bodies: list[bytes], response: Response) -> None:
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-        waiting = _Waiting(request, response, len(bodies))
-        try:
-            self._incoming.append(request.sender.token.id, bodies, self._committed, waiting)
-        except HeadwaterError as error:
-            self._give_back([waiting], error)
 
-    def _committed(self, waiting: list[_Waiting], error: HeadwaterError | None) -> None:
-        """Called by the thread of the file: one step over to the loop for the whole group."""
-        assert self._loop is not None
-        arguments: tuple[Any, ...] = (self._acknowledge, waiting)
-        if error is not None:
-            arguments = (self._give_back, waiting, error)
-        try:
-            self._loop.call_soon_threadsafe(*arguments)
-        except RuntimeError:
-            pass  # the loop is closed: nobody is connected any more; what was committed stays committed
+def with_cors(problem: Problem, request: Request) -> Response:
+    """Return the response of a problem that the page which sent the request may read."""
+    return problem.response(_cors(_origin(request)))
 
-    def _acknowledge(self, waiting: list[_Waiting]) -> None:
-        self._accepted.add(sum(each.events for each in waiting))
-        for each in waiting:
-            each.request.respond(each.response)
 
-    def _give_back(self, waiting: list[_Waiting], error: HeadwaterError) -> None:
-        problem = problem_of(error)
-        for each in waiting:
-            self._refused.add(each.events, problem.code)
-            each.request.respond(_told(problem, each.request))
+def _sender(request: Request) -> Sender:
+    assert isinstance(request.caller, Sender)
+    return request.caller
 
 
 def _origin(request: Request) -> str:
-    """The page that a browser must be told that it may read the answer; none for servers."""
-    sender: Sender = request.sender
-    return "" if sender.is_server else request.headers.get("origin", "")
-
-
-def _told(problem: Problem, request: Request) -> Response:
-    plain = problem.headers
-    try:
-        problem.headers = {**plain, **_cors(_origin(request))}
-        return problem.response()
-    finally:
-        problem.headers = plain  # it may be told to several requests
+    """Return the origin of the page that may read the answer; empty for servers."""
+    return "" if _sender(request).is_server else request.headers.get("origin", "")
 
 
 def _unauthorized(hint: str, origin: str = "") -> Response:
     headers = {"WWW-Authenticate": "Bearer"} | _cors(origin)
-    text = "The token is missing or unknown, or not for this route."
+    text = "The token is missing or unknown, or not for this endpoint."
     return Problem(401, "unauthorized", text, hint=hint, headers=headers).response()
 
 
 def _cors(origin: str) -> dict[str, str]:
-    # a header's value goes back into a header: only what an origin can be
+    # A header's value is sent back in a header: only values that an origin can have.
     if not origin or not origin.isascii() or not origin.isprintable() or len(origin) > 512:
         return {}
     return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
@@ -310,4 +346,4 @@ def _cors(origin: str) -> dict[str, str]:
 
 @lru_cache(1024)
 def _accepted(origin: str) -> Response:
-    return Response(200, _OK, headers=_cors(origin))
+    return Response(200, msgspec.json.encode(EventAccepted("ok")), headers=_cors(origin))

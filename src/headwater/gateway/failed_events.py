@@ -1,11 +1,14 @@
-"""Replay: gateway rejects that somebody wants to be tried again, after the fix (G6)."""
+"""Failed events: the handlers, their queue and thread, and the replay of gateway rejects (G6).
+
+Start reading at `FailedEventHandler`.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 import orjson
@@ -33,19 +36,14 @@ __all__ = [
 
 
 log = logging.getLogger(__name__)
-
-
+T = TypeVar("T")
 GROUP = "headwater.failed_handlers"
-
-
 STAGE = "gateway"  # of the rejects
-
-
-LOGGED_BYTES = 4096  # of an event in a line of the log
+LOGGED_BYTES = 4096  # of an event in a log line
 
 
 class FailedEvent(msgspec.Struct, frozen=True):
-    """An event that was answered with 400: the bytes as they came, why, and when."""
+    """An event that was answered 400: its bytes up to `max_event_bytes`, the reason, and the time."""
 
     body: bytes
     reason: str
@@ -55,23 +53,23 @@ class FailedEvent(msgspec.Struct, frozen=True):
 
 @runtime_checkable
 class FailedEventHandler(Protocol):
-    """Takes failed events. Constructed once with the rejects, before the gateway listens.
+    """Handles failed events. Constructed once with the rejects, before the gateway listens.
 
-    `handle` is called by one thread that serves nothing else, with all that has gathered; it may block, and
-    the senders are answered after it returns. What it raises is counted and logged; the answer stays 400.
+    One thread calls `handle` with all pending events; it may block, and the senders are answered after it
+    returns. Its exceptions are counted and logged; the answer stays 400.
     """
 
     def handle(self, events: Sequence[FailedEvent]) -> None:
-        """Take these events, in the order in which they came."""
+        """Handle events, in the order in which they arrived."""
         ...
 
     def close(self) -> None:
-        """Nothing more will come. Called once, by the same thread."""
+        """Release resources. Called once, by the same thread, after the last event."""
         ...
 
 
 class RejectsHandler:
-    """Keeps failed events in the rejects, on disk before the sender is answered; they can be replayed."""
+    """Stores failed events in the rejects, on disk before the sender is answered; they can be replayed."""
 
     def __init__(self, rejects: RejectStore) -> None:
         self._rejects = rejects
@@ -80,14 +78,14 @@ class RejectsHandler:
         self._rejects.add(STAGE, [_reject(event) for event in events])
 
     def close(self) -> None:
-        """The rejects belong to whoever opened them."""
+        """Leave the rejects open: the server owns them."""
 
 
 class LogHandler:
-    """Writes failed events to the process's log, one line each."""
+    """Logs failed events, one line each."""
 
     def __init__(self, rejects: RejectStore) -> None:
-        del rejects  # every handler is constructed alike
+        del rejects  # the protocol passes it
 
     def handle(self, events: Sequence[FailedEvent]) -> None:
         for event in events:
@@ -96,11 +94,11 @@ class LogHandler:
             log.warning("An event was refused: %s Event: %s%s", event.reason, ascii(text)[1:-1], cut)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Release nothing."""
 
 
 class BothHandler:
-    """Rejects first, then the log."""
+    """Stores failed events in the rejects, then logs them."""
 
     def __init__(self, rejects: RejectStore) -> None:
         self._handlers = (RejectsHandler(rejects), LogHandler(rejects))
@@ -115,14 +113,14 @@ class BothHandler:
 
 
 def load_handler(name: str, rejects: RejectStore) -> FailedEventHandler:
-    """The handler of this name, constructed. Raises ExtensionError with the names that there are."""
+    """Return the handler of this name; ExtensionError with the known names if there is none."""
     kind = load(GROUP, name, FailedEventHandler, what="failed-event handler")  # type: ignore[type-abstract]
     try:
         return kind(rejects)  # type: ignore[call-arg]
     except Exception as error:
         raise ExtensionError(
-            f"the failed-event handler `{name}` cannot be made: {type(error).__name__}: {error}.",
-            hint="Look at the package that brings it, or set `gateway.failed_events` to another.",
+            f"the failed-event handler `{name}` cannot be constructed: {type(error).__name__}: {error}.",
+            hint="Fix or update the package of the handler, or set `gateway.failed_events` to `rejects`.",
         ) from error
 
 
@@ -131,22 +129,18 @@ def _reject(event: FailedEvent) -> NewReject:
     return NewReject(event.reason, event.body, details, None, event.received_at)
 
 
-MAX_EVENTS = 10_000  # waiting; the bytes are bounded by `gateway.max_pending_bytes`
+MAX_EVENTS = 10_000  # in the queue; their bytes are bounded by `gateway.max_pending_bytes`
+GROUP_EVENTS = 1_000  # in one call of the handler
+LOG_SECONDS = 60.0  # a failing handler is logged once in this time
 
 
-GROUP_EVENTS = 1_000  # handed to the handler at a time
-
-
-COMPLAIN_SECONDS = 60.0  # a handler that fails is logged once in this time
-
-
-class FailedQueue:
-    """Hands failed events to the handler in groups; `done([token, …])` is called by its thread afterwards."""
+class FailedQueue(Generic[T]):
+    """Passes failed events to the handler in groups, in one thread, which then calls `done([receipt, …])`."""
 
     def __init__(
         self,
         handler: FailedEventHandler,
-        done: Callable[[list[Any]], None],
+        done: Callable[[list[T]], None],
         metrics: Metrics,
         clock: Clock,
     ) -> None:
@@ -154,8 +148,8 @@ class FailedQueue:
         self._done = done
         self._errors = metrics.counter("gateway_failed_handler_errors")
         self._clock = clock
-        self._complained_at: float | None = None
-        self._waiting: list[tuple[Sequence[FailedEvent], Any]] = []
+        self._logged_at: float | None = None
+        self._pending: list[tuple[Sequence[FailedEvent], T]] = []
         self._count = 0
         self._closing = False
         self._wake = threading.Condition()
@@ -166,18 +160,18 @@ class FailedQueue:
 
     @property
     def is_full(self) -> bool:
-        """Whether the handler is so far behind that senders should be told to come back."""
+        """Whether the handler is so far behind that senders should retry later."""
         return self._count >= MAX_EVENTS
 
-    def put(self, events: Sequence[FailedEvent], token: Any) -> None:
-        """Never blocks, never refuses: ask `is_full` before anything is promised to the sender."""
+    def put(self, events: Sequence[FailedEvent], receipt: T) -> None:
+        """Queue events; never blocks. Check `is_full` before events are acknowledged."""
         with self._wake:
-            self._waiting.append((events, token))
+            self._pending.append((events, receipt))
             self._count += len(events)
             self._wake.notify()
 
     def close(self, timeout_seconds: float) -> None:
-        """Hand over what waits, close the handler, end the thread."""
+        """Pass the pending events to the handler, close it, and end the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()
@@ -188,57 +182,57 @@ class FailedQueue:
     def _run(self) -> None:
         while True:
             with self._wake:
-                while not self._waiting and not self._closing:
+                while not self._pending and not self._closing:
                     self._wake.wait()
-                waiting, self._waiting = self._waiting, []
-            if not waiting:
+                pending, self._pending = self._pending, []
+            if not pending:
                 break
-            events = [event for group, _ in waiting for event in group]
+            events = [event for group, _ in pending for event in group]
             for start in range(0, len(events), GROUP_EVENTS):
-                self._hand_over(events[start : start + GROUP_EVENTS])
+                self._handle(events[start : start + GROUP_EVENTS])
             with self._wake:
                 self._count -= len(events)
-            self._done([token for _, token in waiting])
+            self._done([receipt for _, receipt in pending])
         try:
             self._handler.close()
         except Exception:
             log.exception("The failed-event handler could not be closed.")
 
-    def _hand_over(self, events: Sequence[FailedEvent]) -> None:
+    def _handle(self, events: Sequence[FailedEvent]) -> None:
         try:
             self._handler.handle(events)
         except Exception as error:
             self._errors.add(len(events))
             now = self._clock.monotonic()
-            if self._complained_at is None or now - self._complained_at >= COMPLAIN_SECONDS:
-                self._complained_at = now
-                log.exception("The failed-event handler could not take %d events: %s.", len(events), error)
+            if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
+                self._logged_at = now
+                log.exception("The failed-event handler failed on %d events: %s.", len(events), error)
 
 
 def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
-    """Validate all requested rejects once more and append those that pass now; returns how many passed.
+    """Validate all rejects requested for replay, append those that pass, and return how many passed.
 
-    Blocks, so it is called by a thread that may wait. A crash between the append and the removal of the
-    reject appends it twice, never not at all. When the disk refuses, the request stays for the next time.
+    Blocks. A crash between the append and the removal of the reject appends it twice. If the log fails, the
+    request stays for the next call.
     """
     passed = 0
     try:
         while requested := rejects.requested(STAGE):
             for reject in requested:
-                passed += _again(reject, rejects, validator, queue)
+                passed += _replay_one(reject, rejects, validator, queue)
     except HeadwaterError as error:
-        log.warning("The replay of rejects waits: %s", error)
+        log.warning("The replay of rejects is postponed: %s", error)
     return passed
 
 
-def _again(reject: Reject, rejects: RejectStore, validator: Validator, queue: Log) -> bool:
+def _replay_one(reject: Reject, rejects: RejectStore, validator: Validator, queue: Log) -> bool:
     try:
-        verdict = validator.check(orjson.loads(reject.body))
+        validation = validator.check(orjson.loads(reject.body))
     except orjson.JSONDecodeError as error:
         rejects.failed_again(reject.id, f"The body is not JSON. {error}")
         return False
-    if not verdict.ok:
-        rejects.failed_again(reject.id, verdict.reason)
+    if not validation.ok:
+        rejects.failed_again(reject.id, validation.summary)
         return False
     queue.append_wait([reject.body])
     rejects.replayed(reject.id)

@@ -1,13 +1,12 @@
-"""Tokens: who sends an event, from which page, and how many a second (G12).
+"""Tokens of the settings: who sends an event, allowed origins, rate limits (G12).
 
-A secret is looked up by its digest, so neither it nor its length can be measured, and it is never logged.
+A secret is looked up by its digest, so timing reveals neither the secret nor its length. It is never logged.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import hmac
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -17,14 +16,14 @@ from headwater.clock import Clock
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 
-__all__ = ["Bucket", "Sender", "Token", "Tokens"]
+__all__ = ["RateLimit", "Sender", "Token", "Tokens"]
 
 
-class Bucket:
-    """So many events a second, with a second's worth of them at once; rate 0 is no limit.
+class RateLimit:
+    """A token bucket of events a second that holds one second's events; rate 0 means no limit.
 
-    A request is let in while the bucket is not empty and may take more than is left, so that a batch larger
-    than a second's worth is delayed, not refused for ever.
+    A request is allowed while the bucket is not empty, and may spend more than it holds, so that a batch
+    larger than one second's events is possible.
     """
 
     def __init__(self, rate: float, clock: Clock) -> None:
@@ -33,8 +32,8 @@ class Bucket:
         self._left = max(rate, 1.0)
         self._at = clock.monotonic()
 
-    def wait_seconds(self) -> int:
-        """0 when a request may come in, else the whole seconds until one may."""
+    def seconds_to_wait(self) -> int:
+        """Return 0 if a request is allowed, otherwise the whole seconds until one is."""
         if not self._rate:
             return 0
         now = self._clock.monotonic()
@@ -42,8 +41,8 @@ class Bucket:
         self._at = now
         return 0 if self._left > 0 else max(1, math.ceil(-self._left / self._rate))
 
-    def take(self, count: int) -> None:
-        """Count events that came in."""
+    def spend(self, count: int) -> None:
+        """Count events that were taken."""
         if self._rate:
             self._left -= count
 
@@ -54,15 +53,15 @@ class Token:
     def __init__(self, settings: TokenSettings, clock: Clock) -> None:
         self.id = settings.id
         self.origins = settings.origins
-        self.bucket = Bucket(settings.rate_limit_per_second, clock)
+        self.rate_limit = RateLimit(settings.rate_limit_per_second, clock)
 
     def allows(self, origin: str) -> bool:
-        """Whether a page of this origin may send. Without a list all may."""
+        """Return whether a page of this origin may send. Without a list all may."""
         return not self.origins or any(_matches(origin, pattern) for pattern in self.origins)
 
 
 class Sender(NamedTuple):
-    """Whose secret a request showed. `api_key` is what goes into the event: never a server's secret."""
+    """The token whose secret a request has. `api_key` is stored in the event: never a server's secret."""
 
     token: Token
     is_server: bool
@@ -82,18 +81,13 @@ class Tokens:
                 self._senders[_digest(each.server_secret)] = Sender(token, True, token.id)
 
     def sender(self, request: Request) -> Sender | None:
-        """Whose secret the request shows; None if it shows none that is known."""
-        shown = _shown(request)
-        if not shown:
-            return None
-        digest = _digest(shown)
-        found = self._senders.get(digest)
-        known = digest if found is not None else _NOBODY
-        return found if hmac.compare_digest(digest, known) else None
+        """Return the sender whose secret the request has; None if it has no known secret."""
+        secret = _secret(request)
+        return self._senders.get(_digest(secret)) if secret else None
 
 
-def _shown(request: Request) -> str:
-    """The secret of a request, in the places where clients put it, the plainest first."""
+def _secret(request: Request) -> str:
+    """Return the secret of a request from the first place that has one."""
     headers = request.headers
     query = parse_qsl(request.query, keep_blank_values=True) if request.query else []
     for name, value in query:
@@ -102,7 +96,7 @@ def _shown(request: Request) -> str:
     for name in ("x-auth-token", "api_key"):
         if name in headers:
             return headers[name].strip()
-    for name, value in query:  # `p_…`: the name that blockers of trackers do not know
+    for name, value in query:  # `p_…`: a name that tracking blockers do not match
         if name.startswith("p_"):
             return value
     scheme, _, value = headers.get("authorization", "").partition(" ")
@@ -111,7 +105,7 @@ def _shown(request: Request) -> str:
     if scheme.lower() == "basic":
         try:
             return base64.b64decode(value.strip(), validate=True).decode().partition(":")[0]
-        except ValueError:  # not base64, not ASCII, not UTF-8: all of them are one
+        except ValueError:  # binascii.Error and UnicodeDecodeError are ValueErrors
             return ""
     return ""
 
@@ -122,9 +116,9 @@ def _matches(origin: str, pattern: str) -> bool:
     try:
         parts = urlsplit(origin.lower())
     except ValueError:
-        return False  # `http://[` is no origin
+        return False  # such as `http://[`
     pattern = pattern.lower()
-    if pattern.startswith("*."):  # a domain and all below it, by any scheme and port
+    if pattern.startswith("*."):  # a domain and its subdomains, with any scheme and port
         host = parts.hostname or ""
         return host == pattern[2:] or host.endswith(pattern[1:])
     return "://" not in pattern and pattern in (parts.netloc, parts.hostname)
@@ -132,6 +126,3 @@ def _matches(origin: str, pattern: str) -> bool:
 
 def _digest(secret: str) -> bytes:
     return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
-
-
-_NOBODY = b"\0" * 32

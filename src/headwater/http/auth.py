@@ -1,27 +1,27 @@
-"""Admin: who may read what was taken in. Producers' keys do not open this, and the other way round (G12)."""
+"""Bearer keys of producers and the admin token, compared in constant time (G12)."""
 
 from __future__ import annotations
 
 import hashlib
 import hmac
-import ipaddress
 from collections.abc import Iterable
 
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
+from headwater.network import is_loopback
 from headwater.settings import GatewaySettings
 
-__all__ = ["Access", "Admin", "is_loopback"]
+__all__ = ["AdminToken", "BearerKeys"]
 
 
-class Access:
-    """The API keys of the settings; with none of them everybody may send."""
+class BearerKeys:
+    """The API keys of the settings. Without keys every request is allowed."""
 
     def __init__(self, keys: Iterable[str]) -> None:
-        # Digests have one length, so that not even the length of a key can be measured.
-        # A key with other than ASCII characters is sent as UTF-8 by some clients and as latin-1 by others.
+        # Digests have one length, so the length of a key cannot be measured.
+        # Some clients send characters beyond ASCII as UTF-8, others as latin-1.
         self._digests = tuple(_digest(raw) for key in keys for raw in _spellings(key))
-        self.is_open = not self._digests
+        self.is_empty = not self._digests
         self.refusal = Problem(
             401,
             "unauthorized",
@@ -30,12 +30,12 @@ class Access:
             headers={"WWW-Authenticate": "Bearer"},
         ).response()
 
-    def allows(self, authorization: str | None) -> bool:
-        """Whether the `Authorization` header shows a known key. All keys are compared, whichever fits."""
-        if self.is_open:
+    def allow(self, authorization: str | None) -> bool:
+        """Return whether the `Authorization` header has a known key. All keys are always compared."""
+        if self.is_empty:
             return True
         scheme, _, shown = (authorization or "").partition(" ")
-        digest = _digest(shown.strip().encode("latin-1"))  # the bytes as they came
+        digest = _digest(shown.strip().encode("latin-1"))  # the bytes as they were sent
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return scheme.lower() == "bearer" and any(matches)
 
@@ -51,11 +51,14 @@ def _digest(raw: bytes) -> bytes:
     return hashlib.sha256(raw).digest()
 
 
-class Admin:
-    """Asks for `gateway.admin_token`; without one, serves this machine only, and only under its own names."""
+class AdminToken:
+    """Requires `gateway.admin_token`. Without one, only this machine is served, and only under its own names.
+
+    Producers' keys do not grant this access, and the admin token does not grant theirs.
+    """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._access = Access([settings.admin_token] if settings.admin_token.strip() else [])
+        self._keys = BearerKeys([settings.admin_token] if settings.admin_token.strip() else [])
         self._is_local = is_loopback(settings.host)
         self._unauthorized = Problem(
             401,
@@ -64,33 +67,23 @@ class Admin:
             hint="Send `Authorization: Bearer <token>` with `gateway.admin_token`.",
             headers={"WWW-Authenticate": "Bearer"},
         ).response()
-        self._closed = Problem(
+        self._forbidden = Problem(
             403,
             "forbidden",
-            "This is served to this machine only, as long as there is no admin token.",
+            "Without an admin token this is served to this machine only.",
             hint="Set `gateway.admin_token`, and send it as `Authorization: Bearer <token>`.",
         ).response()
 
-    def admit(self, request: Request) -> Response | None:
-        """The refusal, if there is one; for `Routes.add`."""
-        if not self._access.is_open:
-            allowed = self._access.allows(request.headers.get("authorization"))
+    def authorize(self, request: Request) -> Response | None:
+        """Return the refusal, or None if the request is allowed; for `Router.serve`."""
+        if not self._keys.is_empty:
+            allowed = self._keys.allow(request.headers.get("authorization"))
             return None if allowed else self._unauthorized
-        # A foreign page may give its own name this machine's address, and read us through the browser; but
-        # the browser tells the name.
+        # A foreign site may resolve its own name to this machine's address and read us through the browser,
+        # but the browser then sends that name.
         if self._is_local and _is_own_name(request.headers.get("host", "")):
             return None
-        return self._closed
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the address is reached from this machine only."""
-    if host.lower().rstrip(".") == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
+        return self._forbidden
 
 
 def _is_own_name(host: str) -> bool:

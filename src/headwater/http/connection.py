@@ -1,11 +1,10 @@
-"""The wire: HTTP/1.1 over asyncio, parsed by httptools.
+"""One client connection: HTTP/1.1 over asyncio, parsed by httptools.
 
-There is no coroutine and no timer per request. Bytes come in, the parser calls back, a whole request is
-handed to `Wire.handle` there and then, and whoever answers it calls `Request.respond`. `make bench-sidecar`
-compares that with a general server.
+There is no task and no timer per request: the parser calls back, a complete request goes to
+`HttpServer.handle` in the same call, and its handler calls `Request.respond` now or later.
 
 Everything that a client can make grow is bounded here (G8, G12): head and body bytes, connections, pipelined
-requests, bytes in memory in all, the time that a request takes to arrive and an answer to be read.
+requests, bytes in memory, the time that a request takes to arrive and a response to be read.
 """
 
 from __future__ import annotations
@@ -13,110 +12,38 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
-from email.utils import formatdate
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import httptools
 
-from headwater.clock import Clock
-from headwater.http import refusals
+from headwater.http import response as responses
 from headwater.http.request import Request, Stream
 from headwater.http.response import Response
-from headwater.settings import GatewaySettings
 
-__all__ = ["Connection", "Wire"]
+if TYPE_CHECKING:
+    from headwater.http.server import HttpServer
 
+__all__ = ["Connection"]
 
-class Wire:
-    """What all connections of one gateway share: the limits, the way to the application, the date."""
-
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        clock: Clock,
-        *,
-        admit: Callable[[Request], Response | None],
-        handle: Callable[[Request], None],
-        answered: Callable[[Request, int], None],
-    ) -> None:
-        self.settings = settings
-        self.monotonic = clock.monotonic
-        self._wall = clock.now
-        self.admit = admit  # at the end of the headers: an answer that needs no body, such as 404 or 401
-        self.handle = handle
-        self.answered = answered
-        self.connections: set[Connection] = set()
-        self.pending_bytes = 0
-        self.stopping = False
-        self._empty = asyncio.Event()
-        self.date = b""
-        self.too_large = refusals.body_too_large(settings.max_body_bytes)
-        self.sweep()
-
-    def sweep(self) -> None:
-        """One look at all connections instead of a timer for each; also brings the date up to date."""
-        self.date = formatdate(self._wall(), usegmt=True).encode()
-        now = self.monotonic()
-        for connection in [each for each in self.connections if each.deadline <= now]:
-            connection.expire()
-
-    @property
-    def room(self) -> int:
-        """Bytes that may still be taken into memory."""
-        return self.settings.max_pending_bytes - self.pending_bytes
-
-    def left(self, connection: Connection) -> None:
-        """A connection has ended."""
-        self.connections.discard(connection)
-        if self.stopping and not self.connections:
-            self._empty.set()
-
-    def stop(self) -> None:
-        """From now on every answer closes its connection, and new requests are answered 503."""
-        self.stopping = True
-        for connection in list(self.connections):
-            connection.stop()
-        if not self.connections:
-            self._empty.set()
-
-    async def emptied(self, timeout_seconds: float) -> None:
-        """Wait, after `stop`, until the last connection has ended, or for as long as is allowed."""
-        try:
-            await asyncio.wait_for(self._empty.wait(), timeout_seconds)
-        except TimeoutError:
-            pass  # the caller cuts what is left
-
-
-MAX_PIPELINED = 64  # requests of one connection that wait for their answers before we stop reading
-
-
+MAX_PIPELINED = 64  # unanswered requests of one connection at which reading pauses
 SLICE_BYTES = 16 * 1024  # the parser cannot be paused, so this much may be parsed beyond MAX_PIPELINED
-
-
-LINGER_SECONDS = 2.0  # time for a client to read why it was refused before its unread bytes cause a reset
-
-
-STOP_GRACE_SECONDS = 0.5  # time for a request that was on its way when we began to stop
-
-
+LINGER_SECONDS = 2.0  # time for a client to read a refusal before its unread bytes cause a reset
+STOP_GRACE_SECONDS = 0.5  # time for a request that was in transit when the server began to stop
 _NAMES = ("host", "content-type", "content-length", "content-encoding", "user-agent", "authorization")
-
-
 _USUAL = {spelling.encode(): name for name in _NAMES for spelling in (name, name.title())}
 
 
 class _Stop(Exception):
-    """Leaves the parser in the middle of a request whose answer is decided."""
+    """Leaves the parser in the middle of a request whose response is decided."""
 
 
 class Connection(asyncio.Protocol):
-    """One client. Answers go out in the order of the requests, whatever the order they are found in."""
+    """One client. Responses are sent in the order of the requests, in whichever order handlers give them."""
 
-    def __init__(self, wire: Wire) -> None:
-        self.wire = wire
+    def __init__(self, server: HttpServer) -> None:
+        self.server = server
         self.deadline = math.inf
-        self.is_blocked = False  # the client does not read its answers
+        self.is_blocked = False  # the client does not read its responses
         self.is_closed = False
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport = cast(asyncio.Transport, None)
@@ -126,29 +53,29 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         self._held = b""
         self._is_paused = False
-        self._ignores = False  # nothing more is read: the last answer is decided
+        self._ignores = False  # nothing more is read: the last response is decided
         self._is_finishing = False
         self._has_eof = False
         self._upgrades = False
         self._owes_continue = False
 
-    # -- what asyncio calls
+    # --- called by asyncio -------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        wire = self.wire
-        wire.connections.add(self)
-        if len(wire.connections) > wire.settings.max_connections:
-            if len(wire.connections) > 2 * wire.settings.max_connections:
-                self._transport.abort()  # too many even to be told so
+        server = self.server
+        server.connections.add(self)
+        if len(server.connections) > server.settings.max_connections:
+            if len(server.connections) > 2 * server.settings.max_connections:
+                self._transport.abort()  # too many even to send a refusal
                 return
-            self._refuse(refusals.FULL)
+            self._refuse(responses.TOO_MANY_CONNECTIONS)
             return
-        self.deadline = wire.monotonic() + wire.settings.idle_timeout_seconds
+        self.deadline = server.monotonic() + server.settings.idle_timeout_seconds
 
     @property
     def peer(self) -> str:
-        """The address at the other end; nothing where there is none."""
+        """The address at the other end; empty if there is none."""
         name = self._transport.get_extra_info("peername")
         return str(name[0]) if isinstance(name, tuple) else ""
 
@@ -167,34 +94,34 @@ class Connection(asyncio.Protocol):
         if self._arriving is not None:
             self._abandon()
         if self._transport.get_extra_info("sslcontext") is not None:
-            return False  # TLS cannot be closed by halves
+            return False  # TLS has no half-closed state
         return bool(self._queue)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_closed = True
         self._ignores = True
-        self.wire.left(self)
+        self.server.remove(self)
         if self._arriving is not None:
             self._abandon()
-        self._queue.clear()  # whoever answers them later finds nobody; what was appended stays appended
+        self._queue.clear()  # their events, if appended, stay appended
 
     def pause_writing(self) -> None:
         self.is_blocked = True
         self._pause()
-        self.deadline = self.wire.monotonic() + self.wire.settings.request_timeout_seconds
+        self.deadline = self.server.monotonic() + self.server.settings.request_timeout_seconds
 
     def resume_writing(self) -> None:
         self.is_blocked = False
         self._rest()
         self._consider_resuming()
 
-    # -- what the parser calls
+    # --- called by the parser ----------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._arriving = Request(self)
         self._head_open = True
         self._head_bytes = 0
-        self.deadline = self.wire.monotonic() + self.wire.settings.request_timeout_seconds
+        self.deadline = self.server.monotonic() + self.server.settings.request_timeout_seconds
 
     def on_url(self, url: bytes) -> None:
         assert self._arriving is not None
@@ -202,7 +129,7 @@ class Connection(asyncio.Protocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if not self._head_open:
-            return  # a trailer; nothing of ours is in one
+            return  # a trailer: ignored
         assert self._arriving is not None
         headers = self._arriving.headers
         key, text = _USUAL.get(name) or name.decode("latin-1").lower(), value.decode("latin-1")
@@ -221,35 +148,35 @@ class Connection(asyncio.Protocol):
         request.closes = not parser.should_keep_alive()
         if request.version == "1.1":
             if "host" not in headers:
-                self._give_up(refusals.NO_HOST)
+                self._give_up(responses.NO_HOST)
         elif request.version != "1.0":
-            self._give_up(refusals.UNKNOWN_VERSION)
+            self._give_up(responses.UNKNOWN_VERSION)
         if "transfer-encoding" in headers and headers["transfer-encoding"].lower() != "chunked":
-            self._give_up(refusals.ODD_TRANSFER)
-        wire = self.wire
+            self._give_up(responses.UNKNOWN_TRANSFER_ENCODING)
+        server = self.server
         declared = int(headers.get("content-length", 0))
-        request.refusal = wire.admit(request)
-        if declared > wire.settings.max_body_bytes:
-            self._give_up(request.refusal or wire.too_large)
-        if wire.stopping:
-            request.refusal = refusals.STOPPING
-        elif request.refusal is None and declared > max(0, wire.room):
-            request.refusal = refusals.BUSY  # a probe without a body is served however busy we are
+        request.refusal = server.before_body(request)
+        if declared > server.settings.max_body_bytes:
+            self._give_up(request.refusal or server.body_too_large)
+        if server.is_stopping:
+            request.refusal = responses.STOPPING
+        elif request.refusal is None and declared > max(0, server.free_bytes):
+            request.refusal = responses.BUSY  # a probe without a body is served however busy the server is
         if "expect" in headers:
             self._expected(request)
 
     def on_body(self, chunk: bytes) -> None:
-        request, wire = self._arriving, self.wire
+        request, server = self._arriving, self.server
         assert request is not None
         request.arrived += len(chunk)
-        if request.arrived > wire.settings.max_body_bytes:
-            self._give_up(request.refusal or wire.too_large)
+        if request.arrived > server.settings.max_body_bytes:
+            self._give_up(request.refusal or server.body_too_large)
         if request.refusal is not None:
-            return  # read and thrown away, so that the client can keep its connection
+            return  # read and dropped, so that the client can keep its connection
         request.chunks.append(chunk)
-        request.hold(len(chunk))
-        if wire.pending_bytes > wire.settings.max_pending_bytes:
-            request.refusal = refusals.BUSY
+        request.reserve(len(chunk))
+        if server.pending_bytes > server.settings.max_pending_bytes:
+            request.refusal = responses.BUSY
             request.release()
 
     def on_message_complete(self) -> None:
@@ -259,7 +186,7 @@ class Connection(asyncio.Protocol):
         assert request is not None
         self._arriving = None
         self.deadline = math.inf
-        request.finished_at = self.wire.monotonic()
+        request.finished_at = self.server.monotonic()
         self._queue.append(request)
         if request.closes:
             self._ignores = True
@@ -269,11 +196,11 @@ class Connection(asyncio.Protocol):
         chunks = request.chunks
         request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         request.chunks = []
-        self.wire.handle(request)
+        self.server.handle(request)
         if len(self._queue) >= MAX_PIPELINED:
             self._pause()
 
-    # -- reading
+    # --- reading -----------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes | memoryview) -> None:
         try:
@@ -282,11 +209,11 @@ class Connection(asyncio.Protocol):
             self._decline_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError:
             if not self._ignores:
-                self._refuse(refusals.MALFORMED)
+                self._refuse(responses.MALFORMED)
         if self._head_open and not self._ignores:
             self._head_bytes += len(data)
-            if self._head_bytes > refusals.MAX_HEAD_BYTES:
-                self._refuse(refusals.HEAD_TOO_LARGE)
+            if self._head_bytes > responses.MAX_HEAD_BYTES:
+                self._refuse(responses.HEAD_TOO_LARGE)
 
     def _feed_slices(self, data: bytes) -> None:
         view = memoryview(data)
@@ -307,7 +234,7 @@ class Connection(asyncio.Protocol):
         self._upgrades = False
         request = cast(Request, self._arriving)
         if request.method == "CONNECT":
-            self._refuse(refusals.CONNECT)
+            self._refuse(responses.CONNECT)
             return
         lines = [b"%b %b HTTP/%b" % (request.method.encode(), request.target, request.version.encode())]
         for name, value in request.headers.items():
@@ -320,9 +247,9 @@ class Connection(asyncio.Protocol):
 
     def _expected(self, request: Request) -> None:
         if request.headers["expect"].lower() != "100-continue":
-            self._give_up(refusals.UNKNOWN_EXPECTATION)
+            self._give_up(responses.UNKNOWN_EXPECTATION)
         if request.refusal is not None:
-            request.closes = True  # it is not known whether the body will follow
+            request.closes = True  # it is unknown whether the body will follow
             self._give_up(request.refusal)
         self._owes_continue = True
         self._settle()
@@ -332,13 +259,13 @@ class Connection(asyncio.Protocol):
         raise _Stop
 
     def _refuse(self, response: Response) -> None:
-        """Answer what is arriving, or the connection as such, and read no more."""
+        """Answer the arriving request, or the connection itself, and read no more."""
         self._ignores = True
         request = self._arriving or Request(self)
         self._arriving = None
         self._head_open = False
         request.closes = True
-        request.finished_at = self.wire.monotonic()
+        request.finished_at = self.server.monotonic()
         self._queue.append(request)
         request.respond(response)
 
@@ -353,7 +280,7 @@ class Connection(asyncio.Protocol):
 
     def _consider_resuming(self) -> None:
         if self._is_paused and not self.is_blocked and len(self._queue) < MAX_PIPELINED // 2:
-            # later, not here: what is held may be answered at once and lead here again
+            # not here: the held bytes may be answered at once and call this again
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:
@@ -365,10 +292,10 @@ class Connection(asyncio.Protocol):
         if not self._is_paused:
             self._transport.resume_reading()
 
-    # -- writing
+    # --- writing -----------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Send the answers that are due, in order."""
+        """Send the responses that are due, in order."""
         queue, transport = self._queue, self._transport
         if self.is_closed or self._is_finishing or transport.is_closing():
             return
@@ -379,39 +306,39 @@ class Connection(asyncio.Protocol):
                 return
             request = queue.popleft()
             closes = request.closes or response.close
-            if not closes and self.wire.stopping:
+            if not closes and self.server.is_stopping:
                 closes = not queue and self._arriving is None
             if closes or request.version != "1.1" or request.method == "HEAD":
                 word = b"close" if closes else b"keep-alive"
                 has_body = request.method != "HEAD"
-                transport.write(response.encode(self.wire.date, word, with_body=has_body))
+                transport.write(response.encode(self.server.date, word, with_body=has_body))
             else:
-                transport.write(response.plain(self.wire.date))
+                transport.write(response.plain(self.server.date))
             if closes:
                 self._finish()
                 return
         if not queue:
             if self._ignores:
-                self._finish()  # the client has closed its half; that was its last answer
+                self._finish()  # the client has closed its half; that was its last response
                 return
             self._settle()
         if self._is_paused:
             self._consider_resuming()
 
     def _flush_stream(self, request: Request, response: Response) -> bool:
-        """Send what a stream has; True when that was all of it."""
+        """Send the parts of a stream; True after the last one."""
         stream = cast(Stream, request.stream)
         has_body = request.method != "HEAD"
         parts, stream.parts = stream.parts, []
         if not stream.has_begun:
             stream.has_begun = True
-            parts.insert(0, response.encode(self.wire.date, b"close", with_body=has_body))
+            parts.insert(0, response.encode(self.server.date, b"close", with_body=has_body))
         if has_body or len(parts) > 0:
             self._transport.write(b"".join(parts if has_body else parts[:1]))
         return stream.has_ended or not has_body
 
     def _settle(self) -> None:
-        """Nothing is waiting for an answer: keep the promise of a 100, else begin to be idle."""
+        """With no request unanswered, send a 100 that is due, or become idle."""
         if self._owes_continue and not self._queue:
             self._owes_continue = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -419,22 +346,22 @@ class Connection(asyncio.Protocol):
 
     def _rest(self) -> None:
         if self._arriving is None and not self._queue and not self.is_blocked and not self._ignores:
-            self.deadline = self.wire.monotonic() + self.wire.settings.idle_timeout_seconds
+            self.deadline = self.server.monotonic() + self.server.settings.idle_timeout_seconds
 
-    # -- ending
+    # --- ending ------------------------------------------------------------------------------------------
 
     def _finish(self) -> None:
-        """Close after the last answer; a client that is still sending gets time to read it first.
+        """Close after the last response; a client that is still sending gets time to read it first.
 
         Closing at once with unread bytes in the socket makes the kernel send a reset, which can overtake the
-        answer. So our half is closed, and what still comes is thrown away for a moment.
+        response. So our half is closed, and further bytes are read and dropped for a while.
         """
         self._ignores = self._is_finishing = True
         self._queue.clear()
         self._held = b""
-        transport, settings = self._transport, self.wire.settings
+        transport, settings = self._transport, self.server.settings
         has_unsent = transport.get_write_buffer_size() > 0
-        self.deadline = self.wire.monotonic() + (
+        self.deadline = self.server.monotonic() + (
             settings.request_timeout_seconds if has_unsent else LINGER_SECONDS
         )
         if self._is_paused:
@@ -446,24 +373,22 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def expire(self) -> None:
-        """The deadline has passed."""
+        """Act on the deadline, which has passed."""
         self.deadline = math.inf
         if self._is_finishing or self.is_blocked:
             self._transport.abort()
         elif self._is_paused:
-            self.deadline = (
-                self.wire.monotonic() + 1.0
-            )  # it is we who do not read: the client is not to blame
+            self.deadline = self.server.monotonic() + 1.0  # the server has paused, not the client
         elif self._arriving is not None:
-            self._refuse(refusals.TIMEOUT)
+            self._refuse(responses.TIMEOUT)
         else:
             self._transport.close()
 
-    def cut(self) -> None:
-        """Close without further ado."""
+    def abort(self) -> None:
+        """Close at once."""
         self._transport.abort()
 
     def stop(self) -> None:
-        """Close soon when idle; otherwise after the answers that are under way."""
+        """Close soon if idle, otherwise after the responses that are due."""
         if self._arriving is None and not self._queue and not self._ignores:
-            self.deadline = self.wire.monotonic() + STOP_GRACE_SECONDS
+            self.deadline = self.server.monotonic() + STOP_GRACE_SECONDS

@@ -1,41 +1,43 @@
-"""Requests: one request of a connection, and its place in the order of the answers."""
+"""One HTTP request of a connection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from headwater.http.response import JSON, Response
 
 if TYPE_CHECKING:
     from headwater.http.connection import Connection
+    from headwater.http.router import Route
 
 __all__ = ["Request", "Stream"]
 
 
 class Request:
-    """One request. `respond` may be called later, by the loop's thread; the order of answers is kept for you.
+    """One request. `respond` may be called later, in the loop's thread; the connection keeps the order.
 
-    `body` is what came over the wire, still encoded as `content-encoding` says. Header names are lower case.
-    `arrived` counts the body's bytes; `size` is what the request holds in memory, which counts against
-    `gateway.max_pending_bytes` until it is answered. `sender` is what a route found out by the head.
+    `body` is as it was sent, still encoded as `content-encoding` says. Header names are lower case.
+    `arrived` counts the body's bytes. `size` is the memory of the request, which counts against
+    `gateway.max_pending_bytes` until the request is answered. `caller` is set by `Route.before_body`.
     """
 
     __slots__ = (
         "arrived",
         "body",
+        "caller",
         "chunks",
         "closes",
         "connection",
         "finished_at",
         "headers",
         "method",
+        "path_parameters",
         "refusal",
         "response",
         "route",
-        "sender",
         "size",
         "stream",
         "target",
@@ -56,24 +58,30 @@ class Request:
         self.refusal: Response | None = None
         self.response: Response | None = None
         self.stream: Stream | None = None
-        self.route: Any = None
-        self.sender: Any = None
+        self.route: Route | None = None
+        self.path_parameters: Mapping[str, str] = _NO_PARAMETERS
+        self.caller: object = None
         self.finished_at = 0.0
 
     @property
-    def path(self) -> str:
-        """The decoded path, without the query."""
+    def raw_path(self) -> str:
+        """The path as it was sent: `%2F` is not decoded."""
         target = self.target.decode("latin-1")
         if not target.startswith("/"):
             try:
-                target = urlsplit(target).path or "/"  # a proxy's form: http://host/path
+                target = urlsplit(target).path or "/"  # the form for proxies: http://host/path
             except ValueError:
                 return "/"
-        return unquote(target.partition("?")[0])
+        return target.partition("?")[0]
+
+    @property
+    def path(self) -> str:
+        """The decoded path."""
+        return unquote(self.raw_path)
 
     @property
     def query(self) -> str:
-        """What follows the question mark, still encoded."""
+        """The query, still encoded."""
         return self.target.decode("latin-1").partition("?")[2]
 
     @property
@@ -81,31 +89,31 @@ class Request:
         """The address at the other end of the connection."""
         return self.connection.peer
 
-    def hold(self, size: int) -> None:
-        """Count bytes that the request takes beyond its body, such as the decompressed form."""
+    def reserve(self, size: int) -> None:
+        """Count memory that the request takes beyond its body, such as the decompressed body."""
         self.size += size
-        self.connection.wire.pending_bytes += size
+        self.connection.server.pending_bytes += size
 
     def release(self) -> None:
-        """Give back what was counted; the body is not needed any more."""
-        self.connection.wire.pending_bytes -= self.size
+        """Drop the body, and no longer count its memory."""
+        self.connection.server.pending_bytes -= self.size
         self.size = 0
         self.body = b""
         self.chunks = []
 
     def respond(self, response: Response) -> None:
-        """Answer, once. The bytes go out when all earlier requests of the connection are answered."""
+        """Answer, once. The bytes are sent when all earlier requests of the connection are answered."""
         if self.response is not None:
             return
         self.response = response
         self.release()
-        self.connection.wire.answered(self, response.status)
+        self.connection.server.count_response(self, response.status)
         self.connection.flush()
 
     def start_stream(
         self, status: int = 200, *, content_type: str = JSON, headers: Mapping[str, str] | None = None
     ) -> Stream:
-        """Answer bit by bit, such as server-sent events. The connection is closed at the end of it."""
+        """Answer in parts, such as server-sent events. The connection is closed after the last part."""
         stream = Stream(self)
         self.stream = stream
         self.respond(
@@ -115,7 +123,7 @@ class Request:
 
 
 class Stream:
-    """An answer that is written bit by bit; `write` waits while the client does not read."""
+    """A response that is written in parts; `write` waits while the client does not read."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
@@ -125,25 +133,28 @@ class Stream:
 
     @property
     def lost(self) -> bool:
-        """Whether the client has gone."""
+        """Whether the client has disconnected."""
         return self._request.connection.is_closed
 
     async def write(self, data: bytes) -> None:
-        """Send a part. Raises ConnectionResetError when the client has gone."""
+        """Send a part; ConnectionResetError if the client has disconnected."""
         connection = self._request.connection
         while connection.is_blocked or len(self.parts) > 16:
             if self.lost:
                 break
             await asyncio.sleep(0.05)
         if self.lost:
-            raise ConnectionResetError("the client has gone")
+            raise ConnectionResetError("the client has disconnected")
         if data:
             self.parts.append(b"%x\r\n%b\r\n" % (len(data), data))
             connection.flush()
 
     def close(self) -> None:
-        """The end of the answer."""
+        """End the response."""
         if not self.has_ended:
             self.has_ended = True
             self.parts.append(b"0\r\n\r\n")
             self._request.connection.flush()
+
+
+_NO_PARAMETERS: Mapping[str, str] = {}

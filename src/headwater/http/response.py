@@ -1,30 +1,51 @@
-"""Answers: what goes back over the wire, and the one form that every error has.
+"""Responses, and the one JSON form of every error.
 
-An error body always says what failed, whether trying again helps, and what to do next:
-`{"error": code, "message": …, "hint": …, "retryable": …, "violations": […]}`.
+An error body says what failed, whether a retry can succeed, and what to do:
+`{"error": code, "message": …, "hint": …, "retryable": …}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from http import HTTPStatus
+from types import MappingProxyType
 
+import msgspec
 import orjson
 
-from headwater.errors import HeadwaterError, LogFull
-from headwater.gateway.openlineage.validator import Violation
+from headwater.errors import HeadwaterError
 
-__all__ = ["JSON", "Problem", "Response", "problem_of"]
+__all__ = [
+    "BUSY",
+    "CONNECT",
+    "HEAD_TOO_LARGE",
+    "JSON",
+    "MALFORMED",
+    "MAX_HEAD_BYTES",
+    "NO_HOST",
+    "STOPPING",
+    "TIMEOUT",
+    "TOO_MANY_CONNECTIONS",
+    "UNKNOWN_EXPECTATION",
+    "UNKNOWN_TRANSFER_ENCODING",
+    "UNKNOWN_VERSION",
+    "Problem",
+    "ProblemBody",
+    "Response",
+    "body_too_large",
+]
 
 JSON = "application/json"
-_NO_HEADERS: Mapping[str, str] = {}
+MAX_HEAD_BYTES = 64 * 1024  # request line and headers; common servers allow 8 to 64 KiB
+_NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_NO_DETAILS: Mapping[str, object] = MappingProxyType({})
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 
 class Response:
-    """An answer that may be given to any number of requests: the bytes are built once.
+    """A response that any number of requests may share: its bytes are built once.
 
-    Only the date, HEAD and the fate of the connection differ from one request to the next.
+    Only the date, HEAD and the `Connection` header differ between requests.
     """
 
     __slots__ = ("_after_date", "_before_date", "_plain", "body", "close", "headers", "status")
@@ -55,7 +76,7 @@ class Response:
         self._plain = (b"", b"")  # a date, and the bytes with it
 
     def plain(self, date: bytes) -> bytes:
-        """The bytes for the common case: HTTP/1.1, not HEAD, the connection stays open."""
+        """Return the bytes for the common case: HTTP/1.1, not HEAD, the connection stays open."""
         if self._plain[0] is not date:
             self._plain = (
                 date,
@@ -64,13 +85,25 @@ class Response:
         return self._plain[1]
 
     def encode(self, date: bytes, connection: bytes, *, with_body: bool) -> bytes:
-        """The bytes with a `Connection` header, `close` or `keep-alive`; without the body for HEAD."""
+        """Return the bytes with a `Connection` header, `close` or `keep-alive`; without the body for HEAD."""
         head = b"%b%b%b\r\nConnection: %b\r\n\r\n" % (self._before_date, date, self._after_date, connection)
         return head + self.body if with_body else head
 
 
+class ProblemBody(msgspec.Struct):
+    """The JSON body of every error."""
+
+    error: str
+    message: str
+    hint: str
+    retryable: bool
+
+
 class Problem(HeadwaterError):
-    """Why a request is not served: raised anywhere below a route, answered once by the application."""
+    """A request that is not served. A handler raises it; the server answers it.
+
+    `details` are further fields of the JSON body.
+    """
 
     def __init__(
         self,
@@ -80,7 +113,7 @@ class Problem(HeadwaterError):
         *,
         hint: str,
         retryable: bool = False,
-        violations: Sequence[Violation] = (),
+        details: Mapping[str, object] = _NO_DETAILS,
         headers: Mapping[str, str] = _NO_HEADERS,
         close: bool = False,
     ) -> None:
@@ -88,43 +121,91 @@ class Problem(HeadwaterError):
         self.status = status
         self.code = code
         self.retryable = retryable
-        self.violations = violations
+        self.details = details
         self.headers = headers
         self.close = close
 
-    def response(self) -> Response:
-        """The answer that tells it."""
-        content: dict[str, object] = {
+    def response(self, extra_headers: Mapping[str, str] = _NO_HEADERS) -> Response:
+        """Return the response that states the problem."""
+        content = {
             "error": self.code,
             "message": self.text,
             "hint": self.hint,
             "retryable": self.retryable,
+            **self.details,
         }
-        if self.violations:
-            content["violations"] = [
-                {"path": each.path, "reason": each.reason, "rule": each.rule} for each in self.violations
-            ]
-        return Response(self.status, orjson.dumps(content), headers=self.headers, close=self.close)
+        headers = {**self.headers, **extra_headers}
+        return Response(self.status, orjson.dumps(content), headers=headers, close=self.close)
 
 
-def problem_of(error: HeadwaterError) -> Problem:
-    """The problem that an error of the log amounts to: 507 when the disk is full, else 503 (G9)."""
-    if isinstance(error, Problem):
-        return error
-    if isinstance(error, LogFull):
-        return Problem(
-            507,
-            "disk_full",
-            error.text,
-            hint=error.hint or "Free space on the disk of the data folder, then send it again.",
-            retryable=True,
-            headers={"Retry-After": "10"},
-        )
-    return Problem(
-        503,
-        "log_unavailable",
-        error.text,
-        hint=error.hint or "Nothing was acknowledged. Send it again.",
-        retryable=True,
-        headers={"Retry-After": "1"},
+# --- responses that a connection gives itself, without a handler ----------------------------------------
+
+
+def _refusal(status: int, code: str, text: str, hint: str, *, retry: bool = False) -> Response:
+    headers = {"Retry-After": "1"} if retry else {}
+    problem = Problem(status, code, text, hint=hint, retryable=retry, headers=headers, close=True)
+    return problem.response()
+
+
+MALFORMED = _refusal(
+    400,
+    "bad_http",
+    "The request is not valid HTTP/1.1.",
+    "Check the client, and proxies between the client and this server.",
+)
+NO_HOST = _refusal(
+    400, "bad_http", "The `Host` header is missing.", "Send a `Host` header, as HTTP/1.1 requires."
+)
+UNKNOWN_TRANSFER_ENCODING = _refusal(
+    400,
+    "bad_http",
+    "The Transfer-Encoding is unknown.",
+    "Send `Transfer-Encoding: chunked` or `Content-Length`.",
+)
+CONNECT = _refusal(405, "method_not_allowed", "This server is not a proxy.", "Use GET or POST.")
+TIMEOUT = _refusal(
+    408, "request_timeout", "The request did not arrive in time.", "Send it again.", retry=True
+)
+UNKNOWN_EXPECTATION = _refusal(
+    417,
+    "unknown_expectation",
+    "The `Expect` header is unknown.",
+    "Send `Expect: 100-continue`, or no `Expect` header.",
+)
+HEAD_TOO_LARGE = _refusal(
+    431,
+    "headers_too_large",
+    f"The request line and headers exceed {MAX_HEAD_BYTES} bytes.",
+    "Send shorter headers or a shorter query.",
+)
+TOO_MANY_CONNECTIONS = _refusal(
+    503,
+    "too_many_connections",
+    "There are more connections than `gateway.max_connections` allows.",
+    "Try again later, or raise `gateway.max_connections`.",
+    retry=True,
+)
+STOPPING = _refusal(
+    503, "stopping", "The server is stopping; nothing was acknowledged.", "Send it again.", retry=True
+)
+UNKNOWN_VERSION = _refusal(505, "http_version", "The HTTP version is not supported.", "Use HTTP/1.1.")
+
+# The only one that keeps the connection open: the same request may succeed a moment later.
+BUSY = Problem(
+    503,
+    "busy",
+    "More bytes are in memory than `gateway.max_pending_bytes` allows; nothing was acknowledged.",
+    hint="Send it again after a second.",
+    retryable=True,
+    headers={"Retry-After": "1"},
+).response()
+
+
+def body_too_large(limit: int) -> Response:
+    """Return the 413 that is sent before the rest of the body is read."""
+    return _refusal(
+        413,
+        "body_too_large",
+        f"The body exceeds {limit} bytes (`gateway.max_body_bytes`).",
+        "Send fewer events in one request.",
     )

@@ -1,77 +1,95 @@
-"""Routes: which function serves which method and path.
-
-Later stages add theirs with `Routes.add`; the wire need not know.
-"""
+"""Finds the handler of a method and path; answers 404, 405 and OPTIONS."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
+from headwater.http.endpoint import Endpoint
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 
-__all__ = ["Admit", "Handler", "Route", "Routes"]
+__all__ = ["BeforeBody", "Handler", "Route", "Router"]
 
 Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
-Admit = Callable[[Request], Response | None]
+BeforeBody = Callable[[Request], Response | None]
 
 
 class Route(NamedTuple):
-    """Who serves a request. `is_open`: without an API key, too.
+    """The handler of a method and path.
 
-    `admit` is asked when the headers are there, before the body is read: its answer, if it has one, is final.
+    `before_body` is called when the headers have arrived. If it returns a response, the request is answered
+    with it, and its body is not kept.
     """
 
     path: str
     handler: Handler
-    is_open: bool
-    admit: Admit | None = None
+    needs_no_key: bool
+    before_body: BeforeBody | None = None
 
 
-class Routes:
-    """The table. A path either is in it or is not: no patterns, so a lookup is one dictionary access.
+Methods = dict[str, Route]
 
-    `described` and `schemas` are what stages that add routes add to the OpenAPI description.
-    """
+
+class Router:
+    """The table of routes. A path without `{name}` is found by one dictionary access."""
 
     def __init__(self) -> None:
-        self._paths: dict[str, dict[str, Route]] = {}
-        self._targets: dict[bytes, dict[str, Route]] = {}
-        self._trees: dict[bytes, dict[str, Route]] = {}
+        self.endpoints: list[Endpoint] = []
+        self._targets: dict[bytes, Methods] = {}
+        self._paths: dict[str, Methods] = {}
+        self._templates: dict[str, tuple[list[str], Methods]] = {}
+        self._trees: dict[bytes, Methods] = {}
         self.described: dict[str, Any] = {}
         self.schemas: dict[str, Any] = {}
 
     def add(
-        self, method: str, path: str, handler: Handler, *, is_open: bool = False, admit: Admit | None = None
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        *,
+        needs_no_key: bool = False,
+        before_body: BeforeBody | None = None,
     ) -> None:
-        """Serve `method path` by a function that answers now or later, or by a coroutine function."""
-        methods = self._paths.setdefault(path, {})
-        methods[method] = Route(path, handler, is_open, admit)
-        self._targets[path.encode()] = methods
+        """Serve a route that OpenAPI does not describe. The handler is a function or a coroutine function."""
+        if "{" in path:
+            methods = self._templates.setdefault(path, (path.split("/"), {}))[1]
+        else:
+            methods = self._paths.setdefault(path, {})
+            self._targets[path.encode()] = methods
+        methods[method] = Route(path, handler, needs_no_key, before_body)
 
-    def add_tree(self, method: str, prefix: str, handler: Handler, *, admit: Admit | None = None) -> None:
-        """Serve all paths below the prefix that are not served otherwise; without an API key.
+    def serve(self, endpoint: Endpoint, handler: Handler, *, before_body: BeforeBody | None = None) -> None:
+        """Serve a declared endpoint. It needs an API key if `key` is among its security schemes."""
+        self.endpoints.append(endpoint)
+        needs_no_key = "key" not in endpoint.security
+        self.add(endpoint.method, endpoint.path, handler, needs_no_key=needs_no_key, before_body=before_body)
 
-        The handler reads the rest from `Request.target`: there an encoded slash differs from a real one.
-        """
-        self._trees.setdefault(prefix.encode(), {})[method] = Route(prefix, handler, True, admit)
+    def mount(
+        self, method: str, prefix: str, handler: Handler, *, before_body: BeforeBody | None = None
+    ) -> None:
+        """Serve all paths below a prefix that no other route serves."""
+        self._trees.setdefault(prefix.encode(), {})[method] = Route(prefix, handler, True, before_body)
 
-    def _below(self, target: bytes) -> dict[str, Route] | None:
+    def _below(self, target: bytes) -> Methods | None:
         return next((found for prefix, found in self._trees.items() if target.startswith(prefix)), None)
 
     @property
     def paths(self) -> set[str]:
         """All paths that are served."""
-        return set(self._paths)
+        return {*self._paths, *self._templates}
 
     def find(self, request: Request) -> Route | Response:
-        """The route of a request, or the answer that it gets instead: 404, 405, or what OPTIONS asks for."""
+        """Return the route of a request, or the response to send instead."""
         methods = self._targets.get(request.target)
         if methods is None:
-            methods = self._paths.get(request.path) or self._below(request.target)
+            methods = (
+                self._paths.get(request.path) or self._match_template(request) or self._below(request.target)
+            )
         if methods is None:
-            known = ", ".join(sorted(self._paths))
+            known = ", ".join(sorted(self.paths))
             return Problem(
                 404, "not_found", "Nothing is served at this path.", hint=f"Known paths: {known}."
             ).response()
@@ -84,7 +102,25 @@ class Routes:
         return Problem(
             405,
             "method_not_allowed",
-            "This path is not served by this method.",
+            "This path does not support this method.",
             hint=f"Use {allowed}.",
             headers={"Allow": allowed},
         ).response()
+
+    def _match_template(self, request: Request) -> Methods | None:
+        if not self._templates:
+            return None
+        # Split before decoding: an encoded slash belongs to its segment.
+        segments = [unquote(segment) for segment in request.raw_path.split("/")]
+        for template, methods in self._templates.values():
+            if len(template) == len(segments) and all(
+                expected == segment or expected.startswith("{")
+                for expected, segment in zip(template, segments, strict=True)
+            ):
+                request.path_parameters = {
+                    expected[1:-1]: segment
+                    for expected, segment in zip(template, segments, strict=True)
+                    if expected.startswith("{")
+                }
+                return methods
+        return None

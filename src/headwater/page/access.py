@@ -13,7 +13,7 @@ import re
 from urllib.parse import urlsplit
 
 from headwater.clock import Clock, SystemClock
-from headwater.http.auth import Access, Admin
+from headwater.http.auth import AdminToken, BearerKeys
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.page.templating import redirect
@@ -44,15 +44,15 @@ class Guard:
 
     def __init__(self, settings: GatewaySettings, *, clock: Clock | None = None) -> None:
         token = settings.admin_token.strip()
-        self._admin = Admin(settings)
-        self._access = Access([token] if token else [])
+        self._admin = AdminToken(settings)
+        self._keys = BearerKeys([token] if token else [])
         self._key = hashlib.sha256(b"headwater page\0" + token.encode()).digest()
         self._is_secure = settings.tls is not None
         self._clock = clock or SystemClock()
         self.has_token = bool(token)
 
     def page(self, request: Request) -> Response | None:
-        """For `Routes.add`: the refusal, or the way to the form."""
+        """For `Router.add`: the refusal, or the way to the form."""
         refusal = self.data(request)
         if refusal is not None and self.has_token:
             return redirect(link("login", next=own_path(request.target.decode("latin-1"))))
@@ -62,7 +62,7 @@ class Guard:
         """For what pages fetch: the refusal, if there is one."""
         if self.has_token and self._has_proof(request):
             return None
-        return self._admin.admit(request)
+        return self._admin.authorize(request)
 
     def change(self, request: Request) -> Response | None:
         """For what changes something: only out of our own page."""
@@ -74,7 +74,7 @@ class Guard:
 
     def opens(self, token: str) -> bool:
         """Whether this is the admin token; compared in constant time."""
-        return self.has_token and self._access.allows(f"Bearer {token.encode().decode('latin-1')}")
+        return self.has_token and self._keys.allow(f"Bearer {token.encode().decode('latin-1')}")
 
     def cookie(self) -> str:
         """What a browser is given that has shown the token."""

@@ -15,7 +15,7 @@ from headwater.graph.query.names import NotFound
 from headwater.graph.query.query import GraphQuery, QueryTimeout
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Routes
+from headwater.http.router import Router
 from headwater.page.access import Guard, own_path
 from headwater.page.live import Live
 from headwater.page.templating import (
@@ -53,7 +53,7 @@ class Page:
         self._make_tail = make_tail
         self.live = Live()
 
-    def add(self, routes: Routes) -> None:
+    def add(self, routes: Router) -> None:
         """Serve it, beside what is served already."""
         for name in views.VIEWS:
             self._get(routes, name, self._view(name))
@@ -66,17 +66,17 @@ class Page:
             ("live", self._live),
             ("live_tail", self._live_tail),
         ):
-            routes.add("GET", PATHS[name], handler, is_open=True, admit=self._guard.data)
+            routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._guard.data)
         for name, handler in (("replay", self._replay), ("drop", self._drop), ("logout", self._logout)):
-            routes.add("POST", PATHS[name], handler, is_open=True, admit=self._guard.change)
-        routes.add("GET", PATHS["login"], self._login_form, is_open=True)
-        routes.add("POST", PATHS["login"], self._login, is_open=True, admit=self._guard.form)
+            routes.add("POST", PATHS[name], handler, needs_no_key=True, before_body=self._guard.change)
+        routes.add("GET", PATHS["login"], self._login_form, needs_no_key=True)
+        routes.add("POST", PATHS["login"], self._login, needs_no_key=True, before_body=self._guard.form)
         for path, (content_type, content) in assets().items():
             answer = file(content, content_type)
-            routes.add("GET", path, _constant(answer), is_open=True)
+            routes.add("GET", path, _constant(answer), needs_no_key=True)
 
-    def _get(self, routes: Routes, name: str, handler: Callable[[Request], Any]) -> None:
-        routes.add("GET", PATHS[name], handler, is_open=True, admit=self._guard.page)
+    def _get(self, routes: Router, name: str, handler: Callable[[Request], Any]) -> None:
+        routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._guard.page)
 
     # --- pages ---------------------------------------------------------------------------------------
 

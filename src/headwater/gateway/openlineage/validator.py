@@ -1,7 +1,7 @@
-"""OpenLineage: whether an event is what the specification says, and if not, where and why.
+"""Validates events against the OpenLineage specification.
 
 Covers run, job and dataset events and every standard facet by container and key. The schema beside this file
-is derived (scripts/derive_openlineage_schema.py); docs/openlineage.md tells the rules to users.
+is derived (scripts/derive_openlineage_schema.py); docs/openlineage.md documents the rules.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any
 import msgspec
 import orjson
 
-from headwater.gateway.openlineage.violations import Inspector, Violation, limited
+from headwater.gateway.openlineage.violations import Violation, ViolationFinder, first_violations
 
-__all__ = ["Validator", "Verdict", "Violation"]
+__all__ = ["Validation", "Validator", "Violation"]
 
 _DEFINITIONS = {"run": "RunEvent", "job": "JobEvent", "dataset": "DatasetEvent"}
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """What the validator says about one event. `kind` is run, job or dataset, or "" where none is told."""
+class Validation(msgspec.Struct, frozen=True):
+    """The result for one event. `kind` is run, job or dataset, or "" if the event does not show it."""
 
     kind: str
     errors: tuple[Violation, ...] = ()
@@ -32,15 +32,15 @@ class Verdict(msgspec.Struct, frozen=True):
         return not self.errors
 
     @property
-    def reason(self) -> str:
-        """One sentence for all errors: the first, and how many more there are."""
+    def summary(self) -> str:
+        """One sentence: the first error, and the number of others."""
         first = self.errors[0]
         more = len(self.errors) - 1
         others = f" (and {more} more)" if more else ""
         return f"Not compliant with OpenLineage: {first.path or 'event'}: {first.reason}{others}."
 
 
-_FINE = {kind: Verdict(kind) for kind in _DEFINITIONS}
+_VALID = {kind: Validation(kind) for kind in _DEFINITIONS}
 
 _NOT_AN_OBJECT = Violation("", "expected one OpenLineage event, a JSON object", "type")
 _NO_KIND = Violation(
@@ -50,14 +50,14 @@ _NO_KIND = Violation(
 )
 _TWO_KINDS = Violation(
     "",
-    "`job` and `dataset` without `run`: it cannot be told whether this is a job event or a dataset event; "
+    "`job` and `dataset` without `run`: this may be a job event or a dataset event; "
     "leave one of them out, or add `run` for a run event",
     "kind",
 )
 
 
 class Validator:
-    """Checks events against the OpenLineage schema 2-0-2 and the standard facets. Safe to share by threads.
+    """Checks events against the OpenLineage schema 2-0-2 and the standard facets. Thread-safe.
 
     With `strict` it agrees with the official schemas, formats asserted. Without, a value that is not a URI
     and the fields that a facet with `"_deleted": true` lacks are warnings; everything else stays an error.
@@ -65,16 +65,16 @@ class Validator:
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
-        self._inspector = Inspector(_load()["$defs"])
+        self._finder = ViolationFinder(_load()["$defs"])
         self._accepted_by = {
-            kind: self._inspector.compiled(name).is_valid for kind, name in _DEFINITIONS.items()
+            kind: self._finder.compiled(name).is_valid for kind, name in _DEFINITIONS.items()
         }
 
-    def check(self, event: object) -> Verdict:
-        """The verdict on one decoded JSON value of any shape. Never raises, never answers at length (G12)."""
+    def check(self, event: object) -> Validation:
+        """Validate one decoded JSON value of any shape. Never raises; the result is bounded (G12)."""
         if not isinstance(event, dict):
-            return Verdict("", (_NOT_AN_OBJECT,))
-        # The kind is told by the keys and not by trying all three, so that a violation can name a path.
+            return Validation("", (_NOT_AN_OBJECT,))
+        # The keys decide the kind, so that a violation can name a path; trying all three kinds could not.
         if "job" in event:
             if "run" in event:
                 kind = "run"
@@ -89,43 +89,43 @@ class Validator:
         else:
             return self._refuse_without_kind(event)
         if self._accepted_by[kind](event):
-            return _FINE[kind]
+            return _VALID[kind]
         return self._explain(kind, event)
 
-    def _explain(self, kind: str, event: dict[str, object]) -> Verdict:
+    def _explain(self, kind: str, event: dict[str, object]) -> Validation:
         errors, warnings = self._inspect(_DEFINITIONS[kind], event)
-        return Verdict(kind, limited(errors), limited(warnings))
+        return Validation(kind, first_violations(errors), first_violations(warnings))
 
     def _inspect(self, name: str, event: dict[str, object]) -> tuple[list[Violation], list[Violation]]:
-        errors, warnings = self._inspector.inspect(name, event)
+        errors, warnings = self._finder.inspect(name, event)
         return (errors + warnings, []) if self._strict else (errors, warnings)
 
     def _tolerates(self, kind: str, event: dict[str, object]) -> bool:
-        """Whether an event that the strict schema refuses deserves only warnings."""
+        """Return whether an event that the strict schema refuses has only warnings."""
         if self._strict:
             return False
-        return self._inspector.compiled(_DEFINITIONS[kind], tolerant=True).is_valid(event)
+        return self._finder.compiled(_DEFINITIONS[kind], tolerant=True).is_valid(event)
 
-    def _check_two_kinds(self, event: dict[str, object]) -> Verdict:
+    def _check_two_kinds(self, event: dict[str, object]) -> Validation:
         """`job` and `dataset` without `run` is officially valid if it is exactly one of the two kinds."""
         kinds = ("job", "dataset")
         accepted = [kind for kind in kinds if self._accepted_by[kind](event)]
         if len(accepted) == 1:
-            return _FINE[accepted[0]]
+            return _VALID[accepted[0]]
         if accepted:
-            return Verdict("", (_TWO_KINDS,))
+            return Validation("", (_TWO_KINDS,))
         tolerated = [kind for kind in kinds if self._tolerates(kind, event)]
         if len(tolerated) == 1:
             return self._explain(tolerated[0], event)
-        # what both kinds share, such as eventTime, is told once
+        # violations of fields that both kinds share, such as eventTime, are listed once
         found = dict.fromkeys(
             error for kind in kinds for error in self._inspect(_DEFINITIONS[kind], event)[0]
         )
-        return Verdict("", limited([_TWO_KINDS, *found]))
+        return Validation("", first_violations([_TWO_KINDS, *found]))
 
-    def _refuse_without_kind(self, event: dict[str, object]) -> Verdict:
+    def _refuse_without_kind(self, event: dict[str, object]) -> Validation:
         errors, warnings = self._inspect("BaseEvent", event)
-        return Verdict("", limited([_NO_KIND, *errors]), limited(warnings))
+        return Validation("", first_violations([_NO_KIND, *errors]), first_violations(warnings))
 
 
 def _load() -> Any:

@@ -1,9 +1,8 @@
-"""Violations: which places of a refused event break which rule, said so that a person can mend them.
+"""Finds the violations of a refused event, with path, reason and rule.
 
-The compiled schema answers yes or no in microseconds. Its own list of errors is not safe to build for a
-stranger: it comes whole, with a copy of the offending value in each error, so that ten megabytes of nested
-mistakes cost seconds and gigabytes. This walk stops after `LIMIT` violations, skips every part that the
-compiled schema accepts, and copies nothing (G8, G12).
+The compiled schema accepts or refuses in microseconds. Its list of errors is unbounded and copies the
+offending value into each error, so that ten megabytes of nested errors cost seconds and gigabytes. This walk
+stops after `LIMIT` violations, skips parts that the compiled schema accepts, and copies nothing (G8, G12).
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import jsonschema_rs
 import msgspec
 import orjson
 
-__all__ = ["ECHO", "LIMIT", "PATH", "Inspector", "Violation", "limited"]
+__all__ = ["ECHO", "LIMIT", "PATH", "Violation", "ViolationFinder", "first_violations"]
 
 LIMIT = 20  # violations in an answer, for errors and for warnings; the last one says so when there were more
-ECHO = 100  # characters of a foreign value or key that are repeated in a reason or a path
-CHUNK = 250  # items of a long array or object that are asked about together
+ECHO = 100  # characters of a value or key of the event that a reason or path repeats
+CHUNK = 250  # items of a long array or object that are validated together
 PATH = 500  # characters of a path; a longer one is cut and ends in an ellipsis
 
 Schema = dict[str, Any]
-# The way to a value, last step first, so that no list is copied at each step.
-Trail = tuple["Trail", str | int] | tuple[()]
-Node = tuple[Schema, object, Trail]
+# The path to a value, last step first, so that no list is copied at each step.
+PathSteps = tuple["PathSteps", str | int] | tuple[()]
+Node = tuple[Schema, object, PathSteps]
 
 _EXPECTED = {
     "string": "a string",
@@ -54,21 +53,21 @@ class Violation(msgspec.Struct, frozen=True):
     rule: str
 
 
-# Held in reserve: where the walk finds nothing although the compiled schema refused, the value stays refused.
+# For a value that the compiled schema refuses although the walk finds nothing.
 _UNNAMED = Violation("", "this does not fit the schema", "schema")
 
 
-class Inspector:
-    """Names the violations of a value against one definition of a schema. Safe to share between threads."""
+class ViolationFinder:
+    """Names the violations of a value against one definition of a schema. Thread-safe."""
 
     def __init__(self, definitions: dict[str, Schema]) -> None:
         self._definitions = definitions
         self._tolerant_definitions = {name: _tolerant(schema) for name, schema in definitions.items()}
-        # compiled on first use: most sidecars never see most facets go wrong
+        # compiled on first use: most facets are never wrong
         self._compiled: dict[tuple[str, bool], jsonschema_rs.Validator] = {}
 
     def compiled(self, name: str, *, tolerant: bool = False) -> jsonschema_rs.Validator:
-        """The compiled definition, formats asserted; tolerant of what is only worth a warning, if wanted."""
+        """Return the compiled definition, formats asserted; `tolerant` accepts values with warnings only."""
         return self._compile(name, {"$ref": f"#/$defs/{name}"}, tolerant)
 
     def _compile(self, name: str, schema: Schema, tolerant: bool) -> jsonschema_rs.Validator:
@@ -81,9 +80,9 @@ class Inspector:
         return validator
 
     def inspect(self, name: str, value: object) -> tuple[list[Violation], list[Violation]]:
-        """The errors and the warnings of a value; both are empty only when the definition accepts it.
+        """Return the errors and the warnings of a value; both are empty only if the definition accepts it.
 
-        The walk ends soon after `LIMIT` errors; `limited` says so to the reader. It keeps a stack of its own,
+        The walk ends soon after `LIMIT` errors; `first_violations` says so. It keeps an explicit stack,
         since an event may be nested deeper than Python recurses.
         """
         errors: list[Violation] = []
@@ -97,7 +96,7 @@ class Inspector:
             if node is None:
                 pending.pop()
                 continue
-            schema, value, trail = node
+            schema, value, steps = node
             if "$ref" in schema:
                 name = schema["$ref"].rpartition("/")[2]
                 if self.compiled(name, tolerant=len(warnings) > LIMIT).is_valid(value):
@@ -105,43 +104,43 @@ class Inspector:
                 schema = self._definitions[name]
             if rule := _broken_by(schema, value):
                 found = warnings if rule == "format:uri" else errors
-                found.append(Violation(pointer(trail), self._reason(rule, schema, value), rule))
+                found.append(Violation(pointer(steps), self._reason(rule, schema, value), rule))
                 continue
             if isinstance(value, dict):
                 is_deleted = "_producer" in schema.get("properties", ()) and value.get("_deleted") is True
                 found = warnings if is_deleted else errors
-                found.extend(self._missing(schema, value, trail))
-                errors.extend(_unpaired(schema, value, trail))
-                errors.extend(_unknown(schema, value, trail))
+                found.extend(self._missing(schema, value, steps))
+                errors.extend(_unpaired(schema, value, steps))
+                errors.extend(_unknown(schema, value, steps))
             if isinstance(value, dict | list):
-                pending.append(self._children(schema, value, trail, warnings))
+                pending.append(self._children(schema, value, steps, warnings))
         if not errors and not (only_warnings and warnings):
             errors.append(_UNNAMED)
         return errors, warnings
 
     def _children(
-        self, schema: Schema, value: Any, trail: Trail, warnings: list[Violation]
+        self, schema: Schema, value: Any, steps: PathSteps, warnings: list[Violation]
     ) -> Iterator[Node]:
         if isinstance(value, list):
-            for index, item in self._suspects(schema["items"], enumerate(value), len(value), warnings):
-                yield schema["items"], item, (trail, index)
+            for index, item in self._failing_chunks(schema["items"], enumerate(value), len(value), warnings):
+                yield schema["items"], item, (steps, index)
             return
         known, others = schema.get("properties", {}), schema.get("additionalProperties")
         for key in known:
             if key in value:
-                yield known[key], value[key], (trail, key)
+                yield known[key], value[key], (steps, key)
         if others:
             rest = ((key, item) for key, item in value.items() if key not in known)
-            for key, item in self._suspects(others, rest, len(value), warnings):
-                yield others, item, (trail, key)
-        for choice in schema.get("allOf", ()):  # a choice by `type`, as the derivation writes it
+            for key, item in self._failing_chunks(others, rest, len(value), warnings):
+                yield others, item, (steps, key)
+        for choice in schema.get("allOf", ()):  # alternatives by `type`, as the derived schema has them
             if value.get("type") == choice["if"]["properties"]["type"]["const"]:
-                yield choice["then"], value, trail
+                yield choice["then"], value, steps
 
-    def _suspects(
+    def _failing_chunks(
         self, schema: Schema, entries: Iterator[tuple[Any, object]], count: int, warnings: list[Violation]
     ) -> Iterator[tuple[Any, object]]:
-        """The entries without the chunks that are right as a whole: one bad among many costs little."""
+        """Yield the entries of those chunks that the compiled schema refuses."""
         if count <= CHUNK:
             yield from entries
             return
@@ -156,11 +155,11 @@ class Inspector:
         advice = "; leave the field out if there is no value" if value is None else ""
         return f"expected {least or self._expected(schema)}, got {_shown(value)}{advice}"
 
-    def _missing(self, schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+    def _missing(self, schema: Schema, value: dict[str, object], steps: PathSteps) -> Iterator[Violation]:
         for key in schema.get("required", ()):
             if key not in value:
                 expected = self._expected(schema["properties"][key])
-                yield Violation(pointer(trail), f"`{key}` is missing; expected {expected}", "required")
+                yield Violation(pointer(steps), f"`{key}` is missing; expected {expected}", "required")
 
     def _expected(self, schema: Schema) -> str:
         if "$ref" in schema:
@@ -173,25 +172,25 @@ class Inspector:
         return _EXPECTED[schema["format"] if "format" in schema else schema["type"]]
 
 
-def limited(found: list[Violation]) -> tuple[Violation, ...]:
-    """At most `LIMIT` of the violations; where some were left out, the last one says so."""
+def first_violations(found: list[Violation]) -> tuple[Violation, ...]:
+    """Return at most `LIMIT` violations; if there are more, the last one says so."""
     if len(found) <= LIMIT:
         return tuple(found)
     more = Violation("", f"there are more violations; only the first {LIMIT - 1} are shown", "limit")
     return (*found[: LIMIT - 1], more)
 
 
-def pointer(trail: Trail) -> str:
-    """The JSON pointer of a trail, cut where a foreign key is absurdly long."""
-    steps: list[str] = []
-    while trail:
-        trail, step = trail
-        steps.append(_cut(str(step)[: ECHO + 1], ECHO).replace("~", "~0").replace("/", "~1"))
-    return _cut("".join(f"/{step}" for step in reversed(steps)), PATH)
+def pointer(steps: PathSteps) -> str:
+    """Return the JSON pointer of a path; long keys are cut."""
+    names: list[str] = []
+    while steps:
+        steps, step = steps
+        names.append(_cut(str(step)[: ECHO + 1], ECHO).replace("~", "~0").replace("/", "~1"))
+    return _cut("".join(f"/{step}" for step in reversed(names)), PATH)
 
 
 def _broken_by(schema: Schema, value: object) -> str:
-    """The rule that the value itself breaks, whatever is inside it; "" where it breaks none."""
+    """Return the rule that the value itself breaks, regardless of its contents; "" if none."""
     if "type" in schema and not _is_a(schema["type"], value):
         return "type"
     if "enum" in schema and value not in schema["enum"]:
@@ -205,21 +204,21 @@ def _broken_by(schema: Schema, value: object) -> str:
     return ""
 
 
-def _unpaired(schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+def _unpaired(schema: Schema, value: dict[str, object], steps: PathSteps) -> Iterator[Violation]:
     for key, others in schema.get("dependentRequired", {}).items():
         for other in others:
             if key in value and other not in value:
                 reason = f"`{other}` is missing; it has to be there because `{key}` is"
-                yield Violation(pointer(trail), reason, "dependentRequired")
+                yield Violation(pointer(steps), reason, "dependentRequired")
 
 
-def _unknown(schema: Schema, value: dict[str, object], trail: Trail) -> Iterator[Violation]:
+def _unknown(schema: Schema, value: dict[str, object], steps: PathSteps) -> Iterator[Violation]:
     if schema.get("additionalProperties") is False:
         allowed = ", ".join(f"`{key}`" for key in schema["properties"])
         unknown = [key for key in value if key not in schema["properties"]]
         for key in unknown[: LIMIT + 1]:
             reason = f"unknown key; allowed here: {allowed}"
-            yield Violation(pointer((trail, key)), reason, "additionalProperties")
+            yield Violation(pointer((steps, key)), reason, "additionalProperties")
 
 
 def _is_a(kind: str, value: object) -> bool:
@@ -254,7 +253,7 @@ def _cut(text: str, length: int) -> str:
 
 
 def _tolerant(schema: Any) -> Any:
-    """The schema without the rules whose breach is a warning: uri formats, and what a deleted facet lacks."""
+    """Return the schema without the rules that cause warnings: uri formats, fields of deleted facets."""
     if isinstance(schema, list):
         return [_tolerant(item) for item in schema]
     if not isinstance(schema, dict):

@@ -12,20 +12,20 @@ from headwater.graph.http.query_pool import Parameters, QueryPool
 from headwater.graph.marquez import endpoints as marquez_routes
 from headwater.graph.marquez.openapi import marquez_paths
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
-from headwater.http.auth import Admin
+from headwater.http.auth import AdminToken
 from headwater.http.request import Request
-from headwater.http.router import Routes
+from headwater.http.router import Router
 
 __all__ = ["add_routes"]
 
 KINDS = ("dataset", "job", "column")
 
 
-def add_routes(routes: Routes, pool: QueryPool, admin: Admin) -> None:
+def add_routes(routes: Router, pool: QueryPool, admin: AdminToken) -> None:
     """Serve the graph, in our words and in those of Marquez."""
     for name, answer in ANSWERS.items():
         path = f"/api/v1/graph/{name}"
-        routes.add("GET", path, pool.handler(answer), is_open=True, admit=admin.admit)
+        routes.add("GET", path, pool.handler(answer), needs_no_key=True, before_body=admin.authorize)
     marquez_routes.add_routes(routes, pool, admin)
     routes.described |= graph_paths() | marquez_paths()
     routes.schemas |= graph_schemas()

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.gateway.openapi.parts import answer, operation
+from headwater.graph.http.openapi_parts import answer, operation
 from headwater.graph.query import answers as views
 
 __all__ = ["PROBLEMS", "graph_paths", "graph_schemas", "parameter"]

@@ -14,10 +14,10 @@ from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.query import MAX_LIMIT, GraphQuery
 from headwater.graph.query.trace import trace
 from headwater.graph.store.ids import field_id
-from headwater.http.auth import Admin
+from headwater.http.auth import AdminToken
 from headwater.http.request import Request
 from headwater.http.response import Problem
-from headwater.http.router import Routes
+from headwater.http.router import Router
 from headwater.log.queue.sqlite import select
 
 __all__ = ["add_routes"]
@@ -28,7 +28,7 @@ MAX_NODES = 2_000
 MAX_EDGES = 20_000
 
 
-def add_routes(routes: Routes, pool: QueryPool, admin: Admin) -> None:
+def add_routes(routes: Router, pool: QueryPool, admin: AdminToken) -> None:
     """Serve them; POST /api/v1/lineage stays what it is."""
     for path, answer in {
         "/api/v1/namespaces": _namespaces,
@@ -39,9 +39,9 @@ def add_routes(routes: Routes, pool: QueryPool, admin: Admin) -> None:
         "/api/v1/tags": lambda query, request: {"tags": []},
         "/api/v1/sources": lambda query, request: {"sources": []},
     }.items():
-        routes.add("GET", path, pool.handler(answer), is_open=True, admit=admin.admit)
-    routes.add_tree("GET", NAMESPACES, pool.handler(_namespace_tree), admit=admin.admit)
-    routes.add_tree("GET", RUNS, pool.handler(_run_tree), admit=admin.admit)
+        routes.add("GET", path, pool.handler(answer), needs_no_key=True, before_body=admin.authorize)
+    routes.mount("GET", NAMESPACES, pool.handler(_namespace_tree), before_body=admin.authorize)
+    routes.mount("GET", RUNS, pool.handler(_run_tree), before_body=admin.authorize)
 
 
 # --- lists -------------------------------------------------------------------------------------------

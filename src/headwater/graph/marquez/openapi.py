@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.gateway.openapi.parts import operation
 from headwater.graph.http.openapi import PROBLEMS, parameter
+from headwater.graph.http.openapi_parts import operation
 from headwater.graph.query.query import MAX_LIMIT
 
 __all__ = ["marquez_paths"]
