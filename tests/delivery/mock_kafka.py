@@ -22,6 +22,10 @@ class MockCluster:
         brokers = self._host.list_topics(timeout=10).brokers.values()
         self.servers = ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
 
+    def create(self, topic: str) -> None:
+        """Create the topic, as brokers do when a client asks for its metadata."""
+        self._host.list_topics(topic, timeout=10)
+
     def read(self, topic: str) -> list[tuple[str, bytes]]:
         """Keys and values of all events in the topic, in order within each partition."""
         consumer = Consumer(
@@ -44,7 +48,7 @@ class MockCluster:
             deadline = time.monotonic() + 30
             while len(found) < expected and time.monotonic() < deadline:
                 for one in consumer.consume(1000, timeout=0.2):
-                    key, value = one.key(), one.value()
+                    key, value = one.key() or b"", one.value()
                     assert one.error() is None
                     assert isinstance(key, bytes)
                     assert isinstance(value, bytes)

@@ -1,11 +1,7 @@
-"""The kafka outlet against a real broker that is killed midway.
-
-20,000 events; HEADWATER_KAFKA_EVENTS=100000 for the long form.
-"""
+"""The kafka outlet against a real broker that is killed midway."""
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections import defaultdict
@@ -23,7 +19,9 @@ from tests.parts.kafka_broker import KafkaBroker
 kafka = pytest.importorskip("confluent_kafka", reason="pip install 'headwater[kafka]'")
 admin = pytest.importorskip("confluent_kafka.admin")
 
-EVENTS = int(os.environ.get("HEADWATER_KAFKA_EVENTS", "20000"))
+pytestmark = pytest.mark.long
+
+EVENTS = 20_000
 KEYS = 500
 PARTITIONS = 6
 
@@ -112,7 +110,7 @@ def draining(tmp_path: Path, kafka_broker: KafkaBroker) -> Iterator[Callable[[st
 def test_order_is_kept_and_none_is_missing_when_the_broker_is_killed_midway(
     kafka_broker: KafkaBroker, draining: Callable[[str, int], Draining]
 ) -> None:
-    """One outlet lives on, another restarts while the broker is away: one kill serves both."""
+    """One outlet lives on, another restarts while the broker is unreachable: one kill serves both."""
     counts = {"lasting": EVENTS, "restarted": EVENTS // 2}
     lasting, restarted = (draining(name, count // 2) for name, count in counts.items())
     lasting.start()

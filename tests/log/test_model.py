@@ -1,7 +1,4 @@
-"""The log against a model of plain lists: any sequence of appends, reads, rotations, collections and crashes.
-
-HEADWATER_MODEL_EXAMPLES and HEADWATER_MODEL_STEPS ask for more than the few seconds of the short form.
-"""
+"""The log against a model of plain lists: any appends, reads, rotations, collections and crashes."""
 
 from __future__ import annotations
 
@@ -9,8 +6,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import (
     Bundle,
@@ -20,6 +19,7 @@ from hypothesis.stateful import (
     invariant,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from headwater.clock import ManualClock
@@ -178,11 +178,17 @@ class LogMachine(RuleBasedStateMachine):
             ]
 
 
-LogMachine.TestCase.settings = settings(
-    max_examples=int(os.environ.get("HEADWATER_MODEL_EXAMPLES", "20")),
-    stateful_step_count=int(os.environ.get("HEADWATER_MODEL_STEPS", "30")),
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-    derandomize="HEADWATER_MODEL_EXAMPLES" not in os.environ,
-)
-test_the_log_does_what_the_model_does_when_anything_happens = LogMachine.TestCase
+COMMON: dict[str, Any] = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+
+
+def test_the_log_does_what_the_model_does_when_anything_happens() -> None:
+    short = settings(max_examples=20, stateful_step_count=30, derandomize=True, **COMMON)
+    run_state_machine_as_test(LogMachine, settings=short)
+
+
+@pytest.mark.long
+def test_the_log_does_what_the_model_does_when_much_happens(full: bool) -> None:
+    examples, steps = (2_000, 60) if full else (100, 40)
+    run_state_machine_as_test(
+        LogMachine, settings=settings(max_examples=examples, stateful_step_count=steps, **COMMON)
+    )

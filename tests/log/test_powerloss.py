@@ -1,7 +1,7 @@
 """A power cut at any write: nothing acknowledged is lost (G1), nothing is counted as damaged (G3).
 
-HEADWATER_POWERLOSS=all tries every prefix of the recorded operations with every fate; otherwise every sync
-boundary and a sample of the rest are tried.
+A sample of the sync boundaries and of the rest is tried; `--full` tries every prefix of the recorded
+operations with every fate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from tests.log.parts import adds_up, read_all, small
 
 SETTINGS = small(partition_bytes=128 * 1024, retention_bytes=16 << 20, max_commit_bytes=16 * 1024)
 FATES: tuple[Fate, ...] = ("kept", "dropped", "torn")
-ALL = os.environ.get("HEADWATER_POWERLOSS") == "all"
 SAMPLE = 130
 
 
@@ -89,9 +88,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
     return made
 
 
-def cuts(operations: list[Operation]) -> list[int]:
+def cuts(operations: list[Operation], full: bool) -> list[int]:
     """After how many operations the power fails."""
-    if ALL:
+    if full:
         return list(range(len(operations) + 1))
     boundaries = {i for i, operation in enumerate(operations) if operation.kind.startswith("sync")}
     edges = sorted(boundaries | {i + 1 for i in boundaries})
@@ -101,14 +100,14 @@ def cuts(operations: list[Operation]) -> list[int]:
     )
 
 
-def after(recording: Recording, folder: Path) -> Iterator[tuple[int, Fate, Path]]:
+def after(recording: Recording, folder: Path, full: bool) -> Iterator[tuple[int, Fate, Path]]:
     """The folder as it is found after each power cut."""
     platter, done = Platter(), 0
-    for number, cut in enumerate(cuts(recording.disk.operations)):
+    for number, cut in enumerate(cuts(recording.disk.operations, full)):
         for operation in recording.disk.operations[done:cut]:
             platter.apply(operation)
         done = cut
-        for fate in FATES if ALL else FATES[number % 3 : number % 3 + 1]:
+        for fate in FATES if full else FATES[number % 3 : number % 3 + 1]:
             with tempfile.TemporaryDirectory(dir=folder) as place:
                 for name, content in platter.after_power_loss(fate, random.Random(cut)).items():
                     Path(place, Path(name).name).write_bytes(content)
@@ -143,12 +142,12 @@ def check(recording: Recording, cut: int, folder: Path) -> None:
 
 
 def test_nothing_acknowledged_is_lost_when_the_power_fails_at_any_write(
-    recording: Recording, record_property: Callable[[str, object], None]
+    recording: Recording, record_property: Callable[[str, object], None], full: bool
 ) -> None:
     place = "/dev/shm" if os.path.isdir("/dev/shm") else None
     tried = 0
     with tempfile.TemporaryDirectory(dir=place) as folder:
-        for cut, fate, found in after(recording, Path(folder)):
+        for cut, fate, found in after(recording, Path(folder), full):
             try:
                 check(recording, cut, found)
             except BaseException as error:

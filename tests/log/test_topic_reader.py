@@ -33,6 +33,7 @@ def read(reader: TopicReader, first: int, end: int) -> list[tuple[int, bytes]]:
     return [(commit.first, commit.bodies[0]) for commit in reader.read(first, end)]
 
 
+@pytest.mark.long
 def test_events_are_read_by_position_when_they_are_asked_for(settings: KafkaSettings) -> None:
     reader = TopicReader(settings, settings.topic("web"), 0)
     assert reader.known_end == 1
@@ -45,6 +46,7 @@ def test_events_are_read_by_position_when_they_are_asked_for(settings: KafkaSett
     reader.close()
 
 
+@pytest.mark.long
 def test_what_is_kept_is_read_when_kafka_has_dropped_the_oldest(settings: KafkaSettings) -> None:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient
@@ -60,8 +62,8 @@ def test_what_is_kept_is_read_when_kafka_has_dropped_the_oldest(settings: KafkaS
     reader.close()
 
 
-def test_it_is_told_when_no_broker_answers() -> None:
-    reader = TopicReader(KafkaSettings(servers="127.0.0.1:1"), "headwater.web", 0)
+def test_a_read_fails_when_no_broker_answers() -> None:
+    reader = TopicReader(KafkaSettings(servers="127.0.0.1:1"), "headwater.web", 0, ask_seconds=0.2)
     with pytest.raises(LogUnavailable, match=r"topic headwater\.web, partition 0"):
         reader.newest()
     reader.close()

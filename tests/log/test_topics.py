@@ -30,8 +30,10 @@ def settings_for(servers: str, **more: Any) -> KafkaSettings:
 def opened() -> Iterator[Callable[..., Topics]]:
     made: list[Topics] = []
 
-    def open_topics(settings: KafkaSettings, metrics: Metrics | None = None) -> Topics:
-        made.append(Topics(settings, ["web"], metrics=metrics))
+    def open_topics(
+        settings: KafkaSettings, metrics: Metrics | None = None, start_seconds: float = 30.0
+    ) -> Topics:
+        made.append(Topics(settings, ["web"], metrics=metrics, start_seconds=start_seconds))
         return made[-1]
 
     yield open_topics
@@ -70,6 +72,7 @@ def bodies_in(settings: KafkaSettings, count: int) -> list[bytes]:
     return sorted(found)
 
 
+@pytest.mark.long
 def test_events_are_in_the_topic_when_they_are_answered(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:
@@ -88,6 +91,7 @@ def test_events_are_in_the_topic_when_they_are_answered(
         append(topics, b"{}")
 
 
+@pytest.mark.long
 def test_an_event_is_taken_when_it_is_larger_than_kafkas_own_limit(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:
@@ -99,6 +103,7 @@ def test_an_event_is_taken_when_it_is_larger_than_kafkas_own_limit(
     assert bodies_in(settings, 1) == [large]
 
 
+@pytest.mark.long
 def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_away_and_it_heals(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:
@@ -157,13 +162,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def test_it_is_refused_when_there_has_been_no_broker_yet(opened: Callable[..., Topics]) -> None:
-    topics = opened(settings_for("127.0.0.1:1"))  # nobody listens there
+    topics = opened(settings_for("127.0.0.1:1"), start_seconds=0.1)  # no broker listens there
 
-    with pytest.raises(LogUnavailable, match="is not there yet"):
+    with pytest.raises(LogUnavailable, match="does not exist yet"):
         append(topics, b"{}")
     assert not topics.healthy
 
 
+@pytest.mark.long
 def test_the_request_is_refused_when_one_of_its_events_does_not_fit(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:

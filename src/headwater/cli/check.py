@@ -170,10 +170,10 @@ def _events_dir(settings: Settings) -> Finding:
 
 
 def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
-    from headwater.log.kafka.topics import reach
+    from headwater.log.kafka.client import check_brokers
 
     try:
-        reach(settings, CONNECT_SECONDS if connect else 0.0)
+        check_brokers(settings, CONNECT_SECONDS if connect else 0.0)
     except HeadwaterError as error:
         return Finding("events.kafka", "problem", str(error))
     return Finding("events.kafka", "ok", settings.servers + (", reached" if connect else ""))

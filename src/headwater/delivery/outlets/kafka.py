@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -27,11 +26,12 @@ from headwater.delivery.outlets.base import (
     Results,
     Retry,
 )
-from headwater.errors import OutletUnavailable, SettingsError
+from headwater.errors import OutletUnavailable
+from headwater.log.kafka.client import GUARANTEES, KafkaProducer, refuse_fixed_settings
 from headwater.settings import OutletSettings
 
 try:
-    from confluent_kafka import KafkaError, KafkaException, Producer
+    from confluent_kafka import KafkaError, KafkaException
 except ImportError as error:
     raise ImportError(f"{error}; install it with: pip install 'headwater[kafka]'") from error
 
@@ -49,13 +49,7 @@ REFUSED_ERRORS = frozenset(
 )
 """Errors that are about the event; every other one is about the broker, and is tried again."""
 
-OURS = {
-    "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries
-    "acks": "all",
-    "message.timeout.ms": 0,
-}
-POLL_SECONDS = 0.1  # also what closing may take
-PURGE_SECONDS = 1.0
+FIXED = {**GUARANTEES, "message.timeout.ms": 0}
 
 log = logging.getLogger(__name__)
 
@@ -94,19 +88,9 @@ class KafkaOutlet(Outlet):
 
     def __init__(self, options: Any, settings: OutletSettings) -> None:
         super().__init__(options, settings)
-        if clash := sorted(OURS.keys() & self.options.config.keys()):
-            raise SettingsError(
-                [
-                    f"`config.{name}` cannot be set: the order and safety of events rest on it"
-                    for name in clash
-                ],
-                source=f"outlet {settings.name}",
-            )
-        self._producer: Producer | None = None
-        self._poller: threading.Thread | None = None
-        self._stopping = threading.Event()
-        self._handed: dict[str, dict[int, Report]] = {}  # session -> position -> what the producer has
-        self._problem = ""
+        refuse_fixed_settings(self.options.config, FIXED, "config", source=f"outlet {settings.name}")
+        self._producer: KafkaProducer | None = None
+        self._reports: dict[str, dict[int, Report]] = {}  # session -> position -> report to come
 
     @property
     def max_events(self) -> int | None:
@@ -118,60 +102,57 @@ class KafkaOutlet(Outlet):
             "bootstrap.servers": self.options.servers,
             "compression.type": self.options.compression,
             "linger.ms": self.options.linger_seconds * 1000,
-            "error_cb": self._heard,
             "logger": log,
             **self.options.config,
-            **OURS,
+            **FIXED,
         }
 
-    def _heard(self, error: KafkaError) -> None:
-        self._problem = error.str()
+    @property
+    def _problem(self) -> str:
+        return self._producer.problem if self._producer is not None else ""
 
     async def connect(self) -> None:
         if self._producer is not None:
             return
+        producer: KafkaProducer | None = None
         try:
-            producer = Producer(self._config())
+            producer = KafkaProducer(self._config(), name=f"outlet-{self.settings.name}-kafka")
             await asyncio.to_thread(producer.list_topics, self.options.topic, self.options.connect_seconds)
         except (KafkaException, ValueError, TypeError) as error:
+            problem = _text(error)
+            if producer is not None:
+                problem = producer.problem or problem
+                await asyncio.to_thread(producer.close, purge=True)
             raise OutletUnavailable(
-                f"Kafka at {self.options.servers} cannot be reached: {self._problem or _text(error)}."
+                f"Kafka at {self.options.servers} cannot be reached: {problem}."
             ) from error
+        except BaseException:
+            if producer is not None:
+                producer.close(purge=True, wait=False)
+            raise
         self._loop = asyncio.get_running_loop()
-        self._problem = ""
-        self._handed.clear()
+        self._reports.clear()
+        producer.start()
         self._producer = producer
-        self._stopping = threading.Event()
-        self._poller = threading.Thread(
-            target=_poll,
-            args=(producer, self._stopping),
-            name=f"outlet-{self.settings.name}-kafka",
-            daemon=True,
-        )
-        self._poller.start()
 
     async def close(self) -> None:
         producer, self._producer = self._producer, None
-        if producer is None:
-            return
-        self._stopping.set()
-        assert self._poller is not None
-        await asyncio.to_thread(self._poller.join)
-        await asyncio.to_thread(_let_go, producer)
-        self._handed.clear()
+        if producer is not None:
+            await asyncio.to_thread(producer.close, purge=True)
+            self._reports.clear()
 
     async def send(self, batch: Batch) -> Results:
         if self._producer is None:
             raise NotConnected(f"Kafka at {self.options.servers} is not connected.")
-        handed = self._handed.setdefault(batch.session, {})
+        pending = self._reports.setdefault(batch.session, {})
         reports: list[Report] = []
         for event, piece in zip(batch.events, batch.pieces, strict=True):
-            report = handed.get(event.position)
+            report = pending.get(event.position)
             if report is None:
                 report = self._produce(batch, piece)
                 if report is None:
                     break  # the producer's queue is full: the rest goes next time
-                handed[event.position] = report
+                pending[event.position] = report
             reports.append(report)
         if not reports:
             raise OutletUnavailable(f"Kafka at {self.options.servers} takes no more: {self._problem}")
@@ -179,12 +160,13 @@ class KafkaOutlet(Outlet):
         await asyncio.wait(reports)
         results = [self.result(report.result()) for report in reports]
         for event in batch.events[: len(reports)]:
-            handed.pop(event.position, None)
-        if not handed:
-            self._handed.pop(batch.session, None)
+            pending.pop(event.position, None)
+        if not pending:
+            self._reports.pop(batch.session, None)
         if any((error := report.result()) is not None and error.fatal() for report in reports):
-            await self.close()  # this producer is of no more use; `connect` makes another
-            raise NotConnected(f"Kafka at {self.options.servers}: the producer failed: {self._problem}")
+            problem = self._problem
+            await self.close()  # after a fatal error a producer sends nothing more; `connect` opens another
+            raise NotConnected(f"Kafka at {self.options.servers}: the producer failed: {problem}")
         return results
 
     def _produce(self, batch: Batch, piece: bytes) -> Report | None:
@@ -200,7 +182,7 @@ class KafkaOutlet(Outlet):
                 pass  # the loop is closed: nobody waits any more
 
         try:
-            self._producer.produce(self.options.topic, piece, key, on_delivery=reported)
+            self._producer.produce(self.options.topic, piece, reported, key)
         except BufferError:
             return None
         except KafkaException as error:
@@ -218,17 +200,6 @@ class KafkaOutlet(Outlet):
 def _settle(report: Report, error: KafkaError | None) -> None:
     if not report.done():
         report.set_result(error)
-
-
-def _poll(producer: Producer, stopping: threading.Event) -> None:
-    """Serve the producer's reports. They wake it; the period is only how soon it sees that it should end."""
-    while not stopping.is_set():
-        producer.poll(POLL_SECONDS)
-
-
-def _let_go(producer: Producer) -> None:
-    producer.purge()
-    producer.flush(PURGE_SECONDS)
 
 
 def _text(error: Exception) -> str:

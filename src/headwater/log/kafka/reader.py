@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from headwater.errors import LogUnavailable
-from headwater.log.kafka.topics import client_config
+from headwater.log.kafka.client import client_config
 from headwater.log.queue.commit_format import Commit
 from headwater.settings import KafkaSettings
 
@@ -26,10 +26,13 @@ READ_EVENTS = 10_000
 class TopicReader:
     """Used by one thread; `known_end` by any. Joins no group: who reads keeps the positions."""
 
-    def __init__(self, settings: KafkaSettings, topic: str, partition: int) -> None:
+    def __init__(
+        self, settings: KafkaSettings, topic: str, partition: int, *, ask_seconds: float = ASK_SECONDS
+    ) -> None:
         self._settings = settings
         self._topic = topic
         self._partition = partition
+        self._ask_seconds = ask_seconds
         self._asking: Any = None
         self._known: tuple[int, int] | None = None
         self._known_at = 0.0
@@ -58,7 +61,7 @@ class TopicReader:
             self._asking = self._consumer()
         place = TopicPartition(self._topic, self._partition)
         try:
-            found = self._asking.get_watermark_offsets(place, timeout=ASK_SECONDS, cached=False)
+            found = self._asking.get_watermark_offsets(place, timeout=self._ask_seconds, cached=False)
         except KafkaException as error:
             if self._known is None or time.monotonic() - self._known_at > PATIENCE_SECONDS:
                 raise LogUnavailable(f"{self}: {error.args[0]}.") from error

@@ -1,9 +1,9 @@
 """Topics: Kafka as the log of events for the pipeline, where several gateways share the work.
 
-Each token has a topic, `<prefix><token>`. It stands where `Incoming` stands for the gateway: an event is
-answered when every in-sync replica of its partition has it (`acks=all`), which takes the place of the fsync
-(G1). The producer is idempotent, so its own retries neither double nor reorder. While no broker answers,
-events are refused (503) after `timeout_seconds`, or as soon as the buffer is full: memory is bounded (G8).
+Each token has a topic, `<prefix><token>`. An event is acknowledged when every in-sync replica of its
+partition has it (`acks=all`), which takes the place of the fsync (G1). The producer is idempotent, so its own
+retries neither double nor reorder. While no broker answers, events are refused (503) after
+`timeout_seconds`, or as soon as the buffer is full: memory is bounded (G8).
 """
 
 from __future__ import annotations
@@ -15,70 +15,35 @@ from functools import partial
 from typing import Any
 
 from headwater.clock import SystemClock
-from headwater.errors import ExtensionError, HeadwaterError, LogClosed, LogUnavailable, SettingsError
+from headwater.errors import HeadwaterError, LogClosed, LogUnavailable, SettingsError
+from headwater.log.kafka.client import KafkaProducer, client_config
 from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 
-__all__ = ["Topics", "client_config", "reach"]
+__all__ = ["Topics"]
 
 log = logging.getLogger(__name__)
 
-POLL_SECONDS = 0.1
 CREATE_SECONDS = 5.0
 START_SECONDS = 3.0
 RETRY_SECONDS = 0.2
 MAX_BUFFERED = 1_000_000
-MAX_EVENT_BYTES = 16 * 1024 * 1024  # Kafka's own limit is 1 MB, which is less than the gateway takes
-
-OURS = {
-    "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries
-    "acks": "all",
-}
-
-
-def client_config(settings: KafkaSettings) -> dict[str, Any]:
-    """What every client of the brokers is given."""
-    if clash := sorted(OURS.keys() & settings.config.keys()):
-        raise SettingsError(
-            [f"`events.kafka.config.{name}` cannot be set: acknowledged events rest on it" for name in clash]
-        )
-    return {"bootstrap.servers": settings.servers, "logger": log, **settings.config}
-
-
-def reach(settings: KafkaSettings, timeout_seconds: float) -> None:
-    """LogUnavailable unless the settings can be used and, with a timeout, a broker answers."""
-    config = client_config(settings)
-    try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
-    except ImportError as error:
-        raise _uninstalled() from error
-    try:
-        admin = AdminClient({"log_level": 0, **config})
-        if timeout_seconds:
-            admin.list_topics(timeout=timeout_seconds)
-    except KafkaException as error:
-        raise LogUnavailable(
-            f"Kafka at {settings.servers} does not answer: {error.args[0].str()}.",
-            hint="Check `events.kafka`, and whether the brokers can be reached from here.",
-        ) from error
-
-
-def _uninstalled() -> ExtensionError:
-    return ExtensionError(
-        "`events.kafka` needs the package confluent-kafka, which is not installed.",
-        hint="Run `pip install 'headwater[kafka]'`.",
-    )
+MAX_EVENT_BYTES = 16 * 1024 * 1024  # Kafka's default is 1 MB, less than the gateway accepts
 
 
 class Topics:
     """Appends events of this process. Any number of processes may do so at once."""
 
     def __init__(
-        self, settings: KafkaSettings, token_ids: Iterable[str], *, metrics: Metrics | None = None
+        self,
+        settings: KafkaSettings,
+        token_ids: Iterable[str],
+        *,
+        metrics: Metrics | None = None,
+        start_seconds: float = START_SECONDS,
     ) -> None:
-        """Starts whether or not a broker answers; topics that are missing are made as soon as one does."""
+        """Starts whether or not a broker answers; missing topics are created as soon as one does."""
         self._settings = settings
         self._names = {id: settings.topic(id) for id in token_ids}
         found = metrics or Metrics()
@@ -89,67 +54,63 @@ class Topics:
         self._clock = SystemClock()
         self._guard = threading.Lock()
         self._is_closing = threading.Event()
-        self._is_broken = False
-        self._problem = ""
+        self._problem = ""  # of the topics' creation
         self._reported_on: list[_InFlight] = []
         self.pending_bytes = 0
-        self._is_taken = True
-        self._ready: set[str] = set()
-        self._are_ready = threading.Event()
-        self._producer = self._made()
-        self._poller = threading.Thread(target=self._poll, name="topics", daemon=True)
-        self._poller.start()
-        self._maker = threading.Thread(target=self._make_topics, name="topics-maker", daemon=True)
-        self._maker.start()
-        self._are_ready.wait(START_SECONDS)
+        self._is_last_stored = True
+        self._existing: set[str] = set()
+        self._all_exist = threading.Event()
+        self._retired: list[KafkaProducer] = []
+        self._producer = self._new_producer()
+        self._producer.start()
+        self._creator = threading.Thread(target=self._create_topics, name="topics-creator", daemon=True)
+        self._creator.start()
+        self._all_exist.wait(start_seconds)
 
     @property
     def healthy(self) -> bool:
-        """Whether there are topics, and the last event that was reported on was taken."""
-        return self._is_taken and self._are_ready.is_set()
+        """Whether all topics exist and the last event that was reported on was stored."""
+        return self._is_last_stored and self._all_exist.is_set()
 
     def append(
         self, token_id: str, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: object
     ) -> None:
         """Produce the events; `on_committed` is called once the broker has reported on all of them.
 
-        An error means that not all of them are known to be there; some may be. LogUnavailable at once where
+        With an error not all of the events are known to be stored; some may be. LogUnavailable at once if
         there is no room for any.
         """
         if self._is_closing.is_set():
             raise LogClosed("The topics are being closed.", hint="Send it again.")
         in_flight = _InFlight(on_committed, receipt, token_id, bodies, self._clock.monotonic())
         topic = self._names[token_id]
-        if topic not in self._ready:
-            # to produce to it would have the broker make it, in its own way
+        if topic not in self._existing:
+            # producing to it would make the broker create it, with the broker's own settings
             self._errors.add(1, "io")
-            raise self._unavailable(f"the topic {topic} is not there yet")
-        report = partial(self._reported, in_flight)
+            raise self._unavailable(f"the topic {topic} does not exist yet")
+        report = partial(self._on_report, in_flight)
         for place, body in enumerate(bodies):
             try:
-                self._producer.produce(topic, body, on_delivery=report)
+                self._producer.produce(topic, body, report)
             except Exception as error:
                 failure = self._failure(error)
                 if not place:
                     self._errors.add(1, "io")
                     raise failure from error
-                self._part(in_flight, len(bodies) - place, failure)
+                self._count_reports(in_flight, len(bodies) - place, failure)
                 break
             if not place:
                 with self._guard:
                     self.pending_bytes += in_flight.bytes
 
     def close(self) -> None:
-        """Take nothing new, wait for what is under way as long as it may take, and answer everybody."""
+        """Take nothing new, wait until the broker or the timeout has reported on all events, answer."""
         self._is_closing.set()
-        self._poller.join()
-        self._maker.join()
+        for producer in [*self._retired, self._producer]:
+            producer.close(purge=False)
+        self._creator.join()
 
-    def _made(self) -> Any:
-        try:
-            from confluent_kafka import Producer
-        except ImportError as error:
-            raise _uninstalled() from error
+    def _new_producer(self) -> KafkaProducer:
         settings = self._settings
         config = {
             "compression.type": "zstd",
@@ -159,44 +120,43 @@ class Topics:
             "message.max.bytes": MAX_EVENT_BYTES,
             **client_config(settings),
             "message.timeout.ms": max(1, round(settings.timeout_seconds * 1000)),
-            "error_cb": self._heard,
-            **OURS,
         }
         try:
-            return Producer(config)
-        except Exception as error:  # librdkafka tells of a wrong setting so
+            return KafkaProducer(config, name="topics", on_poll=self._complete_reported)
+        except HeadwaterError:
+            raise
+        except Exception as error:  # how librdkafka reports a wrong setting
             raise SettingsError([f"`events.kafka` cannot be used: {error}"]) from error
 
-    # --- in the poller's thread, but for what append meets --------------------------------------------
+    # --- in the poll thread, and in `append` where it fails -------------------------------------------
 
-    def _heard(self, error: Any) -> None:
-        self._problem = error.str()
-        self._is_broken = self._is_broken or error.fatal()
-
-    def _reported(self, in_flight: _InFlight, error: Any, _: Any) -> None:
+    def _on_report(self, in_flight: _InFlight, error: Any, _: Any) -> None:
         if error is None:
-            self._part(in_flight, 1, None)
+            self._count_reports(in_flight, 1, None)
         else:
-            self._is_broken = self._is_broken or error.fatal()
-            self._part(in_flight, 1, self._unavailable(error.str()))
+            self._producer.is_broken = self._producer.is_broken or error.fatal()
+            self._count_reports(in_flight, 1, self._unavailable(error.str()))
 
     def _failure(self, error: Exception) -> HeadwaterError:
+        if isinstance(error, HeadwaterError):
+            return error
         if isinstance(error, BufferError):
             return self._unavailable(f"{self._settings.buffer_bytes} bytes wait for it already")
         first = error.args[0] if error.args else error
         if getattr(first, "fatal", bool)():
-            self._is_broken = True
+            self._producer.is_broken = True
         return self._unavailable(str(first))
 
     def _unavailable(self, reason: str) -> LogUnavailable:
-        said = f" ({self._problem})" if self._problem and self._problem not in reason else ""
+        problem = self._producer.problem or self._problem
+        cause = f" ({problem})" if problem and problem not in reason else ""
         return LogUnavailable(
-            f"Kafka at {self._settings.servers} did not take it: {reason}{said}.",
+            f"Kafka at {self._settings.servers} did not take it: {reason}{cause}.",
             hint="Nothing was acknowledged. Send it again.",
         )
 
-    def _part(self, in_flight: _InFlight, count: int, error: HeadwaterError | None) -> None:
-        """Some events of a request are reported on; when all are, it is reported after this poll."""
+    def _count_reports(self, in_flight: _InFlight, count: int, error: HeadwaterError | None) -> None:
+        """Note reports on events of a request; the request is completed after the poll of its last."""
         with self._guard:
             in_flight.open -= count
             in_flight.error = in_flight.error or error
@@ -204,35 +164,9 @@ class Topics:
                 self.pending_bytes -= in_flight.bytes
                 self._reported_on.append(in_flight)
 
-    def _poll(self) -> None:
-        while not self._is_closing.is_set():
-            self._serve(POLL_SECONDS)
-        # the producer gives up by itself what it cannot deliver in time
-        while len(self._producer):
-            self._serve(POLL_SECONDS)
-        self._serve(0)
-
-    def _serve(self, seconds: float) -> None:
-        try:
-            self._producer.poll(seconds)
-            if self._is_broken:
-                self._replace()
-        except Exception:
-            log.exception("The producer failed; it goes on.")
+    def _complete_reported(self) -> None:
         with self._guard:
             reported, self._reported_on = self._reported_on, []
-        self._complete(reported)
-
-    def _replace(self) -> None:
-        """One that met a fatal error takes nothing any more: what it has fails, and another is made."""
-        log.error("Kafka's producer failed (%s); another one is made.", self._problem)
-        old = self._producer
-        self._is_broken = False
-        self._producer = self._made()
-        old.purge()
-        old.flush(1.0)
-
-    def _complete(self, reported: list[_InFlight]) -> None:
         for in_flight in reported:
             if in_flight.error is None:
                 self._events.add(in_flight.count, in_flight.token_id)
@@ -240,43 +174,54 @@ class Topics:
                 self._seconds.observe(self._clock.monotonic() - in_flight.at)
             else:
                 self._errors.add(1, "io")
-            self._is_taken = in_flight.error is None
+            self._is_last_stored = in_flight.error is None
         complete_runs((each.on_committed, each.error, [each.receipt]) for each in reported)
+        if self._producer.is_broken and not self._is_closing.is_set():
+            self._replace_producer()
+
+    def _replace_producer(self) -> None:
+        """Open another producer after a fatal error; the old one fails its events and ends by itself."""
+        log.error("Kafka's producer failed (%s); another one is opened.", self._producer.problem)
+        old, self._producer = self._producer, self._new_producer()
+        self._producer.start()
+        self._retired = [*self._retired[-1:], old]
+        old.close(purge=True, wait=False)
 
     # --- topics ---------------------------------------------------------------------------------------
 
-    def _make_topics(self) -> None:
-        """See which topics are there, and make the others, until all are."""
-        from confluent_kafka import KafkaException
+    def _create_topics(self) -> None:
+        """See which topics exist, and create the others, until all do."""
         from confluent_kafka.admin import AdminClient
 
-        admin = AdminClient(client_config(self._settings))
+        admin: AdminClient | None = None
+        wanted = set(self._names.values())
         while not self._is_closing.is_set():
             try:
-                self._ready = (
-                    set(self._names.values()) & admin.list_topics(timeout=CREATE_SECONDS).topics.keys()
-                )
-                if missing := set(self._names.values()) - self._ready:
-                    self._make(admin, sorted(missing))
-                else:
-                    self._are_ready.set()
+                admin = admin or AdminClient(client_config(self._settings))
+                self._existing = wanted & admin.list_topics(timeout=CREATE_SECONDS).topics.keys()
+                if not (missing := wanted - self._existing):
+                    self._all_exist.set()
                     return
-            except (KafkaException, TimeoutError) as error:
-                self._problem = str(error.args[0] if error.args else error)
+                self._create(admin, sorted(missing))
+            except Exception as error:
+                problem = str(error.args[0] if error.args else error)
+                if problem != self._problem:
+                    log.warning("The topics of Kafka cannot be created yet: %s", problem)
+                self._problem = problem
             self._is_closing.wait(RETRY_SECONDS)
 
-    def _make(self, admin: Any, names: list[str]) -> None:
+    def _create(self, admin: Any, names: list[str]) -> None:
         from confluent_kafka.cimpl import NewTopic
 
         settings = self._settings
         limit = {"max.message.bytes": str(MAX_EVENT_BYTES)}
-        wanted = [NewTopic(name, settings.partitions, settings.replicas, config=limit) for name in names]
-        for future in admin.create_topics(wanted, request_timeout=CREATE_SECONDS).values():
+        topics = [NewTopic(name, settings.partitions, settings.replicas, config=limit) for name in names]
+        for future in admin.create_topics(topics, request_timeout=CREATE_SECONDS).values():
             future.result(2 * CREATE_SECONDS)
 
 
 class _InFlight:
-    """Events of one request that the producer has."""
+    """Events of one request that were given to the producer."""
 
     __slots__ = ("at", "bytes", "count", "error", "on_committed", "open", "receipt", "token_id")
 

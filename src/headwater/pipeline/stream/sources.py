@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headwater.destinations.table import ROW
 from headwater.errors import LogUnavailable
 from headwater.log.files.layout import EventFolder
+from headwater.log.kafka.client import client_config
 from headwater.log.kafka.reader import TopicReader
-from headwater.log.kafka.topics import client_config
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.offline import commits, tail_line, tail_of
 from headwater.log.queue.partition_file import partition_paths

@@ -1,0 +1,142 @@
+"""The clients of Kafka: settings that hold the promises, and an idempotent producer with its poll thread."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
+from headwater.settings import KafkaSettings
+
+__all__ = ["GUARANTEES", "KafkaProducer", "check_brokers", "client_config", "refuse_fixed_settings"]
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.1  # how late a thread sees that it should end; reports wake it at once
+PURGE_SECONDS = 1.0
+
+GUARANTEES: Mapping[str, Any] = {
+    "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries
+    "acks": "all",
+}
+
+
+def refuse_fixed_settings(
+    config: Mapping[str, str], fixed: Mapping[str, Any], path: str, *, source: str = "configuration"
+) -> None:
+    """SettingsError if the user's librdkafka settings contain one that a promise depends on."""
+    if clash := sorted(fixed.keys() & config.keys()):
+        raise SettingsError(
+            [f"`{path}.{name}` cannot be set: the order and safety of events depend on it" for name in clash],
+            source=source,
+        )
+
+
+def client_config(settings: KafkaSettings) -> dict[str, Any]:
+    """The librdkafka settings of every client of `events.kafka`."""
+    refuse_fixed_settings(settings.config, GUARANTEES, "events.kafka.config")
+    return {"bootstrap.servers": settings.servers, "logger": log, **settings.config}
+
+
+def check_brokers(settings: KafkaSettings, timeout_seconds: float) -> None:
+    """LogUnavailable unless the settings can be used and, with a timeout, a broker answers."""
+    config = client_config(settings)
+    try:
+        from confluent_kafka import KafkaException
+        from confluent_kafka.admin import AdminClient
+    except ImportError as error:
+        raise _uninstalled() from error
+    try:
+        admin = AdminClient({"log_level": 0, **config})
+        if timeout_seconds:
+            admin.list_topics(timeout=timeout_seconds)
+    except KafkaException as error:
+        raise LogUnavailable(
+            f"Kafka at {settings.servers} does not answer: {error.args[0].str()}.",
+            hint="Check `events.kafka`, and whether the brokers can be reached from here.",
+        ) from error
+
+
+def _uninstalled() -> ExtensionError:
+    return ExtensionError(
+        "`events.kafka` needs the package confluent-kafka, which is not installed.",
+        hint="Run `pip install 'headwater[kafka]'`.",
+    )
+
+
+class KafkaProducer:
+    """An idempotent producer and the thread that serves its delivery reports.
+
+    `on_poll` is called by that thread after each poll. After a fatal error `is_broken` is set: the producer
+    takes nothing more, and its owner closes it and opens another.
+    """
+
+    def __init__(
+        self, config: Mapping[str, Any], *, name: str, on_poll: Callable[[], None] = lambda: None
+    ) -> None:
+        """Needs no broker yet; ValueError or KafkaException if a setting is wrong."""
+        try:
+            from confluent_kafka import Producer
+        except ImportError as error:
+            raise _uninstalled() from error
+        self.problem = ""  # the last error that librdkafka reported
+        self.is_broken = False
+        self._on_poll = on_poll
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        self._give_up_at: float | None = None
+        self._producer = Producer({**config, "error_cb": self._on_kafka_error, **GUARANTEES})
+        self._thread = threading.Thread(target=self._poll, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Serve delivery reports from now on."""
+        self._thread.start()
+
+    def produce(
+        self, topic: str, value: bytes, on_delivery: Callable[[Any, Any], None], key: bytes | None = None
+    ) -> None:
+        """Queue an event; `on_delivery(error, message)` is called by the poll thread, once.
+
+        BufferError if the queue is full, KafkaException if the event cannot be sent, LogClosed after `close`.
+        """
+        with self._guard:  # so that the poll thread does not end between the check and the call
+            if self._closing.is_set():
+                raise LogClosed("The producer is being closed.", hint="Send it again.")
+            self._producer.produce(topic, value, key, on_delivery=on_delivery)
+
+    def list_topics(self, topic: str, timeout_seconds: float) -> None:
+        """KafkaException unless a broker answers within the time."""
+        self._producer.list_topics(topic, timeout_seconds)
+
+    def close(self, *, purge: bool, wait: bool = True) -> None:
+        """Take nothing new, and end when all events are reported on; with `purge` they fail at once."""
+        with self._guard:
+            self._closing.set()
+        if purge:
+            self._give_up_at = time.monotonic() + PURGE_SECONDS
+            self._producer.purge()
+        if wait and self._thread.is_alive():
+            self._thread.join()
+
+    def _on_kafka_error(self, error: Any) -> None:
+        self.problem = error.str()
+        self.is_broken = self.is_broken or error.fatal()
+
+    def _poll(self) -> None:
+        while not self._closing.is_set() or self._has_reports():
+            self._serve(POLL_SECONDS)
+        self._serve(0)
+
+    def _has_reports(self) -> bool:
+        late = self._give_up_at is not None and time.monotonic() > self._give_up_at
+        return bool(len(self._producer)) and not late
+
+    def _serve(self, seconds: float) -> None:
+        try:
+            self._producer.poll(seconds)
+            self._on_poll()
+        except Exception:
+            log.exception("The poll thread of a Kafka producer failed; it goes on.")
