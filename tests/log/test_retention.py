@@ -98,9 +98,7 @@ def test_the_folder_never_grows_beyond_the_limit_when_a_reader_never_advances(
     assert log.end == appended + 1
     assert len(samples) > 20
     assert max(samples) <= limit + settings.partition_bytes
-    print(
-        f"largest {max(samples):,} bytes in {len(samples):,} samples; the limit is {limit:,}"
-    )
+    print(f"largest {max(samples):,} bytes in {len(samples):,} samples; the limit is {limit:,}")
     stuck = log.stat().readers[0]
     assert stuck.dropped_bytes == log.stat().first - 1 > appended // 2
     assert metrics.counter("log_events_dropped").values == {("stuck", "bytes"): stuck.dropped_bytes}

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
-from headwater.log.kafka import topics as module
-from headwater.log.kafka.client import KafkaProducer
+from headwater.log.kafka.client import KafkaProducer, client_config
 from headwater.log.kafka.topics import Topics
 from headwater.log.queue.group_commit import Receipt
 from headwater.metrics import Metrics
@@ -77,16 +76,16 @@ def test_pending_requests_are_answered_and_a_new_producer_is_used_when_one_fails
 def test_topics_become_ready_when_the_creation_failed_at_first(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = MockCluster()
     settings = settings_for(cluster)
-    found, errors = module.client_config, [ValueError("not yet")]
+    errors = [ValueError("not yet")]
 
     def config(settings: KafkaSettings) -> dict[str, Any]:
         if errors:
             raise errors.pop()
-        return found(settings)
+        return client_config(settings)
 
     producer = KafkaProducer({"bootstrap.servers": cluster.servers}, name="test")
     monkeypatch.setattr(Topics, "_new_producer", lambda self: producer)
-    monkeypatch.setattr(module, "client_config", config)
+    monkeypatch.setattr("headwater.log.kafka.topics.client_config", config)
     topics = Topics(settings, ["web"], start_seconds=30)
     assert not errors
     assert topics.healthy
