@@ -1,0 +1,59 @@
+"""The README's commands, run as they stand, in a clone with an environment that has nothing yet."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.parts.loopback import free_port
+from tests.sources import ROOT
+
+FENCE = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
+INSTALL_SECONDS = 900
+
+
+def quick_start() -> str:
+    (block,) = FENCE.findall((ROOT / "README.md").read_text(encoding="utf-8"))
+    return str(block)
+
+
+def test_the_quick_start_is_one_block_when_the_readme_is_read() -> None:
+    block = quick_start()
+    assert block.index("headwater up") < block.index("readyz") < block.index("api/v1/event")
+    assert block.count("8750") == 3  # the test below replaces each of them
+
+
+@pytest.mark.long
+@pytest.mark.timeout(INSTALL_SECONDS + 300)
+def test_a_row_and_its_lineage_are_shown_when_the_quick_start_is_pasted(tmp_path: Path) -> None:
+    clone = tmp_path / "headwater"
+    subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(clone)], check=True)
+    script = quick_start().replace("8750", str(free_port())) + "\nkill %1; wait %1; cat headwater.log >&2\n"
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ}
+    environment |= {
+        name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))
+    }
+    shell = subprocess.Popen(
+        ["bash", "-em", "-c", script],
+        cwd=clone,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        output, errors = shell.communicate(timeout=INSTALL_SECONDS)
+    finally:
+        if shell.poll() is None:
+            os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, errors[-3000:]
+    assert '{"status":"ok"}' in output
+    assert "12.5" in output  # the row
+    assert re.search(r"pageview\W+price", output)  # the column, and below it the field that it came from
+    assert "incoming" in output, output
