@@ -1,13 +1,13 @@
-"""Reads and writes the case files of tests/cases/columns; their README tells the form."""
+"""Reads and writes the case files of tests/cases/columns; their README describes the form."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.lineage.columns import ColumnLineage, InputColumn
+from headwater.lineage.columns.lineage import ColumnLineage, InputColumn
 
-__all__ = ["FOLDER", "Case", "read_cases", "told", "write_cases"]
+__all__ = ["FOLDER", "Case", "as_text", "read_cases", "write_cases"]
 
 FOLDER = Path(__file__).parent.parent / "cases" / "columns"
 
@@ -45,7 +45,7 @@ def read_cases(path: Path) -> list[Case]:
 
 
 def write_cases(path: Path, found: dict[str, str]) -> None:
-    """Put the edges that were found in the place of the expected ones."""
+    """Replace the expected edges by those that were found."""
     head, *parts = path.read_text(encoding="utf-8").split("\n== ")
     for at, part in enumerate(parts):
         name, _, body = part.partition("\n")
@@ -55,7 +55,7 @@ def write_cases(path: Path, found: dict[str, str]) -> None:
     path.write_text("\n== ".join([head, *parts]), encoding="utf-8")
 
 
-def told(lineage: ColumnLineage) -> str:
+def as_text(lineage: ColumnLineage) -> str:
     """A lineage in the form of the case files."""
     lines = [f"{name} <- {_inputs(inputs)}" for name, inputs in lineage.fields.items()]
     if lineage.dataset:
@@ -71,7 +71,7 @@ def _inputs(inputs: list[InputColumn]) -> str:
 
 def _input(one: InputColumn) -> str:
     kinds = []
-    for kind in one.kinds:
+    for kind in one.transformations:
         text = kind.subtype + (" masked" if kind.masking else "") + (f" ({kind.note})" if kind.note else "")
         kinds.append(text)
     pointer = f"#{one.pointer}" if one.pointer else ""

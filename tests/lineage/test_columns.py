@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.columns import column_lineage
-from tests.lineage.column_cases import FOLDER, Case, read_cases, told, write_cases
+from headwater.lineage.columns.lineage import column_lineage
+from tests.lineage.column_cases import FOLDER, Case, as_text, read_cases, write_cases
 from tests.lineage.plans import Walker, table_of
 from tests.lineage.rows_catalog import install_catalogs
 
@@ -58,7 +58,7 @@ def test_edges_are_as_expected_when_a_query_is_analyzed(case: Case, walker: Walk
         plan = walker.frame(names["df"])
     else:
         plan = walker.sql(case.query)
-    found = told(column_lineage(plan, table_of))
+    found = as_text(column_lineage(plan, table_of))
     if UPDATE:
         write_cases(FOLDER / f"{case.file}.txt", {case.name: found})
         return

@@ -1,8 +1,11 @@
-"""Column lineage of plans written by hand: budgets, gaps, names, memory and the form of the facets."""
+"""Column lineage of hand-written plans: limits, gaps, names, history and the form of the facets."""
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -11,22 +14,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.gateway.openlineage.validator import Validator
-from headwater.lineage.columns import (
+from headwater.lineage.columns import edges as edge_sets
+from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
+from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet
+from headwater.lineage.columns.graph import DeadlinePassed, NodeColumns
+from headwater.lineage.columns.lineage import (
     ColumnLineage,
-    ColumnMemory,
     ColumnSettings,
-    Late,
-    ToldColumns,
-    Written,
+    WrittenColumns,
     column_graph,
     column_lineage,
-    column_lineage_facet,
-    explicit_lineage_facet,
 )
-from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, union, union_step
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId
-from tests.lineage.column_cases import told
+from tests.lineage.column_cases import as_text
 
 CATALYST = "org.apache.spark.sql.catalyst.plans.logical"
 RELATION = "org.apache.spark.sql.execution.datasources.LogicalRelation"
@@ -34,7 +36,7 @@ STRUCT = {"type": "struct", "fields": [{"name": "p", "type": "integer"}, {"name"
 
 
 def plan(*nodes: dict[str, Any], cut: str | None = None) -> Plan:
-    """A plan whose last node is its root; ids are positions, and children the nodes before unless told."""
+    """A plan whose last node is its root; ids are positions, and children default to the node before."""
     made = []
     for place, node in enumerate(nodes):
         cls = node.get("cls", "Project")
@@ -66,13 +68,13 @@ def wide(columns: int) -> Plan:
     )
 
 
-def test_columns_are_left_out_and_told_when_there_are_too_many() -> None:
+def test_columns_are_left_out_and_listed_when_there_are_too_many() -> None:
     lineage = column_lineage(wide(20), read, settings=ColumnSettings(max_columns=5))
     assert list(lineage.fields) == ["c0", "c1", "c2", "c3", "c4"]
     assert lineage.cut == ["15 of 20 columns"]
 
 
-def test_fields_are_left_out_and_told_when_there_are_too_many_edges() -> None:
+def test_fields_are_left_out_and_listed_when_there_are_too_many_edges() -> None:
     lineage = column_lineage(wide(20), read, settings=ColumnSettings(max_edges=50))
     assert len(lineage.fields) == 2
     assert lineage.cut == ["fields with more edges than the budget of 50 has left"]
@@ -84,7 +86,7 @@ def test_the_facet_says_so_when_the_deadline_has_passed() -> None:
     assert lineage.fields == {}
     assert lineage.cut == ["the deadline passed before the plan was followed to its end"]
     assert lineage
-    with pytest.raises(Late):
+    with pytest.raises(DeadlinePassed):
         column_graph(wide(3), read, deadline=time.monotonic() - 1)
 
 
@@ -110,7 +112,7 @@ def test_edges_are_marked_unknown_when_a_node_has_no_rule() -> None:
             "ex": {"by": [["a", 1]]},
         },
     )
-    assert told(column_lineage(made, read)) == (
+    assert as_text(column_lineage(made, read)) == (
         "a <- t.a IDENTITY\n"
         "x <- t.a UNKNOWN (no rule for Mystery); t.b UNKNOWN (no rule for Mystery)\n"
         "* <- t.b UNKNOWN (no rule for Mystery)\n"
@@ -121,13 +123,16 @@ def test_edges_are_marked_unknown_when_a_node_has_no_rule() -> None:
 def test_edges_are_marked_unknown_when_a_rule_meets_a_form_that_it_does_not_know() -> None:
     made = plan(table("a"), {"cls": "CTERelationDef", "out": [[5, "x", "integer"]], "in": [[0]]})
     lineage = column_lineage(made, read)
-    assert lineage.fields["x"][0].kinds[0].subtype == "UNKNOWN"
+    assert lineage.fields["x"][0].transformations[0].subtype == "UNKNOWN"
     assert "its rule failed" in lineage.gaps[0].reason
 
 
-def test_a_column_from_nowhere_is_a_gap_when_it_is_used() -> None:
+def test_a_column_that_no_node_produces_is_a_gap_when_it_is_used() -> None:
     made = plan(table("a"), project(["=", 5, "x", ["a", 77]]))
-    assert told(column_lineage(made, read)) == "x <- nothing\n? column: #77 comes from nowhere in the plan"
+    assert (
+        as_text(column_lineage(made, read))
+        == "x <- nothing\n? column: no node of the plan produces expression id 77"
+    )
 
 
 def test_what_chooses_rows_is_in_each_field_when_it_is_set_so() -> None:
@@ -136,12 +141,12 @@ def test_what_chooses_rows_is_in_each_field_when_it_is_set_so() -> None:
         {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 1]]]]}},
         project(["=", 5, "x", ["a", 0]]),
     )
-    assert told(column_lineage(made, read)) == "x <- t.a IDENTITY\n* <- t.b FILTER"
+    assert as_text(column_lineage(made, read)) == "x <- t.a IDENTITY\n* <- t.b FILTER"
     spread = column_lineage(made, read, settings=ColumnSettings(dataset_level=False))
-    assert told(spread) == "x <- t.a IDENTITY; t.b FILTER"
+    assert as_text(spread) == "x <- t.a IDENTITY; t.b FILTER"
 
 
-def test_only_whole_columns_are_told_when_parts_are_not_wanted() -> None:
+def test_only_whole_columns_have_edges_when_parts_are_not_wanted() -> None:
     made = plan(
         table("s", types=STRUCT),
         project(["=", 5, "x", ["f", "GetStructField", [["a", 0]], "p"]], ["=", 6, "y", ["a", 0]]),
@@ -150,17 +155,17 @@ def test_only_whole_columns_are_told_when_parts_are_not_wanted() -> None:
         *made.nodes[1].out[:1],
         msgspec.convert([6, "y", STRUCT], type(made.nodes[1].out[0])),
     ]
-    assert told(column_lineage(made, read)).splitlines() == [
+    assert as_text(column_lineage(made, read)).splitlines() == [
         "x <- t.s.p IDENTITY",
         "y <- t.s IDENTITY",
         "y.p <- t.s.p IDENTITY",
         "y.q <- t.s.q IDENTITY",
     ]
     flat = column_lineage(made, read, settings=ColumnSettings(nested=False))
-    assert told(flat) == "x <- t.s IDENTITY\ny <- t.s IDENTITY"
+    assert as_text(flat) == "x <- t.s IDENTITY\ny <- t.s IDENTITY"
 
 
-def test_expressions_are_told_when_descriptions_are_wanted() -> None:
+def test_edges_have_expressions_when_descriptions_are_wanted() -> None:
     total = ["f", "Add", [["a", 0], ["f", "Upper", [["a", 1]]]]]
     made = plan(
         table("a", "b"),
@@ -178,21 +183,21 @@ def test_expressions_are_told_when_descriptions_are_wanted() -> None:
 
 def test_names_are_those_of_the_target_when_a_command_writes_by_position() -> None:
     made = plan(table("a", "b"), {"cls": "AppendData", "to": [[70, "x"], [71, "y"]]})
-    assert told(column_lineage(made, read)) == "x <- t.a IDENTITY\ny <- t.b IDENTITY"
-    renamed = column_lineage(made, read, Written(0, ["p", ""]))
-    assert told(renamed) == "p <- t.a IDENTITY"
+    assert as_text(column_lineage(made, read)) == "x <- t.a IDENTITY\ny <- t.b IDENTITY"
+    renamed = column_lineage(made, read, WrittenColumns(0, ["p", ""]))
+    assert as_text(renamed) == "p <- t.a IDENTITY"
 
 
-def test_only_columns_of_the_target_are_told_when_rows_are_replaced() -> None:
+def test_only_columns_of_the_target_have_edges_when_rows_are_replaced() -> None:
     made = plan(
         table("a"),
         project(["=", 5, "__row_operation", ["l", 1]], ["=", 6, "a", ["a", 0]]),
         {"cls": "ReplaceData", "to": [[70, "a"]]},
     )
-    assert told(column_lineage(made, read)) == "a <- t.a IDENTITY"
+    assert as_text(column_lineage(made, read)) == "a <- t.a IDENTITY"
 
 
-def test_both_sides_are_told_when_delta_merges_by_itself() -> None:
+def test_both_sides_have_edges_when_delta_merges() -> None:
     source = {"cls": RELATION, "out": [[0, "id", "integer"], [1, "w", "integer"]]}
     target = {"cls": RELATION, "out": [[5, "id", "integer"], [6, "v", "integer"]], "kids": []}
 
@@ -213,85 +218,87 @@ def test_both_sides_are_told_when_delta_merges_by_itself() -> None:
         },
     }
     made = plan(source, target, command)
-    found = column_lineage(made, lambda node: [DatasetId("test", "st"[node.id])], memory=ColumnMemory())
-    assert told(found) == (
+    found = column_lineage(made, lambda node: [DatasetId("test", "st"[node.id])], history=QueryHistory())
+    assert as_text(found) == (
         "id <- s.id IDENTITY; t.id IDENTITY\n"
         "v <- s.w IDENTITY+TRANSFORMATION; t.v IDENTITY\n"
         "* <- s.id JOIN; s.w CONDITIONAL; t.id JOIN"
     )
 
 
-def test_the_old_value_stays_possible_when_delta_updates_by_itself() -> None:
+def test_the_old_value_stays_possible_when_delta_updates() -> None:
     target = {"cls": RELATION, "out": [[5, "id", "integer"], [6, "v", "integer"]]}
     changed = {"condition": [["f", "IsNotNull", [["a", 5]]]], "updateExpressions": [["a", 5], ["l", 0]]}
     delta = "org.apache.spark.sql.delta.commands"
     update = plan(target, {"cls": f"{delta}.UpdateCommand", "kids": [], "inner": [0], "ex": changed})
-    assert told(column_lineage(update, read)) == (
+    assert as_text(column_lineage(update, read)) == (
         "id <- t.id IDENTITY\nv <- t.id CONDITIONAL; t.v TRANSFORMATION"
     )
     condition = {"condition": changed["condition"]}
     delete = plan(target, {"cls": f"{delta}.DeleteCommand", "kids": [], "inner": [0], "ex": condition})
-    assert told(column_lineage(delete, read)) == ("id <- t.id IDENTITY\nv <- t.v IDENTITY\n* <- t.id FILTER")
+    assert as_text(column_lineage(delete, read)) == (
+        "id <- t.id IDENTITY\nv <- t.v IDENTITY\n* <- t.id FILTER"
+    )
 
 
-def test_what_a_node_tells_stands_when_it_speaks_for_itself() -> None:
+def test_column_lineage_methods_replace_the_rule_when_a_node_has_them() -> None:
     made = plan(
         table("a", "b"),
         {"cls": "com.acme.Write", "in": [[0, 1]]},
     )
-    spoken = ToldColumns(
+    described = NodeColumns(
         inputs=((40, "extra", (DatasetId("acme", "side"),)),),
         outputs=((50, "x"), (51, "y")),
         dependencies=((50, (["a", 0], ["a", 40])), (51, (["f", "Upper", [["a", 1]]],))),
     )
 
-    def tells(node: Node) -> ToldColumns | None:
-        return spoken if node.simple == "Write" else None
+    def node_columns(node: Node) -> NodeColumns | None:
+        return described if node.simple == "Write" else None
 
-    assert told(column_lineage(made, read, tells=tells)) == (
+    assert as_text(column_lineage(made, read, node_columns=node_columns)) == (
         "x <- side.extra IDENTITY; t.a IDENTITY\ny <- t.b TRANSFORMATION"
     )
 
 
-def test_a_node_that_fails_to_tell_is_a_gap_when_it_is_asked() -> None:
-    def tells(node: Node) -> ToldColumns | None:
+def test_column_lineage_methods_are_a_gap_when_they_raise() -> None:
+    def node_columns(node: Node) -> NodeColumns | None:
         raise RuntimeError("broken")
 
-    lineage = column_lineage(plan(table("a")), read, tells=tells)
-    assert lineage.gaps[0].reason == "asked for its columns, it failed: RuntimeError: broken"
-    assert told(lineage).startswith("a <- t.a IDENTITY")
+    lineage = column_lineage(plan(table("a")), read, node_columns=node_columns)
+    assert lineage.gaps[0].reason == "its column lineage methods failed: RuntimeError: broken"
+    assert as_text(lineage).startswith("a <- t.a IDENTITY")
 
 
 def test_rows_are_followed_to_their_query_when_it_was_seen_before() -> None:
-    memory = ColumnMemory()
+    history = QueryHistory()
     first = plan(
         table("a", "b"),
         {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 1]]]]}},
         project(["=", 5, "x", ["f", "Upper", [["a", 0]]]]),
     )
-    column_graph(first, read, memory=memory)
+    column_graph(first, read, history=history)
     rdd = {
         "cls": "org.apache.spark.sql.execution.LogicalRDD",
         "out": [[5, "x", "integer"], [6, "n", "integer"]],
     }
     second = plan(rdd, project(["=", 8, "y", ["a", 5]], ["=", 9, "z", ["a", 6]]))
-    assert told(column_lineage(second, lambda node: [], memory=memory)) == (
+    assert as_text(column_lineage(second, lambda node: [], history=history)) == (
         "y <- t.a TRANSFORMATION\nz <- nothing\n* <- t.b FILTER\n"
         "? LogicalRDD: rows made by the program's own code"
     )
-    assert told(column_lineage(second, lambda node: [])).startswith("y <- nothing")
+    assert as_text(column_lineage(second, lambda node: [])).startswith("y <- nothing")
 
 
-def test_memory_forgets_the_oldest_when_it_is_full() -> None:
-    memory = ColumnMemory(limit=10)
+def test_the_history_drops_the_oldest_columns_when_it_is_full() -> None:
+    history = QueryHistory(limit=10)
     for start in range(0, 60, 3):
         columns = [[start + place, f"c{place}", "integer"] for place in range(3)]
-        column_graph(plan({"cls": RELATION, "out": columns}), read, memory=memory)
-    known = [number for number in range(60) if memory.recall(number) is not None]
+        column_graph(plan({"cls": RELATION, "out": columns}), read, history=history)
+    known = [number for number in range(60) if history.find_column(number) is not None]
     assert known == [55, 56, 57, 58, 59]
 
 
-def test_one_input_is_told_once_when_a_leaf_reads_several_datasets_and_is_read_twice() -> None:
+def test_an_input_is_listed_once_when_a_leaf_reads_several_datasets_and_is_read_twice() -> None:
     made = plan(
         {"cls": RELATION, "out": [[0, "a", "integer"]]},
         {"cls": RELATION, "out": [[1, "a", "integer"]], "kids": []},
@@ -299,7 +306,7 @@ def test_one_input_is_told_once_when_a_leaf_reads_several_datasets_and_is_read_t
         project(["=", 5, "x", ["f", "Add", [["a", 0], ["a", 1]]]]),
     )
     lineage = column_lineage(made, lambda node: [DatasetId("test", "p"), DatasetId("test", "q")])
-    assert told(lineage) == "x <- p.a TRANSFORMATION; q.a TRANSFORMATION\n* <- p.a JOIN; q.a JOIN"
+    assert as_text(lineage) == "x <- p.a TRANSFORMATION; q.a TRANSFORMATION\n* <- p.a JOIN; q.a JOIN"
 
 
 def test_both_facets_are_valid_when_they_are_checked_strictly() -> None:
@@ -348,7 +355,28 @@ def test_unions_do_not_depend_on_order_when_sets_are_joined(a: Edges, b: Edges, 
 
 @given(st.lists(masks, max_size=4))
 def test_a_step_over_a_union_is_the_same_when_it_is_made_at_once(sets: list[Edges]) -> None:
-    assert union_step(sets, TRANSFORMATION) == union(*sets).step(TRANSFORMATION)
+    assert union_then(sets, TRANSFORMATION) == union(*sets).then(TRANSFORMATION)
+
+
+def test_numbers_keep_their_meaning_when_threads_add_transformations_at_once() -> None:
+    wanted = [Transformation(True, "UNKNOWN", note=f"no rule for C{n}") for n in range(200)]
+    start = threading.Barrier(4)
+
+    def add(order: list[Transformation]) -> list[int]:
+        start.wait()
+        return [edge_sets.number_of(each) for each in order]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            orders = [wanted, wanted[::-1], wanted[::2] + wanted[1::2], wanted[100:] + wanted[:100]]
+            found = list(pool.map(add, orders))
+    finally:
+        sys.setswitchinterval(interval)
+    for order, numbers in zip(orders, found, strict=True):
+        assert [edge_sets.transformation_of(number) for number in numbers] == order
+        assert [edge_sets.number_of(each) for each in order] == numbers
 
 
 def test_lineage_without_anything_is_false_when_it_is_asked() -> None:

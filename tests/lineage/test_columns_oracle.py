@@ -14,7 +14,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from headwater.lineage.columns import ColumnLineage, column_lineage
+from headwater.lineage.columns.lineage import ColumnLineage, column_lineage
 from tests.lineage.oracle import Figures, Oracle
 from tests.lineage.plans import Walker, table_of
 from tests.lineage.queries import TABLES, queries
@@ -53,7 +53,7 @@ def told(lineage: ColumnLineage, place: int) -> dict[tuple[str, str], str]:
     inputs = list(lineage.fields.values())[place]
     found = {(one.dataset.name, one.field): "indirect" for one in lineage.dataset}
     for one in inputs:
-        if any(kind.direct for kind in one.kinds):
+        if any(kind.direct for kind in one.transformations):
             found[one.dataset.name, one.field] = "direct"
         else:
             found.setdefault((one.dataset.name, one.field), "indirect")

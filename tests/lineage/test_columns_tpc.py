@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.lineage.columns import column_lineage
+from headwater.lineage.columns.lineage import column_lineage
 from tests.lineage.plans import Walker, table_of
 from tests.lineage.tpc import Benchmark, benchmark
 from tests.parts.cache import Missing
@@ -50,4 +50,6 @@ def test_every_column_is_followed_when_the_queries_of_tpc_are_analyzed(
         for one in edges:
             assert one.dataset.name in suite.tables, f"query {number}: {one}"
             assert one.field in suite.tables[one.dataset.name], f"query {number}: {one}"
-            assert all(kind.subtype != "UNKNOWN" and not kind.note for kind in one.kinds), f"query {number}"
+            assert all(kind.subtype != "UNKNOWN" and not kind.note for kind in one.transformations), (
+                f"query {number}"
+            )

@@ -1,4 +1,4 @@
-"""What the fields of plan nodes become, without Spark: names, symlinks, folding, numbers."""
+"""Datasets of plan nodes without Spark: names, symlinks, nested commands, statistics."""
 
 from __future__ import annotations
 
@@ -6,28 +6,31 @@ from typing import Any
 
 import pytest
 
-from headwater.lineage.datasets import connectors as connections
-from headwater.lineage.datasets.inputs import Memory
+from headwater.lineage.datasets import connectors
+from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.datasets.relations import Sources
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.facets.dataset import lifecycle, schema_of_struct, symlinks
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
 from headwater.lineage.jvm.messages import ExecutedNode, StageDone
-from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.naming.names import DatasetId, TableName
-from headwater.lineage.settings import LineageSettings
+from headwater.lineage.naming.normalize import NameNormalizer
 
 WAREHOUSE = {"spark.sql.warehouse.dir": "file:/warehouse"}
 
 
 def sources(**conf: str) -> Sources:
-    return Sources(Surroundings(WAREHOUSE | {key.replace("_", "."): value for key, value in conf.items()}))
+    return Sources(Catalogs(WAREHOUSE | {key.replace("_", "."): value for key, value in conf.items()}))
 
 
 def names(found: Any) -> list[tuple[str, str]]:
     return [(one.id.namespace, one.id.name) for one in found or ()]
+
+
+def of_relation(relation: dict[str, Any]) -> list[tuple[str, str]]:
+    return names(sources().datasets_of_relation("LogicalRelation", {"relation": relation}))
 
 
 def links(found: Any) -> list[tuple[str, str]]:
@@ -39,8 +42,8 @@ def table(**more: Any) -> dict[str, Any]:
 
 
 def test_a_hive_table_has_the_metastores_name_when_there_is_one() -> None:
-    around = sources(spark_hadoop_hive_metastore_uris="thrift://meta:9083")
-    found = around.of(
+    catalogs = sources(spark_hadoop_hive_metastore_uris="thrift://meta:9083")
+    found = catalogs.datasets_of_relation(
         "HiveTableRelation", {"tableMeta": table(location="hdfs://nn:8020/w/db.db/t", provider="hive")}
     )
     assert names(found) == [("hdfs://nn:8020", "/w/db.db/t")]
@@ -53,18 +56,18 @@ def test_a_table_has_glues_name_when_glue_is_the_metastore() -> None:
         "spark.glue.accountId": "123",
         "spark.hadoop.aws.region": "eu-west-1",
     }
-    found = Sources(Surroundings(WAREHOUSE | conf)).tables.of_document(
+    found = Sources(Catalogs(WAREHOUSE | conf)).tables.of_document(
         table(location="s3://b/t", provider="parquet")
     )
     assert links(found) == [("arn:aws:glue:eu-west-1:123", "table/db/t")]
 
 
 def test_an_unqualified_name_is_of_the_current_database_when_one_is_set() -> None:
-    around = Surroundings(WAREHOUSE)
-    around.database = "sales"
-    found = Sources(around).tables.by_name({"@": "id", "table": "t"})
+    catalogs = Catalogs(WAREHOUSE)
+    catalogs.database = "sales"
+    found = Sources(catalogs).tables.by_name({"@": "id", "table": "t"})
     assert names(found) == [("file", "/warehouse/sales.db/t")]
-    assert found[0].is_guess
+    assert found[0].location_is_default
 
 
 def test_a_table_is_looked_up_when_a_command_holds_its_name_alone() -> None:
@@ -76,7 +79,7 @@ def test_a_table_is_looked_up_when_a_command_holds_its_name_alone() -> None:
             '{"id":{"database":"db","table":"t"},"type":"EXTERNAL","location":"file:/place","provider":"orc"}'
         )
 
-    found = Sources(Surroundings(WAREHOUSE, lookup=lookup)).tables.by_name(
+    found = Sources(Catalogs(WAREHOUSE, lookup=lookup)).tables.by_name(
         {"@": "id", "database": "db", "table": "t"}
     )
     assert names(found) == [("file", "/place")]
@@ -87,13 +90,13 @@ def test_an_earlier_plan_tells_the_place_when_the_catalog_does_not_answer() -> N
     def lookup(database: str, name: str) -> str:
         raise ConnectionError("gone")
 
-    around = Surroundings(WAREHOUSE, lookup=lookup)
-    around.remember(TableName("", "db", "t"), table(location="file:/place"))
-    assert names(Sources(around).tables.by_name({"@": "id", "database": "db", "table": "t"})) == [
+    catalogs = Catalogs(WAREHOUSE, lookup=lookup)
+    catalogs.remember(TableName("", "db", "t"), table(location="file:/place"))
+    assert names(Sources(catalogs).tables.by_name({"@": "id", "database": "db", "table": "t"})) == [
         ("file", "/place")
     ]
-    around.forget_database("db")
-    assert names(Sources(around).tables.by_name({"@": "id", "database": "db", "table": "t"})) == [
+    catalogs.forget_database("db")
+    assert names(Sources(catalogs).tables.by_name({"@": "id", "database": "db", "table": "t"})) == [
         ("file", "/warehouse/db.db/t")
     ]
 
@@ -157,7 +160,7 @@ def test_an_iceberg_table_has_the_name_of_its_catalog_when_its_type_is_known(
 ) -> None:
     settings = {f"spark.sql.catalog.c.{key}": value for key, value in conf.items()}
     settings["spark.sql.catalog.c"] = "org.apache.iceberg.spark.SparkCatalog"
-    around = Surroundings(WAREHOUSE, read=lambda: settings)
+    catalogs = Catalogs(WAREHOUSE, read=lambda: settings)
     fields = {
         "table": {
             "cls": "org.apache.iceberg.spark.source.SparkTable",
@@ -167,28 +170,28 @@ def test_an_iceberg_table_has_the_name_of_its_catalog_when_its_type_is_known(
         "catalog": {"name": "c"},
         "identifier": {"@": "name", "namespace": ["db"], "name": "t"},
     }
-    found = Sources(around).v2.of_fields(fields)
+    found = Sources(catalogs).v2.of_fields(fields)
     assert links(found) == [expected]
     assert found[0].facets["version"]["datasetVersion"] == "17"
     assert found[0].facets["storage"]["storageLayer"] == "iceberg"
 
 
-def test_a_relation_that_nobody_knows_is_told_by_what_it_holds_when_that_is_a_place() -> None:
+def test_an_unknown_relation_is_named_by_its_path_when_it_has_one() -> None:
     relation = {"@": "relation", "cls": "com.x.Relation", "f": {"parameters": {"path": "s3a://b/x"}}}
-    assert names(sources().of("LogicalRelation", {"relation": relation})) == [("s3://b", "x")]
+    assert of_relation(relation) == [("s3://b", "x")]
     relation = {"@": "relation", "cls": "com.x.Relation"}
-    assert names(sources().of("LogicalRelation", {"relation": relation})) == [("spark", "com.x.Relation")]
+    assert of_relation(relation) == [("spark", "com.x.Relation")]
 
 
-def test_many_paths_are_their_common_folder_when_there_are_more_than_anybody_reads() -> None:
+def test_many_paths_are_their_common_folder_when_there_are_more_than_the_limit() -> None:
     relation = {"@": "files", "format": "parquet", "paths": [f"file:/lake/in/{n}" for n in range(200)]}
-    assert names(sources().of("LogicalRelation", {"relation": relation})) == [("file", "/lake/in")]
+    assert of_relation(relation) == [("file", "/lake/in")]
 
 
 def test_a_query_is_its_tables_when_a_parser_is_installed() -> None:
     pytest.importorskip("openlineage_sql")
     options = {"dbtable": "(SELECT a\n  FROM s.orders JOIN people USING (id)) AS x"}
-    found = connections.jdbc("jdbc:postgresql://h/shop", options)
+    found = connectors.jdbc("jdbc:postgresql://h/shop", options)
     assert sorted(names(found)) == [
         ("postgres://h:5432", "shop.people"),
         ("postgres://h:5432", "shop.s.orders"),
@@ -196,61 +199,66 @@ def test_a_query_is_its_tables_when_a_parser_is_installed() -> None:
 
 
 @pytest.mark.parametrize("query", ["(VALUES (1),\n  (2)) AS x", "EXEC orders_of 17"])
-def test_a_query_is_told_in_its_own_words_when_nobody_can_read_it(query: str) -> None:
-    (found,) = connections.jdbc("jdbc:postgresql://h/shop", {"query": query})
+def test_a_query_is_named_by_its_text_when_it_cannot_be_parsed(query: str) -> None:
+    (found,) = connectors.jdbc("jdbc:postgresql://h/shop", {"query": query})
     assert found.id.namespace == "postgres://h:5432"
     assert found.id.name in ("VALUES (1), (2)", "EXEC orders_of 17")
     assert found.facets["datasetType"]["datasetType"] == "QUERY"
 
 
-def test_topics_are_taken_from_wherever_they_are_told_when_kafka_is_read() -> None:
+def test_topics_come_from_any_of_the_options_when_kafka_is_read() -> None:
     servers = {"kafka.bootstrap.servers": "a:1,b:2"}
-    assert [one.id.name for one in connections.kafka(servers, {"subscribe": "x, y"})] == ["x", "y"]
-    assert [one.id.name for one in connections.kafka(servers, {"assign": '{"q":[0],"p":[1]}'})] == ["p", "q"]
-    (found,) = connections.kafka(servers, {"subscribePattern": "ev.*"})
+    assert [one.id.name for one in connectors.kafka(servers, {"subscribe": "x, y"})] == ["x", "y"]
+    assert [one.id.name for one in connectors.kafka(servers, {"assign": '{"q":[0],"p":[1]}'})] == ["p", "q"]
+    (found,) = connectors.kafka(servers, {"subscribePattern": "ev.*"})
     assert found.id == DatasetId("kafka://a:1", "ev.*")
     assert found.facets["kafka_subscription"]["subscribePattern"] == "ev.*"
-    seen = connections.kafka(servers, {"subscribePattern": "ev.*"}, topics=["ev1", "ev2"])
+    seen = connectors.kafka(servers, {"subscribePattern": "ev.*"}, topics=["ev1", "ev2"])
     assert [one.id.name for one in seen] == ["ev1", "ev2"]
 
 
-def context() -> OpenLineageContext:
-    return OpenLineageContext(LineageSettings(), Surroundings(WAREHOUSE))
+NAMES = NameNormalizer()
 
 
-def output(name: str, *, guess: bool = False, **facets: Any) -> OutputDatasetBuilder:
-    return OutputDatasetBuilder("file", name, facets, is_guess=guess)
+def output(name: str, *, default: bool = False, **facets: Any) -> OutputDatasetBuilder:
+    made = OutputDatasetBuilder("file", name, facets)
+    made.location_is_default = default
+    return made
 
 
-def test_a_nested_command_knows_the_place_when_the_outer_one_guesses_it() -> None:
+def test_the_path_of_a_nested_command_is_used_when_the_outer_one_has_a_default_location() -> None:
     names = symlinks([(DatasetId("file:/w", "db.t"), "TABLE")])
-    outer = output("/w/t", guess=True, symlinks=names, lifecycleStateChange=lifecycle("CREATE"))
+    outer = output("/w/t", default=True, symlinks=names, lifecycleStateChange=lifecycle("CREATE"))
     inner = output("/elsewhere/t", lifecycleStateChange=lifecycle("OVERWRITE"))
-    (found,) = merged_outputs([(1, outer), (2, inner)], context())
+    (found,) = merged_outputs([(1, outer), (2, inner)], NAMES)
     assert found.id == DatasetId("file", "/elsewhere/t")
     assert found.facets["symlinks"] == names
     assert found.facets["lifecycleStateChange"]["lifecycleStateChange"] == "CREATE"
 
 
-def test_both_are_told_when_a_guess_may_be_neither_of_two() -> None:
-    found = merged_outputs([(1, output("/w/t", guess=True)), (2, output("/a")), (3, output("/b"))], context())
+def test_a_default_location_stays_when_it_matches_neither_of_two_outputs() -> None:
+    found = merged_outputs([(1, output("/w/t", default=True)), (2, output("/a")), (3, output("/b"))], NAMES)
     assert sorted(each.name for each in found) == ["/a", "/b", "/w/t"]
 
 
-def test_an_output_is_left_out_when_it_was_to_be_written_only_if_missing() -> None:
+def test_an_output_of_mode_ignore_is_left_out_when_nothing_is_written() -> None:
     one = output("/w/t")
-    one.is_conditional = True
-    assert merged_outputs([(1, one)], context()) == []
-    (found,) = merged_outputs([(1, one), (2, output("/w/t"))], context())
+    one.only_if_written = True
+    assert merged_outputs([(1, one)], NAMES) == []
+    (found,) = merged_outputs([(1, one), (2, output("/w/t"))], NAMES)
     assert found.name == "/w/t"
 
 
 def test_partitions_of_one_dataset_are_one_input_when_they_are_merged() -> None:
-    parts = [(1, InputDatasetBuilder("file", f"/lake/t/day={day}", ids=[day])) for day in (1, 2)]
+    parts = [(1, InputDatasetBuilder("file", f"/lake/t/day={day}", expr_ids=[day])) for day in (1, 2)]
     parts.append((1, InputDatasetBuilder("file", "/lake/t/_delta_log/x")))
-    (found,) = merged_inputs(parts, context())
-    assert (found.name, found.ids) == ("/lake/t", {1, 2})
+    (found,) = merged_inputs(parts, NAMES)
+    assert (found.name, found.expr_ids) == ("/lake/t", {1, 2})
     assert found.locations == {"/lake/t/day=1", "/lake/t/day=2"}
+
+
+def read(name: str, *expr_ids: int) -> InputDatasetBuilder:
+    return InputDatasetBuilder("file", name, expr_ids=expr_ids)
 
 
 def scan(ids: list[int], rows: int, cls: str = "x.FileSourceScanExec") -> ExecutedNode:
@@ -259,30 +267,39 @@ def scan(ids: list[int], rows: int, cls: str = "x.FileSourceScanExec") -> Execut
     )
 
 
-def test_numbers_belong_to_the_dataset_whose_columns_are_scanned_when_ids_agree() -> None:
-    left, right = InputDatasetBuilder("file", "/l", ids=[1, 2]), InputDatasetBuilder("file", "/r", ids=[3])
+def test_metrics_belong_to_the_dataset_whose_columns_are_scanned_when_ids_agree() -> None:
+    left, right = (
+        InputDatasetBuilder("file", "/l", expr_ids=[1, 2]),
+        InputDatasetBuilder("file", "/r", expr_ids=[3]),
+    )
     add_input_statistics([left, right], [[scan([1], 5), scan([3], 7), scan([2], 1)], [scan([3], 7)]])
     assert left.input_facets["inputStatistics"]["rowCount"] == 6
     assert right.input_facets["inputStatistics"]["rowCount"] == 7, "nested executions count the same rows"
 
 
-def test_no_number_is_told_when_it_is_not_known_whose_it_is() -> None:
-    left, right = InputDatasetBuilder("file", "/l", ids=[1]), InputDatasetBuilder("file", "/r", ids=[3])
+def test_no_metric_is_set_when_its_dataset_is_not_known() -> None:
+    left, right = (
+        InputDatasetBuilder("file", "/l", expr_ids=[1]),
+        InputDatasetBuilder("file", "/r", expr_ids=[3]),
+    )
     add_input_statistics([left, right], [[scan([8], 5)]])
     assert not left.input_facets
     assert not right.input_facets
-    cached = InputDatasetBuilder("file", "/c", ids=[1])
+    cached = InputDatasetBuilder("file", "/c", expr_ids=[1])
     add_input_statistics([cached], [[scan([1], 5, "x.InMemoryTableScanExec"), scan([1], 5, "x.RDDScanExec")]])
     assert not cached.input_facets
 
 
-def test_the_only_input_without_numbers_gets_those_of_new_ids_when_the_optimizer_made_them() -> None:
-    left, right = InputDatasetBuilder("file", "/l", ids=[1]), InputDatasetBuilder("file", "/r", ids=[3])
+def test_the_only_input_without_metrics_gets_those_of_new_ids_when_the_optimizer_made_them() -> None:
+    left, right = (
+        InputDatasetBuilder("file", "/l", expr_ids=[1]),
+        InputDatasetBuilder("file", "/r", expr_ids=[3]),
+    )
     add_input_statistics([left, right], [[scan([1], 5), scan([8], 2)]])
     assert right.input_facets["inputStatistics"]["rowCount"] == 2
 
 
-def test_stages_tell_what_was_written_when_no_node_does() -> None:
+def test_metrics_of_stages_are_used_when_no_node_has_them() -> None:
     one = output("/o")
     stages = [StageDone(id=1, metrics={"records_written": 4, "bytes_written": 9}), StageDone(id=2)]
     add_output_statistics([one], [(1, [])], stages)
@@ -290,15 +307,15 @@ def test_stages_tell_what_was_written_when_no_node_does() -> None:
     assert (facet["rowCount"], facet["size"]) == (4, 9)
 
 
-def test_the_oldest_columns_are_forgotten_when_the_memory_is_full() -> None:
-    memory = Memory(most=3)
-    memory.keep([1, 2], [InputDatasetBuilder("file", "/a")])
-    memory.keep([3, 4], [InputDatasetBuilder("file", "/b")])
-    assert [id.name for id, _ in memory.recall([1, 2, 3])] == ["/a", "/b"]
-    assert memory.recall([1]) == []
+def test_the_oldest_columns_are_dropped_when_the_history_is_full() -> None:
+    history = QueryHistory(limit=3)
+    history.record([1, 2], [InputDatasetBuilder("file", "/a")])
+    history.record([3, 4], [InputDatasetBuilder("file", "/b")])
+    assert [id.name for id, _ in history.find([1, 2, 3])] == ["/a", "/b"]
+    assert history.find([1]) == []
 
 
-def test_a_schema_has_the_fields_of_nested_types_when_it_is_told() -> None:
+def test_a_schema_has_the_fields_of_nested_types() -> None:
     struct = {
         "type": "struct",
         "fields": [

@@ -1,4 +1,4 @@
-"""The extension model: type arguments, who is called, and what happens to builders that fail or hang."""
+"""The extension model: type arguments, calls of builders, and builders that fail or hang."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import threading
 import time
 from typing import Any, TypeVar
 
+from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.events.build import EventBuilder
-from headwater.lineage.events.builtin import BuiltinFactory
 from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
     AbstractInputDatasetFacetBuilder,
@@ -22,10 +22,17 @@ from headwater.lineage.extend.builders import (
     OpenLineageEventListenerFactory,
     OutputDatasetBuilder,
 )
-from headwater.lineage.extend.context import Extensions, OpenLineageContext
-from headwater.lineage.extend.spark_objects import RDD, ActiveJob, HadoopRDD, Stage, StageInfo, UnionRDD
+from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.spark_objects import (
+    RDD,
+    ActiveJob,
+    HadoopRDD,
+    Stage,
+    StageInfo,
+    UnionRDD,
+    run_objects,
+)
 from headwater.lineage.jvm.messages import AppStart, JobStart, StageDoc, StageDone
-from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.runs import RunTracker
 from headwater.lineage.settings import LineageSettings
 from tests.sources import ROOT
@@ -75,7 +82,7 @@ def test_a_builder_is_defined_for_its_type_argument_when_it_says_nothing_else() 
 
 
 class Recorder(OpenLineageEventListenerFactory):
-    """Notes what it is asked for, and hands out one builder of each kind."""
+    """Records its calls, and creates one builder of each kind."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -163,18 +170,14 @@ def finished_job(first: str = "file:/a") -> tuple[Any, Any]:
         {"id": 1, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": [first]},
         {"id": 2, "cls": "org.apache.spark.rdd.HadoopRDD", "parents": [], "paths": ["file:/b/day=1"]},
     ]
-    steps = runs.on_message(
-        JobStart(id=7, time=2, rdds=chain, stages=[StageDoc(id=4, name="count", rdds=[1, 2, 3])])
-    )
+    steps = runs.on_message(JobStart(id=7, time=2, rdds=chain, stages=[StageDoc(id=4, name="count")]))
     runs.on_message(StageDone(id=4, metrics={"records_read": 5, "records_written": 2, "bytes_written": 9}))
     return steps[0].run, steps
 
 
 def builder(recorder: Recorder, deadline_millis: int = 10_000) -> EventBuilder:
     settings = LineageSettings(deadline_millis=deadline_millis)
-    context = OpenLineageContext(settings, Surroundings({}))
-    extensions = Extensions(context, [BuiltinFactory("4.3.0", {}, None)], [lambda: recorder])
-    return EventBuilder(settings, context, extensions, app_name="App")
+    return EventBuilder(settings, Catalogs({}), [lambda: recorder])
 
 
 CREATES = [
@@ -200,7 +203,7 @@ def test_each_create_method_is_called_once_and_after_the_context_when_events_are
     calls = [call for call in recorder.calls if call != "sleeps"]
     assert calls[0] == "context"
     assert sorted(calls[1:]) == sorted(CREATES)
-    assert recorder.context.run_facet_builders, "the collections are alive: ours and theirs are in them"
+    assert recorder.context.run_facet_builders, "the collections are live"
     assert len(recorder.context.job_facet_builders) > 2
 
 
@@ -210,7 +213,7 @@ def test_facets_reach_all_datasets_or_the_one_they_were_made_with_when_an_event_
     run, _ = finished_job()
     event = builder(recorder).build(run, "COMPLETE", 3)
     inputs = {(each["namespace"], each["name"]): each for each in event["inputs"]}
-    # ours from the RDDs and theirs, trimmed alike
+    # built-in and extension datasets, both trimmed
     assert sorted(inputs) == [("custom", "file:/a"), ("custom", "file:/b"), ("file", "/a"), ("file", "/b")]
     for each in event["inputs"]:
         assert each["inputFacets"]["stageInput"]["records"] == 5
@@ -240,7 +243,7 @@ def test_a_builder_loses_only_its_own_facets_when_it_raises() -> None:
     assert "processing_engine" in event["run"]["facets"]
 
 
-def test_a_builder_is_not_asked_again_when_it_has_not_returned_in_time() -> None:
+def test_a_builder_is_not_called_again_when_it_has_not_returned_in_time() -> None:
     recorder = Recorder()
     made = builder(recorder, deadline_millis=400)
     run, _ = finished_job()
@@ -250,21 +253,21 @@ def test_a_builder_is_not_asked_again_when_it_has_not_returned_in_time() -> None
     recorder.release.set()
     assert time.monotonic() - begun < 30
     assert recorder.calls.count("sleeps") == 1
-    told = [error["task"] for error in event["run"]["facets"]["extractionError"]["errors"]]
-    assert any(task.endswith("Sleeper") for task in told)
-    assert event["job"]["facets"]["rdd"]["id"] == 2, "the others are asked all the same"
+    tasks = [error["task"] for error in event["run"]["facets"]["extractionError"]["errors"]]
+    assert any(task.endswith("Sleeper") for task in tasks)
+    assert event["job"]["facets"]["rdd"]["id"] == 2, "other builders are still called"
 
 
 def test_a_factory_is_left_out_when_it_cannot_be_made() -> None:
     def broken() -> OpenLineageEventListenerFactory:
         raise ImportError("no such thing")
 
-    settings = LineageSettings()
-    context = OpenLineageContext(settings, Surroundings({}))
-    extensions = Extensions(context, [BuiltinFactory("4.3.0", {}, None)], [broken, Recorder])
-    assert [error.text for error in extensions.errors] == ["ImportError: no such thing"]
+    recorder = Recorder()
+    recorder.release.set()
+    made = EventBuilder(LineageSettings(), Catalogs({}), [broken, lambda: recorder])
+    assert [error.text for error in made.extensions.errors] == ["ImportError: no such thing"]
     run, _ = finished_job()
-    first = EventBuilder(settings, context, extensions).build(run, "START", 2)
+    first = made.build(run, "START", 2)
     assert "no such thing" in first["run"]["facets"]["extractionError"]["errors"][0]["errorMessage"]
 
 
@@ -272,10 +275,8 @@ def test_facets_are_left_out_when_they_are_disabled() -> None:
     recorder = Recorder()
     recorder.release.set()
     settings = LineageSettings(disabled_facets=frozenset({"processing_engine", "everywhere", "stageInput"}))
-    context = OpenLineageContext(settings, Surroundings({}))
-    extensions = Extensions(context, [BuiltinFactory("4.3.0", {}, None)], [lambda: recorder])
     run, _ = finished_job()
-    event = EventBuilder(settings, context, extensions).build(run, "COMPLETE", 3)
+    event = EventBuilder(settings, Catalogs({}), [lambda: recorder]).build(run, "COMPLETE", 3)
     assert "processing_engine" not in event["run"]["facets"]
     assert all("everywhere" not in each["facets"] for each in event["inputs"] + event["outputs"])
     assert all("stageInput" not in each["inputFacets"] for each in event["inputs"])
@@ -288,24 +289,20 @@ def test_the_pages_example_does_what_it_says_when_it_is_run() -> None:
     )
     names: dict[str, Any] = {}
     exec(code, names)
-    settings = LineageSettings()
-    context = OpenLineageContext(settings, Surroundings({}))
-    extensions = Extensions(context, [BuiltinFactory("4.3.0", {}, None)], [names["LedgerFactory"]])
     run, _ = finished_job("file:/books/2026.ledger")
-    event = EventBuilder(settings, context, extensions).build(run, "COMPLETE", 3)
+    made = EventBuilder(LineageSettings(), Catalogs({}), [names["LedgerFactory"]])
+    event = made.build(run, "COMPLETE", 3)
     books = [each for each in event["inputs"] if each["namespace"] == "ledger://books"]
     assert [(each["name"], sorted(each["facets"])) for each in books] == [("2026.ledger", ["ledgerBook"])]
     assert event["run"]["facets"]["lastStage"]["records"] == 5
 
 
-def test_kinds_of_rdds_are_told_apart_when_a_chain_is_flattened() -> None:
+def test_each_rdd_has_the_class_of_its_kind_when_a_chain_is_flattened() -> None:
     run, _ = finished_job()
-    from headwater.lineage.events.spark_objects import objects_of
-
-    found = objects_of(run, None, [])
+    found = run_objects(run, None, [])
     assert [type(each) for each in found if isinstance(each, RDD)] == [UnionRDD, HadoopRDD, HadoopRDD]
     (stage,) = [each for each in found if isinstance(each, Stage)]
-    assert [rdd.id for rdd in stage.rdds] == [1, 2, 3]
+    assert stage.name == "count"
     (info,) = [each for each in found if isinstance(each, StageInfo)]
     assert info.metrics["records_read"] == 5
     assert info.jvm is None

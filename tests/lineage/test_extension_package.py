@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 MODULE = '''
 """Lineage of the ledger, for people who keep one."""
 
-from headwater.lineage.extend.builders import (
+from headwater.extend.lineage import (
     AbstractInputDatasetBuilder,
     AbstractInputDatasetFacetBuilder,
     AbstractJobFacetBuilder,
@@ -28,7 +28,7 @@ from headwater.lineage.extend.builders import (
     InputDatasetBuilder,
     OpenLineageEventListenerFactory,
 )
-from headwater.lineage.extend.spark_objects import ActiveJob, HadoopRDD, QueryExecution, RDD, StageInfo
+from headwater.extend.lineage import ActiveJob, HadoopRDD, QueryExecution, RDD, StageInfo
 
 CALLS = []
 

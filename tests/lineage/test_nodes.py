@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.extend.facet_registry import FacetRegistry, handler_of, register_node, unregister_node
-from headwater.lineage.extend.lineage_nodes import PlanNode
+from headwater.lineage.extend.facet_registry import FacetRegistry
+from headwater.lineage.extend.lineage_nodes import PlanNode, find_handler, register_node, unregister_node
 from headwater.testing.lineage import Events
 from tests.lineage.java_nodes import HOMES, Extension, merged_rows
 from tests.lineage.published_nodes import Published
@@ -167,12 +167,12 @@ def test_a_handler_is_found_by_either_name_when_it_is_registered() -> None:
 
     register_node("com.acme.Whole", handler)
     register_node("Short", handler)
-    assert handler_of("com.acme.Whole") is handler
-    assert handler_of("com.acme.Short") is handler
-    assert handler_of("com.acme.Other") is None
+    assert find_handler("com.acme.Whole") is handler
+    assert find_handler("com.acme.Short") is handler
+    assert find_handler("com.acme.Other") is None
     unregister_node("com.acme.Whole")
     unregister_node("Short")
-    assert handler_of("com.acme.Whole") is None
+    assert find_handler("com.acme.Whole") is None
 
 
 def test_a_facet_waits_when_the_event_is_older_than_it() -> None:

@@ -1,4 +1,4 @@
-"""Partition folders at the end of names, and namespaces that are one."""
+"""Trimming of partition folders, and resolving of namespaces."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 
 from headwater.lineage.naming.names import DatasetId
-from headwater.lineage.naming.normalize import NamespaceResolvers, Trimming
+from headwater.lineage.naming.normalize import NameNormalizer
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from headwater.lineage.naming.normalize import NamespaceResolvers, Trimming
     ],
 )
 def test_the_tail_is_cut_when_it_is_a_partition(name: str, expected: str) -> None:
-    assert Trimming().trim(DatasetId("file", name)) == DatasetId("file", expected)
+    assert NameNormalizer().normalize(DatasetId("file", name)) == DatasetId("file", expected)
 
 
 def test_a_trimmer_is_left_out_when_it_is_disabled_by_its_java_or_python_name() -> None:
@@ -36,8 +36,8 @@ def test_a_trimmer_is_left_out_when_it_is_disabled_by_its_java_or_python_name() 
         "io.openlineage.client.dataset.trimmers.DateTrimmer",
         "openlineage.client.dataset.trimmers.DateTrimmer",
     ):
-        assert Trimming(disabled=[name]).trim(dated) == dated
-    assert Trimming(enabled=False).trim(dated) == dated
+        assert NameNormalizer(disabled_trimmers=[name]).normalize(dated) == dated
+    assert NameNormalizer().normalize(dated, trim=False) == dated
 
 
 class VersionTrimmer(DatasetNameTrimmer):
@@ -57,23 +57,29 @@ class Broken(DatasetNameTrimmer):
 
 
 def test_extra_trimmers_take_part_when_they_are_set() -> None:
-    found = Trimming(extra=[f"{__name__}.VersionTrimmer"]).trim(DatasetId("file", "/lake/orders/v1/day=1"))
+    names = NameNormalizer(extra_trimmers=[f"{__name__}.VersionTrimmer"])
+    found = names.normalize(DatasetId("file", "/lake/orders/v1/day=1"))
     assert found.name == "/lake/orders"
 
 
 @pytest.mark.parametrize("name", ["/lake/x", "/lake/y"])
 def test_a_name_stays_when_an_extra_trimmer_breaks_its_contract(name: str) -> None:
-    assert Trimming(extra=[f"{__name__}.Broken"]).trim(DatasetId("file", name)).name == name
+    names = NameNormalizer(extra_trimmers=[f"{__name__}.Broken"])
+    assert names.normalize(DatasetId("file", name)).name == name
 
 
 def test_the_group_remove_is_cut_when_a_pattern_is_set_as_java_writes_it() -> None:
-    trimming = Trimming(remove_pattern="(?<remove>/tmp-[0-9]+)")
-    assert trimming.trim(DatasetId("file", "/lake/tmp-17/orders")).name == "/lake/orders"
+    names = NameNormalizer(remove_pattern="(?<remove>/tmp-[0-9]+)")
+    assert names.normalize(DatasetId("file", "/lake/tmp-17/orders")).name == "/lake/orders"
+
+
+def resolved(names: NameNormalizer, namespace: str) -> str:
+    return names.normalize(DatasetId(namespace, "x")).namespace
 
 
 def test_hosts_are_one_when_a_resolver_lists_them() -> None:
-    resolvers = NamespaceResolvers(
-        {
+    names = NameNormalizer(
+        resolvers={
             "main": {"type": "hostList", "hosts": ["kafka1.example", "kafka2.example"], "schema": "kafka"},
             "db": {"type": "pattern", "regex": "db-[0-9]+"},
             "by": {
@@ -83,15 +89,15 @@ def test_hosts_are_one_when_a_resolver_lists_them() -> None:
             },
         }
     )
-    assert resolvers.resolve("kafka://kafka2.example:9092") == "kafka://main"
-    assert resolvers.resolve("https://kafka2.example:9092") == "https://kafka2.example:9092"
-    assert resolvers.resolve("postgres://db-17:5432") == "postgres://db"
-    assert resolvers.resolve("hdfs://blue-node7:8020") == "hdfs://blue"
-    assert resolvers.resolve("file") == "file"
+    assert resolved(names, "kafka://kafka2.example:9092") == "kafka://main"
+    assert resolved(names, "https://kafka2.example:9092") == "https://kafka2.example:9092"
+    assert resolved(names, "postgres://db-17:5432") == "postgres://db"
+    assert resolved(names, "hdfs://blue-node7:8020") == "hdfs://blue"
+    assert resolved(names, "file") == "file"
 
 
 @pytest.mark.parametrize(
     "given", [{"type": "hostList"}, {"type": "odd"}, {"type": "pattern", "regex": "("}, "text"]
 )
 def test_a_resolver_is_left_out_when_it_is_not_whole(given: object) -> None:
-    assert NamespaceResolvers({"broken": given}).resolve("kafka://a:1") == "kafka://a:1"
+    assert resolved(NameNormalizer(resolvers={"broken": given}), "kafka://a:1") == "kafka://a:1"

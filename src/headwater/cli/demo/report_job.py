@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.lineage.extend.lineage_nodes import InputDatasetWithIdentifier
+from headwater.lineage.extend import InputDatasetWithIdentifier
 from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 

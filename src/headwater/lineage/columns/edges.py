@@ -1,18 +1,20 @@
-"""Sets of edges as bit masks: how a column depends on input columns, and which.
+"""Sets of edges as bit masks: the input columns that a column depends on, by transformation.
 
-An edge is an input column (a bit) and a kind. A set is one integer a kind, so that the union of two sets of a
-thousand edges each is a handful of machine words, and plans that are wide and deep at once stay cheap (G10).
+An edge is an input column (a bit) and a transformation. A set is one integer for each transformation: the
+union of two sets of a thousand edges each takes a few machine words, and wide and deep plans stay cheap
+(G10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from threading import Lock
 from typing import NamedTuple
 
 __all__ = [
     "AGGREGATION",
     "CONDITIONAL",
-    "COUNTED",
+    "COUNT",
     "EMPTY",
     "FILTER",
     "GROUP_BY",
@@ -23,20 +25,20 @@ __all__ = [
     "TRANSFORMATION",
     "WINDOW",
     "Edges",
-    "Kind",
+    "Transformation",
     "bits",
-    "kind",
-    "kind_of",
-    "opaque",
+    "number_of",
+    "transformation_of",
     "union",
-    "union_step",
+    "union_then",
     "unknown",
-    "unknown_rows",
+    "unknown_row_filter",
+    "user_code",
 ]
 
 
-class Kind(NamedTuple):
-    """How an input is used: type and subtype of the spec, whether its value is hidden, a remark."""
+class Transformation(NamedTuple):
+    """How an input is used: type and subtype of the specification, masking, and a note."""
 
     direct: bool
     subtype: str
@@ -44,85 +46,86 @@ class Kind(NamedTuple):
     note: str = ""
 
 
-# The stronger one wins when a direct step follows another.
+# Of two direct transformations in sequence, the stronger one remains.
 _RANKS = {"IDENTITY": 0, "TRANSFORMATION": 1, "AGGREGATION": 2, "UNKNOWN": 3}
 
-# Kinds are numbered once per process. Only UNKNOWN and opaque ones are ever added, one for a class of node.
-_kinds: list[Kind] = []
-_numbers: dict[Kind, int] = {}
+# Transformations are numbered once per process. Later ones are UNKNOWN or user code, one for a class of node.
+_transformations: list[Transformation] = []
+_numbers: dict[Transformation, int] = {}
+_lock = Lock()
 _composed: dict[tuple[int, int], int] = {}
 _tables: dict[int, dict[int, int]] = {}
 
 
-def kind(wanted: Kind) -> int:
-    """The number of a kind."""
+def number_of(wanted: Transformation) -> int:
+    """The number of a transformation; a new one for the first use."""
     found = _numbers.get(wanted)
-    if found is None:
-        _kinds.append(wanted)
-        # two threads may add the same kind: both numbers then mean it, which does no harm
-        found = _numbers.setdefault(wanted, len(_kinds) - 1)
-        while _kinds[found] != wanted:
-            found = _kinds.index(wanted)
-    return found
+    if found is not None:
+        return found
+    with _lock:  # several threads build graphs: a number must mean the same to all of them
+        if wanted not in _numbers:
+            _transformations.append(wanted)
+            _numbers[wanted] = len(_transformations) - 1
+        return _numbers[wanted]
 
 
-def kind_of(number: int) -> Kind:
-    """The kind that has a number."""
-    return _kinds[number]
+def transformation_of(number: int) -> Transformation:
+    """The transformation with a number."""
+    return _transformations[number]
 
 
-IDENTITY = kind(Kind(True, "IDENTITY"))
-TRANSFORMATION = kind(Kind(True, "TRANSFORMATION"))
-AGGREGATION = kind(Kind(True, "AGGREGATION"))
-MASKED = kind(Kind(True, "TRANSFORMATION", True))
-COUNTED = kind(Kind(True, "AGGREGATION", True))
-CONDITIONAL = kind(Kind(False, "CONDITIONAL"))
-WINDOW = kind(Kind(False, "WINDOW"))
-JOIN = kind(Kind(False, "JOIN"))
-FILTER = kind(Kind(False, "FILTER"))
-GROUP_BY = kind(Kind(False, "GROUP_BY"))
-SORT = kind(Kind(False, "SORT"))
+IDENTITY = number_of(Transformation(True, "IDENTITY"))
+TRANSFORMATION = number_of(Transformation(True, "TRANSFORMATION"))
+AGGREGATION = number_of(Transformation(True, "AGGREGATION"))
+MASKED = number_of(Transformation(True, "TRANSFORMATION", True))
+COUNT = number_of(Transformation(True, "AGGREGATION", True))
+CONDITIONAL = number_of(Transformation(False, "CONDITIONAL"))
+WINDOW = number_of(Transformation(False, "WINDOW"))
+JOIN = number_of(Transformation(False, "JOIN"))
+FILTER = number_of(Transformation(False, "FILTER"))
+GROUP_BY = number_of(Transformation(False, "GROUP_BY"))
+SORT = number_of(Transformation(False, "SORT"))
 
 
 def unknown(cls: str) -> int:
-    """Values that come out of a node without a rule (G11)."""
-    return kind(Kind(True, "UNKNOWN", note=f"no rule for {cls}"))
+    """Values of a node without a rule (G11)."""
+    return number_of(Transformation(True, "UNKNOWN", note=f"no rule for {cls}"))
 
 
-def unknown_rows(cls: str) -> int:
-    """What a node without a rule may have used to choose rows (G11)."""
-    return kind(Kind(False, "UNKNOWN", note=f"no rule for {cls}"))
+def unknown_row_filter(cls: str) -> int:
+    """Columns that a node without a rule may have used to choose rows (G11)."""
+    return number_of(Transformation(False, "UNKNOWN", note=f"no rule for {cls}"))
 
 
-def opaque(cls: str) -> int:
-    """Values made by the user's own code out of everything it is given."""
-    return kind(Kind(True, "TRANSFORMATION", note=f"opaque: {cls}"))
+def user_code(cls: str) -> int:
+    """Values computed by user code from all of its inputs."""
+    return number_of(Transformation(True, "TRANSFORMATION", note=f"opaque: {cls}"))
 
 
 def _compose(edge: int, step: int) -> int:
-    """An edge of kind `edge`, followed by `step`.
+    """The transformation `edge` followed by the transformation `step`.
 
     An indirect step makes any edge indirect; a direct one keeps indirect edges and takes the stronger of two
-    direct ones. Masking stays for good.
+    direct ones. Masking is never removed.
     """
     known = _composed.get((edge, step))
     if known is not None:
         return known
-    before, after = _kinds[edge], _kinds[step]
+    before, after = _transformations[edge], _transformations[step]
     masking = before.masking or after.masking
     note = before.note or after.note
     if not after.direct:
-        made = Kind(False, after.subtype, masking, note)
+        made = Transformation(False, after.subtype, masking, note)
     elif not before.direct:
-        made = Kind(False, before.subtype, masking, note)
+        made = Transformation(False, before.subtype, masking, note)
     else:
         subtype = max(before.subtype, after.subtype, key=_RANKS.__getitem__)
-        made = Kind(True, subtype, masking, note)
-    return _composed.setdefault((edge, step), kind(made))
+        made = Transformation(True, subtype, masking, note)
+    return _composed.setdefault((edge, step), number_of(made))
 
 
 class Edges:
-    """A set of edges, never changed once made: the bits of the inputs by the number of the kind."""
+    """An immutable set of edges: the bits of the inputs by the number of the transformation."""
 
     __slots__ = ("_steps", "masks")
 
@@ -130,8 +133,8 @@ class Edges:
         self.masks = masks
         self._steps: dict[int, Edges] | None = None
 
-    def step(self, number: int) -> Edges:
-        """The same inputs after one more step; remembered, since columns share their inputs."""
+    def then(self, number: int) -> Edges:
+        """The edges after one more transformation; cached, since columns share their inputs."""
         if not self.masks or number == IDENTITY:
             return self
         if self._steps is None:
@@ -147,7 +150,7 @@ class Edges:
         return made
 
     def all(self) -> int:
-        """The bits of all inputs, whatever the kind."""
+        """The bits of all inputs of any transformation."""
         mask = 0
         for one in self.masks.values():
             mask |= one
@@ -170,7 +173,7 @@ EMPTY = Edges({})
 
 
 def union(*sets: Edges) -> Edges:
-    """All edges of all sets; one of the sets itself where the others add nothing."""
+    """The union of all sets; one of the sets itself if the others add nothing."""
     merged: dict[int, int] | None = None
     result = EMPTY
     for one in sets:
@@ -188,8 +191,8 @@ def union(*sets: Edges) -> Edges:
     return Edges(merged)
 
 
-def union_step(sets: list[Edges], number: int) -> Edges:
-    """`union(*sets).step(number)` without the set in between: what every function of columns needs."""
+def union_then(sets: list[Edges], number: int) -> Edges:
+    """`union(*sets).then(number)` without the intermediate set; used for every function of columns."""
     table = _tables.get(number)
     if table is None:
         table = _tables.setdefault(number, {})

@@ -1,4 +1,4 @@
-"""Rules for structs, arrays, maps, JSON and variants, and for lambdas over them: edges down to the part."""
+"""Rules for expressions: choices, casts, aggregates, windows, nested types, JSON, lambdas."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from headwater.lineage.columns.edges import (
     AGGREGATION,
     CONDITIONAL,
-    COUNTED,
+    COUNT,
     EMPTY,
     IDENTITY,
     MASKED,
@@ -23,15 +23,15 @@ from headwater.lineage.columns.expressions import Scope, expression
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,
-    NOTHING,
+    NO_INPUT,
     VALUE,
-    Parts,
-    Plain,
+    NestedValue,
+    ScalarValue,
     Value,
-    choice,
+    any_of,
     json_at,
-    merge,
-    stepped,
+    one_of,
+    transformed,
 )
 from headwater.lineage.jvm.plan import Expression
 
@@ -48,11 +48,11 @@ def _case(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     return _choice(scope, conditions, values, whole=bool(len(kids) % 2))
 
 
-@expression("If", says="like CASE WHEN; `if(x is null, null, what is made of x)` is what is made of x")
+@expression("If", says="like CASE WHEN; `if(x is null, null, f(x))` is `f(x)`")
 def _if(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     condition, then, other = kids
     if condition[:2] == ["f", "IsNull"] and then[0] == "l":
-        # what INSERT makes of every struct, to put its fields in the table's order
+        # INSERT writes structs in this form, to reorder their fields
         made = scope.value(other)
         if _columns(scope, scope.edges(condition)) <= _columns(scope, made.edges):
             return made
@@ -71,16 +71,16 @@ def _nvl2(scope: Scope, kids: list[Expression], extra: Any) -> Value:
 
 def _choice(scope: Scope, conditions: list[Expression], values: list[Expression], *, whole: bool) -> Value:
     if whole and all(value == values[0] for value in values):
-        # what UPDATE makes of the columns that it leaves alone: if(condition, a, a)
+        # UPDATE writes unchanged columns in this form: if(condition, a, a)
         return scope.value(values[0])
-    return choice([scope.value(value) for value in values], scope.used(conditions, CONDITIONAL))
+    return one_of([scope.value(value) for value in values], scope.used(conditions, CONDITIONAL))
 
 
 @expression("Coalesce", "IfNull", "Nvl", says="every argument is TRANSFORMATION; a single one is itself")
 def _coalesce(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     if len(kids) == 1:
         return scope.value(kids[0])
-    return choice([scope.value(kid) for kid in kids])
+    return one_of([scope.value(kid) for kid in kids])
 
 
 @expression(
@@ -108,10 +108,10 @@ def _same(scope: Scope, kids: list[Expression], extra: Any) -> Value:
 )
 def _cast(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     value = scope.value(kids[0])
-    if isinstance(value, Parts) and isinstance(extra, list) and len(extra) == len(value.parts):
-        # a cast of structs goes by position, and may give its fields other names
-        value = Parts(dict(zip(extra, value.parts.values(), strict=True)), value.base)
-    return stepped(value, TRANSFORMATION)
+    if isinstance(value, NestedValue) and isinstance(extra, list) and len(extra) == len(value.parts):
+        # a cast between structs is by position, and may rename fields
+        value = NestedValue(dict(zip(extra, value.parts.values(), strict=True)), value.base)
+    return transformed(value, TRANSFORMATION)
 
 
 @expression(
@@ -125,10 +125,10 @@ def _cast(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     "Mask",
     "AesEncrypt",
     "TryAesEncrypt",
-    says="TRANSFORMATION with masking: the value can no more be read",
+    says="TRANSFORMATION with masking: the value can no longer be read",
 )
 def _mask(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Plain(union(*(scope.edges(kid) for kid in kids)).step(MASKED))
+    return ScalarValue(union(*(scope.edges(kid) for kid in kids)).then(MASKED))
 
 
 @expression(
@@ -139,17 +139,17 @@ def _aggregate(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     function = kids[0]
     chosen = scope.used(kids[1:], CONDITIONAL)
     if function[0] != "f":
-        return stepped(scope.value(function), AGGREGATION, chosen)
+        return transformed(scope.value(function), AGGREGATION, chosen)
     cls, arguments = function[1], function[2]
     if cls in ("Count", "CountIf", "HyperLogLogPlusPlus"):
-        return Plain(union(_all(scope, arguments).step(COUNTED), chosen))
+        return ScalarValue(union(_all(scope, arguments).then(COUNT), chosen))
     if cls in ("MaxBy", "MinBy", "PivotFirst"):
         value, order = (arguments[1], arguments[0]) if cls == "PivotFirst" else (arguments[0], arguments[1])
-        return stepped(scope.value(value), AGGREGATION, union(scope.used([order], CONDITIONAL), chosen))
+        return transformed(scope.value(value), AGGREGATION, union(scope.used([order], CONDITIONAL), chosen))
     if len(arguments) == 1:
-        value = stepped(scope.value(arguments[0]), AGGREGATION, chosen)
-        return Parts({ELEMENT: value}) if cls in ("CollectList", "CollectSet") else value
-    return Plain(union(_all(scope, arguments).step(AGGREGATION), chosen))
+        value = transformed(scope.value(arguments[0]), AGGREGATION, chosen)
+        return NestedValue({ELEMENT: value}) if cls in ("CollectList", "CollectSet") else value
+    return ScalarValue(union(_all(scope, arguments).then(AGGREGATION), chosen))
 
 
 def _all(scope: Scope, arguments: list[Expression]) -> Edges:
@@ -160,7 +160,7 @@ def _all(scope: Scope, arguments: list[Expression]) -> Edges:
     "WindowExpression", says="the function's own edges; PARTITION BY, ORDER BY and the frame are WINDOW"
 )
 def _window(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return stepped(scope.value(kids[0]), IDENTITY, scope.used(kids[1:], WINDOW))
+    return transformed(scope.value(kids[0]), IDENTITY, scope.used(kids[1:], WINDOW))
 
 
 @expression(
@@ -170,15 +170,15 @@ def _window(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     "RowNumber",
     "CumeDist",
     "NTile",
-    says="no value of a column, only its place: WINDOW",
+    says="no value of a column, only its rank: WINDOW",
 )
 def _rank(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Plain(scope.used(kids, WINDOW))
+    return ScalarValue(scope.used(kids, WINDOW))
 
 
 @expression("SortOrder", says="inside an aggregate (`listagg … WITHIN GROUP`): SORT")
 def _order(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Plain(scope.used(kids[:1], SORT))
+    return ScalarValue(scope.used(kids[:1], SORT))
 
 
 @expression("GetStructField", says="the field of the struct, by path")
@@ -188,7 +188,7 @@ def _field(scope: Scope, kids: list[Expression], extra: Any) -> Value:
 
 @expression("GetArrayStructFields", says="the field of each element, by path")
 def _fields(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Parts({ELEMENT: scope.value(kids[0]).part(ELEMENT).part(str(extra))})
+    return NestedValue({ELEMENT: scope.value(kids[0]).part(ELEMENT).part(str(extra))})
 
 
 @expression(
@@ -199,14 +199,14 @@ def _fields(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     says="the element by path `_element`, of a map `value`",
 )
 def _item(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return stepped(
+    return transformed(
         scope.value(kids[0]).part(str(extra or ELEMENT)), IDENTITY, scope.used(kids[1:], CONDITIONAL)
     )
 
 
 @expression("GetMapValue", says="the value by path `value`; a key that is a column is CONDITIONAL")
 def _map_value(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return stepped(scope.value(kids[0]).part(VALUE), IDENTITY, scope.used(kids[1:], CONDITIONAL))
+    return transformed(scope.value(kids[0]).part(VALUE), IDENTITY, scope.used(kids[1:], CONDITIONAL))
 
 
 @expression("CreateNamedStruct", says="a struct whose fields keep their own edges")
@@ -214,7 +214,7 @@ def _struct(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     names = [
         str(name[1]) if name[0] == "l" and len(name) > 1 else str(at) for at, name in enumerate(kids[::2])
     ]
-    return Parts(dict(zip(names, (scope.value(kid) for kid in kids[1::2]), strict=False)))
+    return NestedValue(dict(zip(names, (scope.value(kid) for kid in kids[1::2]), strict=False)))
 
 
 @expression("UpdateFields", says="the struct with some fields replaced, added or dropped")
@@ -223,35 +223,35 @@ def _update(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     values = iter(kids[1:])
     for operation in extra or []:
         name = operation[1:]
-        parts[name] = scope.value(next(values)) if operation[0] == "+" else NOTHING
-    return Parts(parts, scope.value(kids[0]))
+        parts[name] = scope.value(next(values)) if operation[0] == "+" else NO_INPUT
+    return NestedValue(parts, scope.value(kids[0]))
 
 
 @expression("CreateArray", says="an array whose elements have the edges of all of its arguments")
 def _array(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Parts({ELEMENT: merge([scope.value(kid) for kid in kids])})
+    return NestedValue({ELEMENT: any_of([scope.value(kid) for kid in kids])})
 
 
 @expression("CreateMap", says="a map whose keys and values keep their own edges")
 def _map(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     keys, values = ([scope.value(kid) for kid in some] for some in (kids[::2], kids[1::2]))
-    return Parts({KEY: merge(keys), VALUE: merge(values)})
+    return NestedValue({KEY: any_of(keys), VALUE: any_of(values)})
 
 
 @expression("MapFromArrays", says="keys from the first array, values from the second")
 def _map_of_arrays(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     keys, values = (scope.value(kid).part(ELEMENT) for kid in kids[:2])
-    return Parts({KEY: keys, VALUE: values})
+    return NestedValue({KEY: keys, VALUE: values})
 
 
 @expression("MapKeys", says="an array of the map's keys")
 def _map_keys(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Parts({ELEMENT: scope.value(kids[0]).part(KEY)})
+    return NestedValue({ELEMENT: scope.value(kids[0]).part(KEY)})
 
 
 @expression("MapValues", says="an array of the map's values")
 def _map_values(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return Parts({ELEMENT: scope.value(kids[0]).part(VALUE)})
+    return NestedValue({ELEMENT: scope.value(kids[0]).part(VALUE)})
 
 
 @expression(
@@ -270,7 +270,7 @@ def _map_values(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     says="TRANSFORMATION, also of each part",
 )
 def _parts_kept(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    return stepped(merge([scope.value(kid) for kid in kids]), TRANSFORMATION)
+    return transformed(any_of([scope.value(kid) for kid in kids]), TRANSFORMATION)
 
 
 # --- JSON and variants
@@ -280,7 +280,7 @@ def _parts_kept(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     "JsonToStructs",
     "ParseJson",
     "TryParseJson",
-    says="parsed text: each field that is taken out of it is the JSON pointer in the text's column",
+    says="parsed text: each extracted field is a JSON pointer in the text's column",
 )
 def _parsed(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     return json_at(scope.graph.sources, scope.value(kids[0]))
@@ -291,7 +291,7 @@ def _at_path(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     path = json_path(kids[1])
     value = scope.value(kids[0])
     if path is None:
-        return Plain(union(value.edges, scope.edges(kids[1])).step(TRANSFORMATION))
+        return ScalarValue(union(value.edges, scope.edges(kids[1])).then(TRANSFORMATION))
     return json_at(scope.graph.sources, value, path)
 
 
@@ -299,7 +299,7 @@ _STEP = re.compile(r"\.\.?([^.\[\]]+)|\[(?:'([^']*)'|\"([^\"]*)\"|(\d+)|(\*))\]"
 
 
 def json_path(literal: Expression) -> list[str] | None:
-    """The steps of a path such as `$.a['b c'][0]`; None if it is no literal or not such a path."""
+    """The steps of a path such as `$.a['b c'][0]`; None if it is not a literal path."""
     if literal[0] != "l" or len(literal) < 2 or not isinstance(literal[1], str):
         return None
     text = literal[1].strip()
@@ -319,80 +319,84 @@ def json_path(literal: Expression) -> list[str] | None:
 # --- lambdas
 
 
-@expression("ArrayTransform", says="elements are what the lambda makes of the array's elements")
+@expression("ArrayTransform", says="elements are the lambda's results for the array's elements")
 def _transform(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     element = scope.value(kids[0]).part(ELEMENT)
-    made = Parts({ELEMENT: scope.call(kids[1], [element])})
-    return stepped(made, IDENTITY, _ignored(scope, kids[1], [element]))
+    made = NestedValue({ELEMENT: scope.call(kids[1], [element])})
+    return transformed(made, IDENTITY, _ignored(scope, kids[1], [element]))
 
 
 def _ignored(scope: Scope, function: Expression, arguments: list[Value]) -> Edges:
-    """Edges for what a lambda runs over but does not look at: how many there are still shows."""
+    """The edges of arguments that a lambda ignores: the number of elements still depends on them."""
     with_them = scope.call(function, arguments).edges
-    without = scope.call(function, [NOTHING] * len(arguments)).edges
+    without = scope.call(function, [NO_INPUT] * len(arguments)).edges
     if with_them != without:
         return EMPTY
-    return union(*(argument.edges for argument in arguments)).step(TRANSFORMATION)
+    return union(*(argument.edges for argument in arguments)).then(TRANSFORMATION)
 
 
 @expression("ArrayFilter", says="TRANSFORMATION of the array; the lambda is CONDITIONAL")
 def _filter(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     array = scope.value(kids[0])
     chosen = scope.call(kids[1], [array.part(ELEMENT)]).edges
-    return stepped(array, TRANSFORMATION, chosen.step(CONDITIONAL))
+    return transformed(array, TRANSFORMATION, chosen.then(CONDITIONAL))
 
 
 @expression("MapFilter", says="TRANSFORMATION of the map; the lambda is CONDITIONAL")
 def _map_filter(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     value = scope.value(kids[0])
     chosen = scope.call(kids[1], [value.part(KEY), value.part(VALUE)]).edges
-    return stepped(value, TRANSFORMATION, chosen.step(CONDITIONAL))
+    return transformed(value, TRANSFORMATION, chosen.then(CONDITIONAL))
 
 
-@expression("TransformValues", says="the map's keys, and what the lambda makes of it")
+@expression("TransformValues", says="the map's keys, and the lambda's results")
 def _transform_values(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     value = scope.value(kids[0])
-    return Parts({KEY: value.part(KEY), VALUE: scope.call(kids[1], [value.part(KEY), value.part(VALUE)])})
+    return NestedValue(
+        {KEY: value.part(KEY), VALUE: scope.call(kids[1], [value.part(KEY), value.part(VALUE)])}
+    )
 
 
-@expression("TransformKeys", says="the map's values, and what the lambda makes of it")
+@expression("TransformKeys", says="the map's values, and the lambda's results")
 def _transform_keys(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     value = scope.value(kids[0])
-    return Parts({KEY: scope.call(kids[1], [value.part(KEY), value.part(VALUE)]), VALUE: value.part(VALUE)})
+    return NestedValue(
+        {KEY: scope.call(kids[1], [value.part(KEY), value.part(VALUE)]), VALUE: value.part(VALUE)}
+    )
 
 
-@expression("ArrayExists", "ArrayForAll", says="TRANSFORMATION of the array and of what the lambda uses")
+@expression("ArrayExists", "ArrayForAll", says="TRANSFORMATION of the array and of the columns in the lambda")
 def _test(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     element = scope.value(kids[0]).part(ELEMENT)
     used = scope.call(kids[1], [element]).edges
-    return Plain(union(used, _ignored(scope, kids[1], [element])).step(TRANSFORMATION))
+    return ScalarValue(union(used, _ignored(scope, kids[1], [element])).then(TRANSFORMATION))
 
 
 @expression("ArraySort", says="TRANSFORMATION of the array; other columns in the comparison are CONDITIONAL")
 def _sorted(scope: Scope, kids: list[Expression], extra: Any) -> Value:
-    compared = scope.call(kids[1], [NOTHING, NOTHING]).edges if len(kids) > 1 else NOTHING.edges
-    return stepped(scope.value(kids[0]), TRANSFORMATION, compared.step(CONDITIONAL))
+    compared = scope.call(kids[1], [NO_INPUT, NO_INPUT]).edges if len(kids) > 1 else NO_INPUT.edges
+    return transformed(scope.value(kids[0]), TRANSFORMATION, compared.then(CONDITIONAL))
 
 
-@expression("ArrayAggregate", says="TRANSFORMATION of the start value and of what the lambdas use")
+@expression("ArrayAggregate", says="TRANSFORMATION of the start value and of the columns in the lambdas")
 def _fold(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     element = scope.value(kids[0]).part(ELEMENT)
     total = scope.value(kids[1])
-    for _ in range(2):  # the second time the result of the first is an input: nothing more can come to it
-        total = merge([total, scope.call(kids[2], [total, element])])
+    for _ in range(2):  # in the second round the first result is an input; further rounds add nothing
+        total = any_of([total, scope.call(kids[2], [total, element])])
     finished = scope.call(kids[3], [total]) if len(kids) > 3 else total
-    return stepped(finished, TRANSFORMATION)
+    return transformed(finished, TRANSFORMATION)
 
 
-@expression("ZipWith", says="elements are what the lambda makes of both arrays' elements")
+@expression("ZipWith", says="elements are the lambda's results for both arrays' elements")
 def _zip(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     elements = [scope.value(kid).part(ELEMENT) for kid in kids[:2]]
-    made = Parts({ELEMENT: scope.call(kids[2], elements)})
-    return stepped(made, IDENTITY, _ignored(scope, kids[2], elements))
+    made = NestedValue({ELEMENT: scope.call(kids[2], elements)})
+    return transformed(made, IDENTITY, _ignored(scope, kids[2], elements))
 
 
-@expression("MapZipWith", says="keys of both maps, and what the lambda makes of their values")
+@expression("MapZipWith", says="keys of both maps, and the lambda's results for their values")
 def _zip_maps(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     left, right = (scope.value(kid) for kid in kids[:2])
-    keys = merge([left.part(KEY), right.part(KEY)])
-    return Parts({KEY: keys, VALUE: scope.call(kids[2], [keys, left.part(VALUE), right.part(VALUE)])})
+    keys = any_of([left.part(KEY), right.part(KEY)])
+    return NestedValue({KEY: keys, VALUE: scope.call(kids[2], [keys, left.part(VALUE), right.part(VALUE)])})

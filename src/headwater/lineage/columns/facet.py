@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headwater.lineage.columns.edges import Kind
+from headwater.lineage.columns.edges import Transformation
 from headwater.lineage.columns.lineage import ColumnLineage, InputColumn
 
 __all__ = ["column_lineage_facet", "explicit_lineage_facet"]
@@ -15,7 +15,7 @@ LINEAGE_URL = f"{_SPEC}/1-0-0/LineageFacet.json#/$defs/LineageDatasetFacet"
 
 
 def column_lineage_facet(lineage: ColumnLineage, producer: str) -> dict[str, Any]:
-    """The facet of the spec. What could not be followed is in `unknown`, what was left out in `cut` (G11)."""
+    """The facet of the specification; gaps are in `unknown`, omissions in `cut` (G11)."""
     names = _Names(explicit=False)
     facet: dict[str, Any] = {
         "_producer": producer,
@@ -31,7 +31,7 @@ def column_lineage_facet(lineage: ColumnLineage, producer: str) -> dict[str, Any
 
 
 def explicit_lineage_facet(lineage: ColumnLineage, producer: str) -> dict[str, Any]:
-    """The same as the facet `lineage` of a dataset, which lists sources as entities."""
+    """The same edges as the facet `lineage` of a dataset, which lists sources as entities."""
     names = _Names(explicit=True)
     facet: dict[str, Any] = {
         "_producer": producer,
@@ -54,7 +54,7 @@ def _remarks(facet: dict[str, Any], lineage: ColumnLineage) -> dict[str, Any]:
 
 
 class _Names:
-    """Inputs as JSON objects; equal ones are one object, since wide tables repeat edges by the million."""
+    """Inputs as JSON objects; equal ones are one object, since wide tables have millions of equal edges."""
 
     def __init__(self, *, explicit: bool) -> None:
         self._explicit = explicit
@@ -77,14 +77,14 @@ class _Names:
             if self._explicit:
                 made["type"] = "DATASET"
             made["field"] = one.field
-            made["transformations"] = [_transformation(kind, text) for kind in one.kinds]
+            made["transformations"] = [_transformation(kind, text) for kind in one.transformations]
             if one.pointer:
                 made["jsonPointer"] = one.pointer
             self._inputs[key] = made
         return made
 
 
-def _transformation(kind: Kind, text: str) -> dict[str, Any]:
+def _transformation(kind: Transformation, text: str) -> dict[str, Any]:
     description = kind.note or (text if kind.subtype != "IDENTITY" else "")
     return {
         "type": "DIRECT" if kind.direct else "INDIRECT",

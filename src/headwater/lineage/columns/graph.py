@@ -1,8 +1,8 @@
-"""One pass over a plan, bottom-up: what each expression id is made of, and what chose the rows of each node.
+"""One bottom-up pass over a plan: the value of each expression id, and the edges that choose a node's rows.
 
-Ids are unique in a plan, so one table of values by id serves all nodes. The exception are nodes that give the
-ids of a child to something else (a union has those of its first child): they and the nodes above them look
-into an overlay first.
+Ids are unique in a plan, so one table of values by id serves all nodes. The exception are nodes that reuse
+the ids of a child for other values (a union has those of its first child): they and the nodes above them look
+into their overrides first.
 """
 
 from __future__ import annotations
@@ -12,49 +12,67 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from headwater.lineage.columns.column_history import ColumnMemory
 from headwater.lineage.columns.edges import EMPTY, Edges, union
 from headwater.lineage.columns.expressions import Scope
-from headwater.lineage.columns.values import NOTHING, Field, Plain, Source, Sources, Value, merge
+from headwater.lineage.columns.values import (
+    NO_INPUT,
+    InputValue,
+    ScalarValue,
+    Source,
+    Sources,
+    Value,
+    any_of,
+)
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Expression, Node, Plan, subqueries
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = ["RULES", "Gap", "Graph", "Inputs", "Late", "NodeRule", "TellsColumns", "ToldColumns", "rule"]
+__all__ = [
+    "RULES",
+    "ColumnGraph",
+    "DeadlinePassed",
+    "Gap",
+    "Inputs",
+    "NodeColumns",
+    "NodeColumnsOf",
+    "NodeRule",
+    "rule",
+]
 
 Inputs = Callable[[Node], Sequence[DatasetId]]
-NodeRule = Callable[["Graph", Node, Scope], None]
+NodeRule = Callable[["ColumnGraph", Node, Scope], None]
 
 RULES: dict[str, tuple[NodeRule, str]] = {}
-"""Rules by the simple name of Spark's class, each with the sentence that the documentation has about it."""
+"""Rules by the simple name of Spark's class, each with its sentence in docs/column-lineage.md."""
 
 _OURS = ("org.apache.spark.", "headwater.")
-_DEADLINE_EVERY = 64  # nodes between two looks at the clock
+_DEADLINE_EVERY = 64  # nodes between two readings of the clock
 
 
-class Late(Exception):
-    """The time for this plan is over."""
+class DeadlinePassed(Exception):
+    """The deadline passed before the graph was complete."""
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """Something that could not be followed (G11): what it is, and why."""
+    """A part of the plan that could not be followed, and the reason (G11)."""
 
     what: str
     reason: str
 
 
-class ToldColumns(msgspec.Struct, frozen=True):
-    """What a node says about its own columns (seed 004), with ids as in the plan."""
+class NodeColumns(msgspec.Struct, frozen=True):
+    """The results of a node's column lineage methods, with the expression ids of the plan."""
 
     inputs: tuple[tuple[int, str, tuple[DatasetId, ...]], ...] = ()
-    """Id, field and datasets of columns that the node reads itself; no dataset: those of the node."""
+    """Id, field and datasets of columns that the node itself reads; without datasets: the node's own."""
     outputs: tuple[tuple[int, str], ...] = ()
-    """Id and name of what it writes, if it writes."""
+    """Id and name of the columns that it writes."""
     dependencies: tuple[tuple[int, tuple[Expression, ...]], ...] = ()
-    """Id of an output, and the expressions that it is made of."""
+    """Id of an output column, and the expressions that it depends on."""
 
 
-TellsColumns = Callable[[Node], ToldColumns | None]
-"""Whoever asks nodes for their own columns; None for nodes that say nothing."""
+NodeColumnsOf = Callable[[Node], NodeColumns | None]
+"""Returns the columns that a node describes; None for nodes without lineage methods."""
 
 
 def rule(*classes: str, says: str) -> Callable[[NodeRule], NodeRule]:
@@ -68,148 +86,148 @@ def rule(*classes: str, says: str) -> Callable[[NodeRule], NodeRule]:
     return register
 
 
-class Graph:
-    """The values of all ids of a plan, and for each node the edges that chose its rows."""
+class ColumnGraph:
+    """The values of all ids of a plan, and for each node the edges that choose its rows."""
 
     def __init__(
         self,
         plan: Plan,
         inputs: Inputs,
         *,
-        tells: TellsColumns | None = None,
-        memory: ColumnMemory | None = None,
+        node_columns: NodeColumnsOf | None = None,
+        history: QueryHistory | None = None,
         deadline: float | None = None,
         texts: bool = False,
         declared: Mapping[int, frozenset[int]] | None = None,
     ) -> None:
         self.plan = plan
         self.declared = declared or {}
-        """Leaves whose rows the program made, and says where it had them from: the ids of their columns."""
+        """Leaves with rows of a declared dataset: the ids of their declared columns."""
         self.sources = Sources()
-        self.env: dict[int, Value] = {}
-        self.over: list[dict[int, Value] | None] = [None] * len(plan.nodes)
-        self.rows: list[Edges] = [EMPTY] * len(plan.nodes)
+        self.values: dict[int, Value] = {}
+        self.overrides: list[dict[int, Value] | None] = [None] * len(plan.nodes)
+        self.row_edges: list[Edges] = [EMPTY] * len(plan.nodes)
         self.gaps: dict[Gap, None] = {}
-        self.told_outputs: dict[int, tuple[tuple[int, str], ...]] = {}
+        self.written: dict[int, tuple[tuple[int, str], ...]] = {}
         self.texts: dict[int, Expression] | None = {} if texts else None
         self.ctes: dict[int, Node] = {}
         self.loops: dict[int, list[Node]] = {}
         self.loop_rows: dict[int, Edges] = {}
-        self.memory = memory
+        self.history = history
         self._inputs = inputs
-        self._tells = tells
+        self._node_columns = node_columns
         self._deadline = deadline
         self._outer: dict[int, Value] | None = None
 
     def run(self) -> None:
-        """Visit every node; raises Late when the deadline has passed."""
+        """Visit every node; raises DeadlinePassed."""
         for node in self.plan.nodes:
             late = self._deadline is not None and node.id % _DEADLINE_EVERY == 0
             if late and self._deadline is not None and time.monotonic() > self._deadline:
-                raise Late
+                raise DeadlinePassed
             self.visit(node)
 
     def visit(self, node: Node) -> None:
-        """One node, its children having been visited."""
-        self.over[node.id] = self._overlay(node.kids)
-        if self.over[node.id]:
+        """Visit one node, after its children."""
+        self.overrides[node.id] = self._overlay(node.kids)
+        if self.overrides[node.id]:
             self._correlate(node)
-        self.rows[node.id] = union(*(self.rows[kid] for kid in (*node.kids, *node.inner)))
-        scope = Scope(self, self.over[node.id])
+        self.row_edges[node.id] = union(*(self.row_edges[kid] for kid in (*node.kids, *node.inner)))
+        scope = Scope(self, self.overrides[node.id])
         if node.no_ex:
             self.gap(node.simple, f"its expressions cannot be read: {node.no_ex}")
-        told = self._told(node)
-        if told is not None:
-            self._tell(node, scope, told)
+        described = self._described_columns(node)
+        if described is not None:
+            self._set_described(node, scope, described)
             return
-        # a foreign node may have the name of one of Spark's
+        # a node of an extension may have the name of one of Spark's
         found = RULES.get(node.simple) if node.cls.startswith(_OURS) else None
         try:
             (found[0] if found else RULES["*"][0])(self, node, scope)
         except (LookupError, TypeError, ValueError, RecursionError) as error:
-            # a form of the node that the rule does not know, in some other Spark perhaps: as good as no rule
+            # a form of the node that the rule does not know, such as that of another Spark version
             self.gap(node.simple, f"its rule failed: {type(error).__name__}: {error}")
             RULES["*"][0](self, node, scope)
 
     # --- for rules
 
-    def chooses(self, node: Node, *edges: Edges) -> None:
+    def filters_rows(self, node: Node, *edges: Edges) -> None:
         """Add edges to those that choose the node's rows."""
-        self.rows[node.id] = union(self.rows[node.id], *edges)
+        self.row_edges[node.id] = union(self.row_edges[node.id], *edges)
 
-    def define(self, node: Node, number: int, value: Value) -> None:
-        """Give an id its value from this node upwards."""
-        known = self.env.get(number)
+    def set_value(self, node: Node, number: int, value: Value) -> None:
+        """Set the value of an id for this node and the nodes above it."""
+        known = self.values.get(number)
         if known is None:
-            self.env[number] = value
+            self.values[number] = value
         elif known is not value:
-            over = dict(self.over[node.id] or {})
+            over = dict(self.overrides[node.id] or {})
             over[number] = value
-            self.over[node.id] = over
+            self.overrides[node.id] = over
 
-    def define_all(self, node: Node, numbers: Sequence[int], values: Sequence[Value]) -> None:
-        """Like `define`, for many at once."""
-        known = [self.env.get(number) for number in numbers]
+    def set_values(self, node: Node, numbers: Sequence[int], values: Sequence[Value]) -> None:
+        """Set several values; see `set_value`."""
+        known = [self.values.get(number) for number in numbers]
         over: dict[int, Value] = {}
         for number, old, value in zip(numbers, known, values, strict=False):
             if old is None:
-                self.env[number] = value
+                self.values[number] = value
             elif old is not value:
                 over[number] = value
         if over:
-            self.over[node.id] = {**(self.over[node.id] or {}), **over}
+            self.overrides[node.id] = {**(self.overrides[node.id] or {}), **over}
 
     def inputs(self, node: Node) -> list[list[Value]]:
         """The values of the columns of each child."""
         found = []
         for kid, numbers in zip(node.kids, node.in_, strict=False):
-            scope = Scope(self, self.over[kid])
+            scope = Scope(self, self.overrides[kid])
             found.append([scope.column(number) for number in numbers])
         return found
 
     def columns(self, number: int) -> list[Value]:
-        """The values of a node's columns, of a node whose columns the document tells."""
-        scope = Scope(self, self.over[number])
+        """The values of a node's columns; the plan document must list them."""
+        scope = Scope(self, self.overrides[number])
         return [scope.column(attribute.id) for attribute in self.plan.nodes[number].out]
 
-    def made(self, node: Node) -> list[int]:
-        """The ids that the node adds to those of its children."""
+    def new_ids(self, node: Node) -> list[int]:
+        """The ids of the node that its children do not have."""
         old = {number for numbers in node.in_ for number in numbers}
         return [attribute.id for attribute in node.out if attribute.id not in old]
 
     def datasets(self, node: Node) -> tuple[DatasetId, ...]:
-        """What a leaf reads."""
+        """The datasets that a leaf reads."""
         return tuple(self._inputs(node))
 
     def read(self, node: Node, datasets: tuple[DatasetId, ...]) -> None:
-        """Define a leaf's columns as columns of datasets; of declared rows, those that were declared."""
+        """Set a leaf's columns to columns of datasets; of declared rows, the declared columns only."""
         declared = self.declared.get(node.id)
         for attribute in node.out:
             if declared is not None and attribute.id not in declared:
-                self.env[attribute.id] = NOTHING
+                self.values[attribute.id] = NO_INPUT
                 continue
             source = Source(node.id, datasets, (attribute.name,))
             nested = isinstance(attribute.type, dict) and attribute.type.get("type") != "udt"
-            self.env[attribute.id] = (
-                Field(self.sources, source) if nested else Plain(self.sources.edges(source))
+            self.values[attribute.id] = (
+                InputValue(self.sources, source) if nested else ScalarValue(self.sources.edges(source))
             )
 
     def gap(self, what: str, reason: str) -> None:
-        """Remember that something could not be followed."""
+        """Record a part of the plan that could not be followed."""
         self.gaps[Gap(what, reason)] = None
 
     # --- inside
 
     def _correlate(self, node: Node) -> None:
-        """Visit the node's subqueries again, now that it is known what its columns are to them.
+        """Visit the node's subqueries again, with the overrides of the node's columns.
 
-        Only what came with this node: what the plan has elsewhere too means the same there and here.
+        Only the subqueries that belong to this node; shared parts of the plan keep their values.
         """
         first = max(node.kids, default=-1)
         inside = {number for one in node.all_expressions() for number in subqueries(one)}
         if not inside:
             return
-        before, self._outer = self._outer, self.over[node.id]
+        before, self._outer = self._outer, self.overrides[node.id]
         for number in sorted({one for plan in inside for one in self.plan.below(plan)}):
             if first < number < node.id:
                 self.visit(self.plan.nodes[number])
@@ -218,34 +236,34 @@ class Graph:
     def _overlay(self, kids: Sequence[int]) -> dict[int, Value] | None:
         merged: dict[int, Value] | None = self._outer
         for kid in kids:
-            over = self.over[kid]
+            over = self.overrides[kid]
             if over and merged is None:
                 merged = over
             elif over and merged is not None and over is not merged:
                 merged = {**merged, **over}
         return merged
 
-    def _told(self, node: Node) -> ToldColumns | None:
-        if self._tells is None:
+    def _described_columns(self, node: Node) -> NodeColumns | None:
+        if self._node_columns is None:
             return None
         try:
-            return self._tells(node)
-        except Exception as error:  # user's code: contained and told (G10)
-            self.gap(node.simple, f"asked for its columns, it failed: {type(error).__name__}: {error}")
+            return self._node_columns(node)
+        except Exception as error:  # user code (G10)
+            self.gap(node.simple, f"its column lineage methods failed: {type(error).__name__}: {error}")
             return None
 
-    def _tell(self, node: Node, scope: Scope, told: ToldColumns) -> None:
-        for number, name, datasets in told.inputs:
-            if number not in self.env:
+    def _set_described(self, node: Node, scope: Scope, columns: NodeColumns) -> None:
+        for number, name, datasets in columns.inputs:
+            if number not in self.values:
                 source = Source(node.id, datasets or self.datasets(node), (name,))
-                self.env[number] = Field(self.sources, source)
-        if told.outputs:
-            self.told_outputs[node.id] = told.outputs
+                self.values[number] = InputValue(self.sources, source)
+        if columns.outputs:
+            self.written[node.id] = columns.outputs
         values: dict[int, list[Value]] = {}
-        for number, expressions in told.dependencies:
+        for number, expressions in columns.dependencies:
             values.setdefault(number, []).extend(scope.value(one) for one in expressions)
         for number, found in values.items():
-            self.define(node, number, merge(found))
-        for number in self.made(node):
-            if number not in self.env:
-                self.env[number] = NOTHING
+            self.set_value(node, number, any_of(found))
+        for number in self.new_ids(node):
+            if number not in self.values:
+                self.values[number] = NO_INPUT

@@ -1,6 +1,6 @@
-"""Column lineage of one written dataset: the graph, the columns that are written, and the budgets.
+"""Column lineage of one written dataset: the graph, the columns that are written, and the limits.
 
-Pure Python and without Spark: whoever has a plan document and knows the datasets of its leaves can ask.
+Needs no Spark: a plan document and the datasets of its leaves are enough.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.lineage.columns import expression_rules as functions
-from headwater.lineage.columns import expression_rules as nested
-from headwater.lineage.columns import node_rules as rules
-from headwater.lineage.columns import node_rules as rules_code
-from headwater.lineage.columns import node_rules as rules_delta
-from headwater.lineage.columns import node_rules as rules_leaves
-from headwater.lineage.columns import node_rules as rules_sets
-from headwater.lineage.columns.column_history import ColumnMemory
-from headwater.lineage.columns.edges import EMPTY, Edges, Kind, bits, kind_of, union
+from headwater.lineage.columns import expression_rules, node_rules
+from headwater.lineage.columns.descriptions import descriptions_of
+from headwater.lineage.columns.edges import EMPTY, Edges, Transformation, bits, transformation_of, union
 from headwater.lineage.columns.expressions import Scope
-from headwater.lineage.columns.graph import Gap, Graph, Inputs, Late, TellsColumns
-from headwater.lineage.columns.text import texts_of
+from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed, Gap, Inputs, NodeColumnsOf
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Attribute, Node, Plan
 from headwater.lineage.naming.names import DatasetId
 
@@ -31,18 +25,19 @@ __all__ = [
     "ColumnLineage",
     "ColumnSettings",
     "InputColumn",
-    "Written",
+    "WrittenColumns",
     "column_graph",
     "column_lineage",
-    "written_by",
+    "written_columns",
 ]
 
 
-class Written(msgspec.Struct, frozen=True):
-    """The columns of a plan's node as they arrive in the dataset.
+class WrittenColumns(msgspec.Struct, frozen=True):
+    """The columns of a plan's node under the names of the written dataset.
 
-    `names` are the dataset's columns by position (None: the node's own; an empty name: not written), or, with
-    `by_name`, the columns that it has: others, such as the row operation of a MERGE, are not written.
+    `names` are the dataset's columns by position (None: the node's own; an empty name: not written). With
+    `by_name` they are the columns that the dataset has; others, such as the row operation of a MERGE, are not
+    written.
     """
 
     node: int
@@ -50,57 +45,54 @@ class Written(msgspec.Struct, frozen=True):
     by_name: bool = False
 
 
-def written_by(plan: Plan, node: Node) -> Written:
-    """What a command writes; of a node that is no command, its own columns."""
+def written_columns(plan: Plan, node: Node) -> WrittenColumns:
+    """The columns that a command writes; of another node, its own columns."""
     if node.out or not (node.inner or node.kids):
-        return Written(node.id)
-    # V2 creates have the table's name as their first child, and the query as the last
+        return WrittenColumns(node.id)
+    # V2 creates have the table's name as their first child and the query as their last
     query = (node.inner or node.kids)[-1]
     if node.to:
         names = [attribute.name for attribute in node.to]
         by_name = len(names) != len(plan.nodes[query].out) or node.simple in ("ReplaceData", "WriteDelta")
-        return Written(query, names, by_name)
-    return Written(query)
+        return WrittenColumns(query, names, by_name)
+    return WrittenColumns(query)
 
 
-# the modules that only register their rules
-_REGISTERED = (functions, nested, rules, rules_code, rules_delta, rules_leaves, rules_sets)
-
-
-_DEEPEST = 16
+_RULES = (expression_rules, node_rules)  # imported for the rules that they register
+_MAX_DEPTH = 16
 
 
 class ColumnSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told about columns, and how much of it at most."""
+    """Options and limits of column lineage."""
 
     dataset_level: bool = True
-    """Filters, joins and the like once for the whole dataset; otherwise at each of its fields."""
+    """Filters, joins and the like once for the dataset; otherwise in each of its fields."""
     descriptions: bool = False
-    """The expression that made a field, as text."""
+    """Add the expression of a field as text."""
     nested: bool = True
-    """Parts of structs, arrays and maps by path; otherwise top-level columns alone."""
+    """Parts of structs, arrays and maps by path; otherwise top-level columns only."""
     max_columns: int = 10_000
     max_edges: int = 1_000_000
 
 
 class InputColumn(NamedTuple):
-    """An input that a field depends on, and every way in which it does."""
+    """An input that a field depends on, with all transformations."""
 
     dataset: DatasetId
     field: str
     pointer: str
-    kinds: tuple[Kind, ...]
+    transformations: tuple[Transformation, ...]
 
 
 class ColumnLineage(msgspec.Struct, kw_only=True):
-    """Inputs by field (a part of a column has a path as its name), inputs of all fields, what is missing."""
+    """Inputs by field (a part of a column is named by its path), inputs of all fields, gaps and omissions."""
 
     fields: dict[str, list[InputColumn]] = {}
     dataset: list[InputColumn] = []
     texts: dict[str, str] = {}
     gaps: list[Gap] = []
     cut: list[str] = []
-    """What was left out, and why (G11)."""
+    """Omissions, with the reason (G11)."""
 
     def __bool__(self) -> bool:
         return bool(self.fields or self.dataset or self.cut)
@@ -111,41 +103,49 @@ def column_graph(
     inputs: Inputs,
     *,
     settings: ColumnSettings | None = None,
-    tells: TellsColumns | None = None,
-    memory: ColumnMemory | None = None,
+    node_columns: NodeColumnsOf | None = None,
+    history: QueryHistory | None = None,
     deadline: float | None = None,
     declared: Mapping[int, frozenset[int]] | None = None,
-) -> Graph:
-    """The graph of a plan; raises Late if `deadline` (of the monotonic clock) passes.
+) -> ColumnGraph:
+    """The graph of a plan, for every dataset that it writes; raises DeadlinePassed after `deadline`.
 
-    One graph answers for every dataset that the plan writes. If there is a memory, it learns the columns of
-    the root, so that a later query that starts from these rows can be followed to here.
+    `deadline` is a time of the monotonic clock. `history` records the columns of the root, so that later
+    queries that start from these rows are followed to this one.
     """
     texts = settings is not None and settings.descriptions
-    graph = Graph(plan, inputs, tells=tells, memory=memory, deadline=deadline, texts=texts, declared=declared)
+    graph = ColumnGraph(
+        plan,
+        inputs,
+        node_columns=node_columns,
+        history=history,
+        deadline=deadline,
+        texts=texts,
+        declared=declared,
+    )
     graph.run()
     top = plan.top
-    if memory is not None and top is not None:
+    if history is not None and top is not None:
         for number in {top.id, *top.kids, *top.inner}:
             if plan.nodes[number].out:
-                memory.learn(graph, number)
+                history.record_columns(graph, number)
     return graph
 
 
 def column_lineage(
     plan: Plan,
     inputs: Inputs,
-    written: Written | Node | None = None,
+    written: WrittenColumns | Node | None = None,
     settings: ColumnSettings | None = None,
     *,
-    tells: TellsColumns | None = None,
-    memory: ColumnMemory | None = None,
+    node_columns: NodeColumnsOf | None = None,
+    history: QueryHistory | None = None,
     deadline: float | None = None,
-    graph: Graph | None = None,
+    graph: ColumnGraph | None = None,
 ) -> ColumnLineage:
-    """The lineage of what `written` names: a command's node, or a node's columns under other names.
+    """The lineage of `written`: a command's node, a node's columns under other names, or the plan's root.
 
-    Without it, of the plan's root. Whatever is over a budget is left out and told in `cut`.
+    Omissions because of a limit are listed in `cut`.
     """
     settings = settings or ColumnSettings()
     if plan.top is None:
@@ -153,20 +153,25 @@ def column_lineage(
     if graph is None:
         try:
             graph = column_graph(
-                plan, inputs, settings=settings, tells=tells, memory=memory, deadline=deadline
+                plan,
+                inputs,
+                settings=settings,
+                node_columns=node_columns,
+                history=history,
+                deadline=deadline,
             )
-        except Late:
+        except DeadlinePassed:
             return ColumnLineage(cut=["the deadline passed before the plan was followed to its end"])
-    if not isinstance(written, Written):
+    if not isinstance(written, WrittenColumns):
         node = written or plan.top
-        written = Written(node.id) if node.id in graph.told_outputs else written_by(plan, node)
+        written = WrittenColumns(node.id) if node.id in graph.written else written_columns(plan, node)
     return _Result(graph, settings, deadline).of(written)
 
 
 class _Result:
-    """Edges by bit become inputs by name. Sets that several fields share are translated once."""
+    """Translates edges by bit into inputs by name; sets that several fields share are translated once."""
 
-    def __init__(self, graph: Graph, settings: ColumnSettings, deadline: float | None) -> None:
+    def __init__(self, graph: ColumnGraph, settings: ColumnSettings, deadline: float | None) -> None:
         self._graph = graph
         self._settings = settings
         self._deadline = deadline
@@ -178,10 +183,10 @@ class _Result:
         self._left = settings.max_edges
         self._cut: dict[str, None] = {}
 
-    def of(self, written: Written) -> ColumnLineage:
+    def of(self, written: WrittenColumns) -> ColumnLineage:
         graph, settings = self._graph, self._settings
         columns = self._columns(written)
-        rows = graph.rows[written.node]
+        rows = graph.row_edges[written.node]
         if len(columns) > settings.max_columns:
             self._cut[f"{len(columns) - settings.max_columns} of {len(columns)} columns"] = None
             columns = columns[: settings.max_columns]
@@ -191,14 +196,14 @@ class _Result:
             self._field(fields, name, attribute, value, spread, 0)
         dataset = self._named(rows) if settings.dataset_level else []
         gaps = [*graph.gaps, *([Gap("plan", graph.plan.cut)] if graph.plan.cut else [])]
-        texts = texts_of(graph, columns) if settings.descriptions else {}
+        texts = descriptions_of(graph, columns) if settings.descriptions else {}
         return ColumnLineage(fields=fields, dataset=dataset, texts=texts, gaps=gaps, cut=list(self._cut))
 
-    def _columns(self, written: Written) -> list[tuple[str, Attribute, Value]]:
-        told = self._graph.told_outputs.get(written.node)
-        if told:
-            scope = Scope(self._graph, self._graph.over[written.node])
-            return [(name, Attribute(number, name), scope.column(number)) for number, name in told]
+    def _columns(self, written: WrittenColumns) -> list[tuple[str, Attribute, Value]]:
+        described = self._graph.written.get(written.node)
+        if described:
+            scope = Scope(self._graph, self._graph.overrides[written.node])
+            return [(name, Attribute(number, name), scope.column(number)) for number, name in described]
         attributes = self._graph.plan.nodes[written.node].out
         values = self._graph.columns(written.node)
         if written.names is None:
@@ -228,7 +233,7 @@ class _Result:
             return
         self._left -= len(edges)
         fields[name] = self._named(edges)
-        if not self._settings.nested or not value.deep or depth >= _DEEPEST:
+        if not self._settings.nested or not value.deep or depth >= _MAX_DEPTH:
             return
         for part, kind in _parts(attribute.type):
             inner = Attribute(attribute.id, part, kind)
@@ -253,7 +258,7 @@ class _Result:
         return made
 
     def _names_of(self, place: int) -> list[int]:
-        """The names of a source, as numbers: one for each dataset, and the same for all of that name."""
+        """The numbers of a source's names: one for each of its datasets."""
         known = self._places.get(place)
         if known is None:
             source = self._graph.sources.all[place]
@@ -267,17 +272,17 @@ class _Result:
                 known.append(self._numbers[name])
         return known
 
-    def _input(self, name: int, kinds: tuple[int, ...]) -> InputColumn:
-        key = (name, kinds)
+    def _input(self, name: int, steps: tuple[int, ...]) -> InputColumn:
+        key = (name, steps)
         made = self._inputs.get(key)
         if made is None:
-            made = InputColumn(*self._names[name], tuple(kind_of(number) for number in kinds))
+            made = InputColumn(*self._names[name], tuple(transformation_of(number) for number in steps))
             self._inputs[key] = made
         return made
 
 
 def _parts(kind: object) -> list[tuple[str, object]]:
-    """The parts that a type has, by name."""
+    """The parts of a type, by name."""
     if not isinstance(kind, dict):
         return []
     if kind.get("type") == "struct":

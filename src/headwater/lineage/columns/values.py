@@ -1,7 +1,7 @@
-"""What a column's value is made of: edges for the whole, and more exact ones for its parts.
+"""Values of columns: edges of the whole, and more exact edges of its parts.
 
 Parts are named as in the schema facet: the fields of a struct by name, `_element` of an array, `key` and
-`value` of a map. JSON text has parts too, by JSON pointer, as far as the plan itself says where it looks.
+`value` of a map. JSON text has parts by JSON pointer, as far as the query itself contains the paths.
 """
 
 from __future__ import annotations
@@ -9,24 +9,32 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, bits, kind_of, union
+from headwater.lineage.columns.edges import (
+    EMPTY,
+    IDENTITY,
+    TRANSFORMATION,
+    Edges,
+    bits,
+    transformation_of,
+    union,
+)
 from headwater.lineage.naming.names import DatasetId
 
 __all__ = [
     "ELEMENT",
     "KEY",
-    "NOTHING",
+    "NO_INPUT",
     "VALUE",
-    "Field",
-    "Parts",
-    "Plain",
+    "InputValue",
+    "NestedValue",
+    "ScalarValue",
     "Source",
     "Sources",
     "Value",
-    "choice",
+    "any_of",
     "json_at",
-    "merge",
-    "stepped",
+    "one_of",
+    "transformed",
 ]
 
 ELEMENT, KEY, VALUE = "_element", "key", "value"
@@ -42,7 +50,7 @@ class Source(NamedTuple):
 
 
 class Sources:
-    """The input columns that were met so far, each with its bit."""
+    """The input columns of the graph so far, each with its bit."""
 
     def __init__(self) -> None:
         self.all: list[Source] = []
@@ -76,20 +84,20 @@ class Value:
         self.edges = edges
 
     def part(self, name: str) -> Value:
-        """A part by name; of a value about which no more is known, it comes from all of its inputs."""
-        return Plain(self.edges.step(TRANSFORMATION))
+        """A part by name; without known parts it depends on all inputs of the whole."""
+        return ScalarValue(self.edges.then(TRANSFORMATION))
 
 
-class Plain(Value):
+class ScalarValue(Value):
     """A value without known parts."""
 
     __slots__ = ()
 
 
-NOTHING = Plain(EMPTY)
+NO_INPUT = ScalarValue(EMPTY)
 
 
-class Field(Value):
+class InputValue(Value):
     """A column of an input, or a part of one: parts of it are parts of the input."""
 
     __slots__ = ("_sources", "source")
@@ -101,20 +109,20 @@ class Field(Value):
         self.source = source
 
     def part(self, name: str) -> Value:
-        return Field(self._sources, self.source._replace(path=(*self.source.path, name)))
+        return InputValue(self._sources, self.source._replace(path=(*self.source.path, name)))
 
 
-class Parts(Value):
-    """A value put together here: a struct, an array or a map of other values."""
+class NestedValue(Value):
+    """A struct, an array or a map that the query builds from other values."""
 
     __slots__ = ("base", "parts")
     deep = True
 
     def __init__(self, parts: dict[str, Value], base: Value | None = None) -> None:
         whole = union(*(value.edges for value in parts.values()), *([base.edges] if base else []))
-        super().__init__(whole.step(TRANSFORMATION))
+        super().__init__(whole.then(TRANSFORMATION))
         self.parts = parts
-        self.base = base  # where the parts are that are not named, as with `withField`
+        self.base = base  # the source of the other parts, as with `withField`
 
     def part(self, name: str) -> Value:
         found = self.parts.get(name)
@@ -123,7 +131,7 @@ class Parts(Value):
         return self.base.part(name) if self.base is not None else super().part(name)
 
 
-class _Merged(Value):
+class _AnyOf(Value):
     """One of several values, as after a union or a CASE."""
 
     __slots__ = ("values",)
@@ -134,39 +142,39 @@ class _Merged(Value):
         self.values = values
 
     def part(self, name: str) -> Value:
-        return merge(value.part(name) for value in self.values)
+        return any_of(value.part(name) for value in self.values)
 
 
-class _Stepped(Value):
-    """A value after a step that its parts took as well, plus what else it depends on."""
+class _Transformed(Value):
+    """A value after a transformation that applies to its parts as well, plus other edges."""
 
     __slots__ = ("_more", "_step", "_value")
     deep = True
 
     def __init__(self, value: Value, step: int, more: Edges) -> None:
-        super().__init__(union(value.edges.step(step), more))
+        super().__init__(union(value.edges.then(step), more))
         self._value = value
         self._step = step
         self._more = more
 
     def part(self, name: str) -> Value:
-        return stepped(self._value.part(name), self._step, self._more)
+        return transformed(self._value.part(name), self._step, self._more)
 
 
-class _Choice(_Stepped):
-    """One of several values as it is: whatever is true of the parsed values is true of the parsed choice."""
+class _OneOf(_Transformed):
+    """One of several values, unchanged: parsing it gives one of the parsed values."""
 
     __slots__ = ()
 
     def parsed(self, sources: Sources, path: tuple[str, ...]) -> Value:
-        return choice([json_at(sources, value, path) for value in self._alternatives()], self._more)
+        return one_of([json_at(sources, value, path) for value in self._alternatives()], self._more)
 
     def _alternatives(self) -> Sequence[Value]:
-        return self._value.values if isinstance(self._value, _Merged) else [self._value]
+        return self._value.values if isinstance(self._value, _AnyOf) else [self._value]
 
 
 class _Json(Value):
-    """Something at a JSON pointer inside a text (or a variant)."""
+    """The value at a JSON pointer inside a text or a variant."""
 
     __slots__ = ("pointer", "sources", "text")
     deep = True
@@ -175,7 +183,7 @@ class _Json(Value):
         self.sources = sources
         self.text = text
         self.pointer = pointer
-        super().__init__(self._pointed().step(TRANSFORMATION))
+        super().__init__(self._pointed().then(TRANSFORMATION))
 
     def _pointed(self) -> Edges:
         if not self.pointer:
@@ -183,8 +191,8 @@ class _Json(Value):
         pointer = "".join("/" + _escape(part) for part in self.pointer)
         masks: dict[int, int] = {}
         for number, mask in self.text.edges.masks.items():
-            if kind_of(number).direct and kind_of(number).subtype == "IDENTITY":
-                # the text as it was read: the pointer holds there; behind a transformation it means nothing
+            if transformation_of(number).direct and transformation_of(number).subtype == "IDENTITY":
+                # the pointer is valid in the text as it was read, not after a transformation
                 pointed = 0
                 for place in bits(mask):
                     source = self.sources.all[place]
@@ -197,7 +205,7 @@ class _Json(Value):
         return _Json(self.sources, self.text, (*self.pointer, "*" if name in _ANY else name))
 
 
-# In JSON an array's element and a map's value are "any below here"; a pointer writes that as `*`.
+# Any element of a JSON array and any value of an object; a pointer writes `*`.
 _ANY = {ELEMENT, VALUE}
 
 
@@ -206,37 +214,37 @@ def _escape(part: str) -> str:
 
 
 def json_at(sources: Sources, text: Value, path: Iterable[str] = ()) -> Value:
-    """What parsing a text gives, or the part of it at a path; parsing what was parsed goes on from there."""
+    """The parsed text, or its part at a path; of a parsed value, the path continues its pointer."""
     path = tuple(path)
     if isinstance(text, _Json):
         return _Json(sources, text.text, (*text.pointer, *path))
-    if isinstance(text, _Choice):
+    if isinstance(text, _OneOf):
         return text.parsed(sources, path)
     return _Json(sources, text, path)
 
 
-def merge(values: Iterable[Value]) -> Value:
+def any_of(values: Iterable[Value]) -> Value:
     """Any one of the values."""
     distinct = list({id(value): value for value in values if value.edges or value.deep}.values())
     if not distinct:
-        return NOTHING
+        return NO_INPUT
     if len(distinct) == 1:
         return distinct[0]
     if any(value.deep for value in distinct):
-        return _Merged(distinct)
-    return Plain(union(*(value.edges for value in distinct)))
+        return _AnyOf(distinct)
+    return ScalarValue(union(*(value.edges for value in distinct)))
 
 
-def stepped(value: Value, step: int, more: Edges = EMPTY) -> Value:
-    """The value after a step, and with other things it depends on."""
+def transformed(value: Value, step: int, more: Edges = EMPTY) -> Value:
+    """The value after a transformation, plus other edges."""
     if value.deep:
-        return _Stepped(value, step, more)
-    return Plain(union(value.edges.step(step), more))
+        return _Transformed(value, step, more)
+    return ScalarValue(union(value.edges.then(step), more))
 
 
-def choice(values: Sequence[Value], more: Edges = EMPTY) -> Value:
-    """One of the values, as it is; which one depends on `more`."""
+def one_of(values: Sequence[Value], more: Edges = EMPTY) -> Value:
+    """One of the values, unchanged; `more` decides which."""
     some = [value for value in values if value.edges or value.deep]
     if not some:
-        return Plain(more) if more else NOTHING
-    return _Choice(some[0] if len(some) == 1 else _Merged(some), TRANSFORMATION, more)
+        return ScalarValue(more) if more else NO_INPUT
+    return _OneOf(some[0] if len(some) == 1 else _AnyOf(some), TRANSFORMATION, more)

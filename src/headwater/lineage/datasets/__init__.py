@@ -1,1 +1,1 @@
-"""Plan nodes and RDDs become datasets: one visitor a kind, all through the door that extensions take."""
+"""Plan nodes and RDDs become datasets. Start reading at query.py."""

@@ -1,28 +1,169 @@
-"""Tables of the second data source API: Iceberg, Delta, JDBC catalogs, files, catalogs that nobody knows."""
+"""Tables by catalog: the session catalog, and catalogs of the DataSource V2 API such as Iceberg and Delta."""
 
 from __future__ import annotations
 
+import logging
 import re
-from typing import Any
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.datasets import connectors as connections
-from headwater.lineage.datasets.dataset import Found, lowered, place
+import orjson
+
+from headwater.lineage.datasets import connectors
+from headwater.lineage.datasets.connectors import options_lower_case
+from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming.catalogs import Surroundings
+from headwater.lineage.facets.dataset import add_symlink, dataset, file_dataset
+from headwater.lineage.jvm.agent import Agent, session_settings
 from headwater.lineage.naming.names import DatasetId, TableName, path_id, table_symlink
 
-__all__ = ["SESSION_CATALOG", "Tables", "V2Tables", "table_name"]
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
+__all__ = ["SESSION_CATALOG", "Catalogs", "SessionTables", "V2Tables", "table_name"]
+
+logger = logging.getLogger(__name__)
 
 SESSION_CATALOG = "spark_catalog"
-
-
+MAX_TABLES = 10_000
+_GLUE = "AWSGlueDataCatalogHiveClientFactory"
 _HIVE_FORMATS = ("parquet", "orc", "avro", "sequencefile", "rcfile", "text")
+_NO_DATASET = {"NoopTable", "ConsoleTable", "ForeachWriterTable"}  # nothing is stored there
+
+
+class Catalogs:
+    """The settings, catalogs and tables of one application.
+
+    `read` returns the session's current settings, `lookup` a table of the shared catalog in the form of the
+    plan document. Both may call the JVM and may fail; neither accesses a file system.
+    """
+
+    def __init__(
+        self,
+        conf: Mapping[str, str],
+        *,
+        read: Callable[[], Mapping[str, str]] | None = None,
+        lookup: Callable[[str, str], str] | None = None,
+    ) -> None:
+        self._conf = dict(conf)
+        self._read = read
+        self._lookup = lookup
+        self._catalogs: dict[str, dict[str, str]] = {}
+        self._tables: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
+        self.database = "default"
+        """The current database of the session that runs the query."""
+        self.stream = ""
+        """The name of the streaming query that the micro-batch belongs to."""
+
+    @classmethod
+    def of(cls, context: SparkContext, agent: Agent | None) -> Catalogs:
+        """The catalogs of a running application; tables are looked up by the agent."""
+        conf = dict(context.getConf().getAll())
+        try:
+            conf |= session_settings(context)
+        except Exception as error:  # no session yet: its settings are read at the first use of a catalog
+            logger.debug("The session's settings are not known yet: %s", error)
+        lookup = agent.lookup_table if agent is not None else None
+        return cls(conf, read=lambda: session_settings(context), lookup=lookup)
+
+    @property
+    def conf(self) -> Mapping[str, str]:
+        """The known settings of Spark; updated in place."""
+        return self._conf
+
+    @property
+    def warehouse(self) -> str:
+        """The folder of managed tables."""
+        return self._conf.get("spark.sql.warehouse.dir", "")
+
+    @property
+    def metastore_uris(self) -> str:
+        """The addresses of a remote Hive metastore."""
+        for key in (
+            "spark.sql.hive.metastore.uris",
+            "spark.hadoop.hive.metastore.uris",
+            "hive.metastore.uris",
+        ):
+            if self._conf.get(key):
+                return self._conf[key]
+        return ""
+
+    @property
+    def glue(self) -> tuple[str, str] | None:
+        """Region and account, if AWS Glue is the metastore."""
+        factory = self._conf.get("spark.hadoop.hive.metastore.client.factory.class", "")
+        if _GLUE not in factory:
+            return None
+        account = self._conf.get("spark.glue.accountId") or self._conf.get(
+            "spark.hadoop.hive.metastore.glue.catalogid"
+        )
+        region = self._conf.get("spark.hadoop.aws.region") or self._conf.get("spark.hadoop.aws.glue.region")
+        return (region, account) if region and account else None
+
+    def settings_of(self, name: str) -> dict[str, str]:
+        """The settings of a catalog, without their prefix; `""` is the key of its class."""
+        if name not in self._catalogs:
+            conf = self._conf
+            if f"spark.sql.catalog.{name}" not in conf and self._read is not None:
+                try:
+                    self._conf |= self._read()  # set after the session began
+                except Exception:  # the session may be stopped
+                    return {}
+            prefix = f"spark.sql.catalog.{name}"
+            found = {
+                k[len(prefix) :].lstrip("."): v
+                for k, v in conf.items()
+                if re.match(rf"{re.escape(prefix)}(\.|$)", k)
+            }
+            if not found:
+                return {}
+            self._catalogs[name] = found
+        return self._catalogs[name]
+
+    def remember(self, name: TableName, table: dict[str, Any]) -> None:
+        """Keep a table of a plan, for commands that hold only its name."""
+        key = (name.database or "default", name.table)
+        self._tables.pop(key, None)
+        if table.get("location"):
+            self._tables[key] = table
+            if len(self._tables) > MAX_TABLES:
+                self._tables.popitem(last=False)
+
+    def forget_database(self, database: str) -> None:
+        """Remove the tables of a database that was dropped."""
+        for key in [key for key in self._tables if key[0] == database]:
+            del self._tables[key]
+
+    def remembered(self, name: TableName) -> dict[str, Any] | None:
+        """A table as an earlier plan described it."""
+        return self._tables.get((name.database or "default", name.table))
+
+    def table(self, name: TableName) -> dict[str, Any] | None:
+        """A table of the session catalog, from the catalog or an earlier plan."""
+        key = (name.database or "default", name.table)
+        if self._lookup is not None:
+            try:
+                text = self._lookup(*key)
+                if text:
+                    found: dict[str, Any] = orjson.loads(text)
+                    return found
+            except Exception as error:  # the catalog may be unreachable
+                logger.debug("The catalog lookup of %s failed: %s", key, error)
+        return self._tables.get(key)
+
+    def default_location(self, name: TableName) -> str:
+        """Spark's default location of a managed table: below the warehouse directory."""
+        home = self.warehouse.rstrip("/")
+        if not home:
+            return ""
+        if name.database in ("", "default"):
+            return f"{home}/{name.table}"
+        return f"{home}/{name.database}.db/{name.table}"
 
 
 def table_name(document: dict[str, Any], database: str = "default") -> TableName:
-    """A TableIdentifier, or an Identifier of the second API, as NodeFields.java writes them; `database` is
-    the default."""
+    """A TableIdentifier or a V2 Identifier of the plan document; in `database` if it is unqualified."""
     if document.get("@") == "name":
         return TableName("", ".".join(document.get("namespace") or ()), str(document.get("name", "")))
     return TableName(
@@ -33,84 +174,84 @@ def table_name(document: dict[str, Any], database: str = "default") -> TableName
 
 
 def _format(table: dict[str, Any], provider: str) -> str:
-    """Of a Hive table the format of its files, by the class that reads them."""
+    """The file format; of a Hive table, by its input format class."""
     if provider not in ("", "hive"):
         return provider
     reads = str(table.get("inputFormat") or "").lower()
     return next((name for name in _HIVE_FORMATS if name in reads), provider)
 
 
-class Tables:
-    """Names tables: first by where their data lies, then by their name in the catalog as a symlink."""
+class SessionTables:
+    """Tables of the session catalog: named by their location, with the table name as a symlink."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self._around = surroundings
+    def __init__(self, catalogs: Catalogs) -> None:
+        self._catalogs = catalogs
 
-    def of_document(self, table: dict[str, Any]) -> list[Found]:
-        """A CatalogTable, as a plan or the catalog tells it."""
-        name = table_name(table["id"], self._around.database)
-        self._around.remember(name, table)
+    def of_document(self, table: dict[str, Any]) -> list[DatasetBuilder]:
+        """The datasets of a CatalogTable, from a plan or the catalog."""
+        name = table_name(table["id"], self._catalogs.database)
+        self._catalogs.remember(name, table)
         if table.get("type") == "VIEW":
             return [self._view(name, table)]
         location, provider = table.get("location"), str(table.get("provider") or "")
-        known = lowered(table.get("options"), table.get("properties"))
+        known = options_lower_case(table.get("options"), table.get("properties"))
         if not location and provider.endswith("jdbc") and known.get("url"):
-            found = connections.jdbc(known["url"], known)
+            found = connectors.jdbc(known["url"], known)
         elif not location and provider.endswith("kafka"):
-            found = connections.kafka(known)
+            found = connectors.kafka(known)
         else:
-            at = location or known.get("path") or self._around.default_location(name)
-            one = place(path_id(at or name.dotted), _format(table, provider))
+            at = location or known.get("path") or self._catalogs.default_location(name)
+            one = file_dataset(at or name.dotted, _format(table, provider))
             if provider in ("delta", "iceberg"):
                 one.facets["storage"] = facets.storage(provider, "parquet")
-            one.is_guess = not location
+            one.location_is_default = not location
             found = [one]
         for each in found:
             self.add_names(each, name)
             self._describe(each, table)
         return found
 
-    def by_name(self, document: dict[str, Any]) -> list[Found]:
-        """A table of which a command holds only the name."""
-        name = table_name(document, self._around.database)
-        known = self._around.table(name)
+    def by_name(self, document: dict[str, Any]) -> list[DatasetBuilder]:
+        """The datasets of a table by its name."""
+        name = table_name(document, self._catalogs.database)
+        known = self._catalogs.table(name)
         if known is not None:
             return self.of_document(known)
-        one = place(path_id(self._around.default_location(name) or name.dotted))
-        one.is_guess = True
+        one = file_dataset(self._catalogs.default_location(name) or name.dotted)
+        one.location_is_default = True
         self.add_names(one, name)
         return [one]
 
-    def view_by_name(self, document: dict[str, Any]) -> list[Found]:
-        """A view of which a command holds only the name."""
-        return [self._view(table_name(document, self._around.database), {})]
+    def view_by_name(self, document: dict[str, Any]) -> list[DatasetBuilder]:
+        """The dataset of a view by its name."""
+        return [self._view(table_name(document, self._catalogs.database), {})]
 
-    def add_names(self, found: Found, name: TableName) -> None:
-        """The symlink and the catalog of a table in the session's catalog."""
+    def add_names(self, found: DatasetBuilder, name: TableName) -> None:
+        """Add the symlink and the catalog facet of a table in the session catalog."""
         other = table_symlink(
             name,
-            warehouse=self._around.warehouse,
-            metastore_uris=self._around.metastore_uris,
-            glue=self._around.glue,
+            warehouse=self._catalogs.warehouse,
+            metastore_uris=self._catalogs.metastore_uris,
+            glue=self._catalogs.glue,
         )
         if other is not None:
-            found.add_symlink(other)
+            add_symlink(found, other)
         found.facets["catalog"] = self._catalog()
 
-    def _view(self, name: TableName, table: dict[str, Any]) -> Found:
-        """A view lies nowhere: its name in the catalog is its name."""
+    def _view(self, name: TableName, table: dict[str, Any]) -> DatasetBuilder:
+        """A view has no location; its name in the catalog is the dataset's name."""
         id = table_symlink(
             name,
-            warehouse=self._around.warehouse,
-            metastore_uris=self._around.metastore_uris,
-            glue=self._around.glue,
+            warehouse=self._catalogs.warehouse,
+            metastore_uris=self._catalogs.metastore_uris,
+            glue=self._catalogs.glue,
         )
-        one = place(id or DatasetId(f"catalog:{SESSION_CATALOG}", name.dotted))
+        one = dataset(id or DatasetId(f"catalog:{SESSION_CATALOG}", name.dotted))
         one.facets |= {"datasetType": facets.dataset_type("VIEW"), "catalog": self._catalog()}
         self._describe(one, table)
         return one
 
-    def _describe(self, found: Found, table: dict[str, Any]) -> None:
+    def _describe(self, found: DatasetBuilder, table: dict[str, Any]) -> None:
         if comment := table.get("comment"):
             found.facets["documentation"] = facets.documentation(str(comment))
         if owner := table.get("owner"):
@@ -120,59 +261,55 @@ class Tables:
             found.facets["schema"] = facets.schema_of_struct(struct)
 
     def _catalog(self) -> dict[str, Any]:
-        is_hive = self._around.conf.get("spark.sql.catalogImplementation") == "hive"
+        is_hive = self._catalogs.conf.get("spark.sql.catalogImplementation") == "hive"
         return facets.catalog(
             "hive" if is_hive else "spark",
             "hive" if is_hive else "in-memory",
             SESSION_CATALOG,
-            metadata_uri=self._around.metastore_uris,
-            warehouse_uri=self._around.warehouse,
+            metadata_uri=self._catalogs.metastore_uris,
+            warehouse_uri=self._catalogs.warehouse,
         )
 
 
-_NOWHERE = {"NoopTable", "ConsoleTable", "ForeachWriterTable"}  # what is written there is nowhere afterwards
-
-
 class V2Tables:
-    """Datasets of DataSourceV2Relation and its kin, and of resolved names in any catalog."""
+    """Tables of the DataSource V2 API, and resolved names in any catalog."""
 
-    def __init__(self, surroundings: Surroundings, tables: Tables) -> None:
-        self._around = surroundings
+    def __init__(self, catalogs: Catalogs, tables: SessionTables) -> None:
+        self._catalogs = catalogs
         self._tables = tables
 
-    def of_fields(self, fields: dict[str, Any]) -> list[Found]:
+    def of_fields(self, fields: dict[str, Any]) -> list[DatasetBuilder]:
         """The fields of a relation, or of a resolved table: `table`, `catalog`, `identifier`, `options`."""
         table = fields.get("table")
         table = table if isinstance(table, dict) else {}
         if table.get("@") == "catalogTable":
             return self._tables.of_document(table)
         kind = str(table.get("cls", "")).rstrip("$").rpartition(".")[2].rpartition("$")[2]
-        known = lowered(fields.get("options"), fields.get("extraOptions"))
-        if kind in _NOWHERE:
+        known = options_lower_case(fields.get("options"), fields.get("extraOptions"))
+        if kind in _NO_DATASET:
             return []
         if "jdbc" in table:
             return self._jdbc(table["jdbc"], fields)
         if kind.startswith("Kafka"):
-            return connections.kafka(known)
+            return connectors.kafka(known)
         if kind == "PythonTable":
-            return connections.python_source(str(table.get("provider") or table.get("name")), known)
+            return connectors.python_source(str(table.get("provider") or table.get("name")), known)
         if kind.startswith("Rate"):
-            return [place(DatasetId("spark", "rate"))]
+            return [dataset(DatasetId("spark", "rate"))]
         if kind == "TextSocketTable":
             found = re.match(r"Socket\[(.*):(\d+)\]", str(table.get("name", "")))
-            return connections.socket(
+            return connectors.socket(
                 known if known.get("host") else {"host": found[1], "port": found[2]} if found else {}
             )
         if kind.startswith("Memory"):
-            return [
-                place(DatasetId("spark", f"memory/{self._around.stream or known.get('queryname', 'stream')}"))
-            ]
+            name = self._catalogs.stream or known.get("queryname", "stream")
+            return [dataset(DatasetId("spark", f"memory/{name}"))]
         if table.get("paths"):
-            return [place(path_id(path), str(table.get("format", "")).lower()) for path in table["paths"]]
+            return [file_dataset(path, str(table.get("format", "")).lower()) for path in table["paths"]]
         return self._named(table, fields, known)
 
-    def by_identifier(self, fields: dict[str, Any]) -> list[Found]:
-        """A ResolvedIdentifier: a catalog and a name, of a table that is not looked at."""
+    def by_identifier(self, fields: dict[str, Any]) -> list[DatasetBuilder]:
+        """A ResolvedIdentifier: a catalog and a name, without the table's metadata."""
         catalog = str((fields.get("catalog") or {}).get("name", ""))
         identifier = fields.get("identifier") or {}
         if catalog in ("", SESSION_CATALOG):
@@ -181,32 +318,34 @@ class V2Tables:
             )
         return self._named({}, fields, {})
 
-    def _jdbc(self, connection: dict[str, Any], fields: dict[str, Any]) -> list[Found]:
+    def _jdbc(self, connection: dict[str, Any], fields: dict[str, Any]) -> list[DatasetBuilder]:
         identifier = fields.get("identifier")
         options = dict(connection.get("options") or {})
         if isinstance(identifier, dict):
             options = {k: v for k, v in options.items() if k.lower() not in ("dbtable", "query")}
             options["dbtable"] = ".".join([*(identifier.get("namespace") or ()), str(identifier.get("name"))])
-        return connections.jdbc(str(connection.get("url", "")), options)
+        return connectors.jdbc(str(connection.get("url", "")), options)
 
-    def _named(self, table: dict[str, Any], fields: dict[str, Any], known: dict[str, str]) -> list[Found]:
+    def _named(
+        self, table: dict[str, Any], fields: dict[str, Any], known: dict[str, str]
+    ) -> list[DatasetBuilder]:
         catalog = fields.get("catalog") or {}
         identifier = fields.get("identifier")
-        properties = lowered(table.get("properties"))
+        properties = options_lower_case(table.get("properties"))
         location = table.get("location") or properties.get("location") or known.get("path")
         name = table_name(identifier) if isinstance(identifier, dict) else None
         where = str(catalog.get("name", ""))
         lake = self._lake(table, properties, where)
         if name is None and not location:
             text = str(table.get("name") or "")
-            return [place(DatasetId("spark", text))] if text else []
+            return [dataset(DatasetId("spark", text))] if text else []
         if name is not None and not location and where in ("", SESSION_CATALOG):
             return self._tables.by_name({"database": name.database, "table": name.table})
         if name is not None:
             location = self._location(where, name, location)
         if location:
-            found = place(path_id(str(location)))
-            found.is_guess = not table.get("location")
+            found = file_dataset(str(location))
+            found.location_is_default = not table.get("location")
             layer = lake or found.id.namespace.partition(":")[0]
             file_format = properties.get("write.format.default") or "parquet" if lake else None
             found.facets["storage"] = facets.storage(layer, file_format)
@@ -214,14 +353,14 @@ class V2Tables:
                 self._add_names(found, name, where, lake)
         else:
             assert name is not None
-            conf = self._around.catalog(where)
+            conf = self._catalogs.settings_of(where)
             if conf.get("url", "").startswith("jdbc:"):
-                return connections.jdbc(conf["url"], {"dbtable": name.dotted})
+                return connectors.jdbc(conf["url"], {"dbtable": name.dotted})
             namespace = (
                 conf.get("uri") or conf.get("url") or conf.get("warehouse") or f"catalog:{where or 'unknown'}"
             )
-            found = place(DatasetId(namespace, name.dotted))
-            found.is_guess = True
+            found = dataset(DatasetId(namespace, name.dotted))
+            found.location_is_default = True
             found.facets["catalog"] = self._catalog(where, lake)
         if version := table.get("version"):
             found.facets["version"] = facets.version(str(version))
@@ -231,22 +370,21 @@ class V2Tables:
             found.facets["ownership"] = facets.ownership(owner)
         return [found]
 
-    def _location(self, catalog: str, name: TableName, told: Any) -> str:
-        """Where a table of a catalog lies: as it says, as it said before, or where such a catalog puts it."""
+    def _location(self, catalog: str, name: TableName, known: Any) -> str:
+        """The location of a table: its own, the last known, or the default of a Hadoop catalog."""
         key = TableName("", f"{catalog}:{name.database}", name.table)
-        if told:
-            self._around.remember(key, {"location": str(told)})
-            return str(told)
-        known = self._around.remembered(key)
-        if known is not None:
-            return str(known["location"])
-        conf = self._around.catalog(catalog)
+        if known:
+            self._catalogs.remember(key, {"location": str(known)})
+            return str(known)
+        if (earlier := self._catalogs.remembered(key)) is not None:
+            return str(earlier["location"])
+        conf = self._catalogs.settings_of(catalog)
         if conf.get("type") == "hadoop" and conf.get("warehouse"):
             return "/".join([conf["warehouse"].rstrip("/"), *name.database.split("."), name.table])
         return ""
 
     def _lake(self, table: dict[str, Any], properties: dict[str, str], catalog: str) -> str:
-        cls = str(table.get("cls", "")) or self._around.catalog(catalog).get("", "")
+        cls = str(table.get("cls", "")) or self._catalogs.settings_of(catalog).get("", "")
         if (
             "iceberg" in cls
             or properties.get("provider") == "iceberg"
@@ -255,28 +393,28 @@ class V2Tables:
             return "iceberg"
         return "delta" if "delta" in cls or properties.get("provider") == "delta" else ""
 
-    def _add_names(self, found: Found, name: TableName, catalog: str, lake: str) -> None:
-        conf = self._around.catalog(catalog)
+    def _add_names(self, found: DatasetBuilder, name: TableName, catalog: str, lake: str) -> None:
+        conf = self._catalogs.settings_of(catalog)
         kind = conf.get("type", "")
         if catalog in ("", SESSION_CATALOG):
             self._tables.add_names(found, name)
             return
         if kind == "hive" or "hive" in conf.get("catalog-impl", "").lower():
-            uri = conf.get("uri") or self._around.metastore_uris
+            uri = conf.get("uri") or self._catalogs.metastore_uris
             host = uri.split(",")[0].rpartition("://")[2] or "localhost:9083"
-            found.add_symlink(DatasetId(f"hive://{host}", name.dotted))
+            add_symlink(found, DatasetId(f"hive://{host}", name.dotted))
         elif kind in ("rest", "nessie") and conf.get("uri"):
-            found.add_symlink(DatasetId(conf["uri"], name.dotted))
+            add_symlink(found, DatasetId(conf["uri"], name.dotted))
         elif conf.get("warehouse"):
             home = path_id(conf["warehouse"])
             namespace = f"file:{home.name}" if home.namespace == "file" else "/".join(home)
-            found.add_symlink(DatasetId(namespace, name.dotted))
+            add_symlink(found, DatasetId(namespace, name.dotted))
         else:
-            found.add_symlink(DatasetId(f"catalog:{catalog}", name.dotted))
+            add_symlink(found, DatasetId(f"catalog:{catalog}", name.dotted))
         found.facets["catalog"] = self._catalog(catalog, lake)
 
     def _catalog(self, catalog: str, lake: str) -> dict[str, Any]:
-        conf = self._around.catalog(catalog)
+        conf = self._catalogs.settings_of(catalog)
         cls = conf.get("", "").rpartition(".")[2]
         return facets.catalog(
             lake or "spark",

@@ -1,51 +1,62 @@
-"""Datasets behind a connection: databases by JDBC, Kafka's topics, sockets, sources written in Python."""
+"""Datasets behind a connection: JDBC tables and queries, Kafka topics, sockets, Python data sources."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
 import orjson
 
-from headwater.lineage.datasets.dataset import Found, lowered, place
+from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.facets import dataset as facets
+from headwater.lineage.facets.dataset import dataset, file_dataset
 from headwater.lineage.facets.make import custom
 from headwater.lineage.naming.jdbc import jdbc_id, location
-from headwater.lineage.naming.names import DatasetId, kafka_id, path_id
+from headwater.lineage.naming.names import DatasetId, kafka_id
 
-__all__ = ["jdbc", "kafka", "python_source", "socket", "tables_of_query"]
+__all__ = ["jdbc", "kafka", "options_lower_case", "python_source", "socket", "tables_of_query"]
 
 logger = logging.getLogger(__name__)
 _WORD = re.compile(r'^[\w$."`\[\]-]+$')
 
 
-def jdbc(url: str, options: Mapping[str, Any]) -> list[Found]:
-    """What a JDBC read or write names: a table, or the tables of a query."""
-    known = lowered(options)
+def options_lower_case(*maps: Any) -> dict[str, str]:
+    """Options by lower-case name, as Spark reads them; the first map that has an option wins."""
+    merged: dict[str, str] = {}
+    for each in maps:
+        items: Iterable[tuple[str, Any]] = each.items() if isinstance(each, Mapping) else ()
+        for name, value in items:
+            merged.setdefault(str(name).lower(), str(value))
+    return merged
+
+
+def jdbc(url: str, options: Mapping[str, Any]) -> list[DatasetBuilder]:
+    """The table of a JDBC read or write, or the tables of its query."""
+    known = options_lower_case(options)
     text = (known.get("dbtable") or known.get("query") or "").strip()
     if _WORD.match(text):
-        return [place(jdbc_id(url, text, known))]
+        return [dataset(jdbc_id(url, text, known))]
     query = _inner_query(text)
     tables = tables_of_query(query, url)
     if tables:
-        return [place(jdbc_id(url, table, known)) for table in tables]
-    # Nobody here can read the query: it is told as what it is, in words that stay the same from run to run.
+        return [dataset(jdbc_id(url, table, known)) for table in tables]
+    # A query that cannot be parsed is a dataset named by its text, which is the same in every run.
     where = location(url, known)
     name = re.sub(r"\s+", " ", query).strip()[:200] or "unknown"
-    return [place(DatasetId(where.namespace, name), extra={"datasetType": facets.dataset_type("QUERY")})]
+    return [dataset(DatasetId(where.namespace, name), extra={"datasetType": facets.dataset_type("QUERY")})]
 
 
 def _inner_query(text: str) -> str:
-    """`(select …) alias`, as Spark wants it in dbtable, without what is around the query."""
+    """The query inside `(select …) alias`, the form that Spark requires in dbtable."""
     found = re.match(r"^\((.*)\)\s*(?:as\s+)?\w*$", text, re.IGNORECASE | re.DOTALL)
     return found[1].strip() if found else text
 
 
 def tables_of_query(query: str, url: str) -> list[str]:
-    """The tables that a query reads, by openlineage-sql if that is installed; else none are known."""
+    """The tables that a query reads; empty if openlineage-sql is not installed or cannot parse it."""
     try:
         parse: Any = import_module("openlineage_sql").parse
     except ImportError:
@@ -59,10 +70,10 @@ def tables_of_query(query: str, url: str) -> list[str]:
         return []
 
 
-def kafka(*maps: Any, topics: list[str] | None = None) -> list[Found]:
-    """The topics that options name: one dataset each. A pattern stays one dataset under the pattern's own
-    text, unless `topics` tells which ones it stood for."""
-    known = lowered(*maps)
+def kafka(*maps: Any, topics: list[str] | None = None) -> list[DatasetBuilder]:
+    """One dataset for each topic of the options. A pattern is one dataset, named by the pattern, unless
+    `topics` lists the topics that it matched."""
+    known = options_lower_case(*maps)
     servers = known.get("kafka.bootstrap.servers", known.get("bootstrap.servers", ""))
     names = list(topics or ())
     pattern = known.get("subscribepattern")
@@ -77,7 +88,7 @@ def kafka(*maps: Any, topics: list[str] | None = None) -> list[Found]:
             names = [pattern]
     found = []
     for name in names:
-        one = place(kafka_id(servers, name))
+        one = dataset(kafka_id(servers, name))
         one.facets["datasetType"] = facets.dataset_type("TOPIC")
         if pattern:
             one.facets["kafka_subscription"] = custom("dataset", subscribePattern=pattern)
@@ -92,18 +103,18 @@ def _assigned(text: str) -> list[str]:
         return []
 
 
-def socket(known: Mapping[str, str]) -> list[Found]:
-    """Lines from a socket."""
+def socket(known: Mapping[str, str]) -> list[DatasetBuilder]:
+    """The dataset of a socket source."""
     at = f"{known.get('host', 'unknown')}:{known.get('port', '0')}"
-    return [place(DatasetId(f"socket://{at}", at))]
+    return [dataset(DatasetId(f"socket://{at}", at))]
 
 
-def python_source(provider: str, options: Any) -> list[Found]:
-    """A data source written in Python that says nothing of itself: by its path or URL, else by its name."""
-    known = lowered(options)
+def python_source(provider: str, options: Any) -> list[DatasetBuilder]:
+    """A Python data source without lineage methods: by its path or URL, else by its name."""
+    known = options_lower_case(options)
     for key in ("path", "url", "uri"):
         text = known.get(key, "")
         if re.match(r"^([A-Za-z][\w+.-]*:)?/", text):
-            return [place(path_id(re.sub(r"[?#].*$", "", text)), provider)]
+            return [file_dataset(re.sub(r"[?#].*$", "", text), provider)]
     name = known.get("table") or known.get("dbtable") or known.get("path") or known.get("url") or provider
-    return [place(DatasetId(f"python:{provider}", name))]
+    return [dataset(DatasetId(f"python:{provider}", name))]

@@ -1,25 +1,25 @@
-"""Outputs of commands that change a table's life and not its rows; all tell `lifecycleStateChange`."""
+"""Outputs of commands that create, drop, alter, rename or truncate tables (`lifecycleStateChange`)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from headwater.lineage.datasets.catalogs import SESSION_CATALOG, table_name
-from headwater.lineage.datasets.dataset import Found, place
 from headwater.lineage.datasets.relations import Sources
-from headwater.lineage.extend.builders import OutputDatasetBuilder, QueryPlanVisitor
+from headwater.lineage.extend.builders import DatasetBuilder, OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
+from headwater.lineage.facets.dataset import file_dataset
 from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId, path_id
 
 if TYPE_CHECKING:
-    from headwater.lineage.extend.context import OpenLineageContext
+    from headwater.lineage.datasets.query import CurrentQuery
 
-__all__ = ["Changes", "is_change"]
+__all__ = ["DdlVisitor", "changes_table"]
 
 Fields = dict[str, Any]
 
-# Where each command has its table, under which names of Spark's own, is found by trying these.
+# The fields in which commands hold their table; the first that is set is used.
 _TABLE_KEYS = ("table", "tableDesc", "targetTable", "tableName", "tableIdent", "name", "child", "oldName")
 
 _STATES = {
@@ -71,19 +71,19 @@ _STATES = {
     "": ("LoadDataCommand",),
     "NONE": ("DropNamespace", "DropDatabaseCommand"),
 }
-# Facets of what is in a table, as opposed to what it is called.
+# Facets of a table's content, as opposed to its name.
 _OF_CONTENT = {"schema", "ownership", "documentation", "storage", "version"}
 _STATE_OF = {name: state for state, names in _STATES.items() for name in names}
 
 
-class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
+class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
     """CREATE, DROP, ALTER, TRUNCATE and RENAME of tables and views, and LOAD DATA."""
 
     node_classes = frozenset(_STATE_OF)
 
-    def __init__(self, sources: Sources, context: OpenLineageContext) -> None:
+    def __init__(self, sources: Sources, query: CurrentQuery) -> None:
         self._sources = sources
-        self._context = context
+        self._query = query
 
     def apply(self, node: Node) -> list[OutputDatasetBuilder]:
         fields = node.fields or {}
@@ -97,41 +97,41 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
             state = "OVERWRITE"
         made = []
         for one in self._table(fields, _is_view(node, fields)):
-            told = dict(one.facets)
+            output = one.as_output()
             if state:
-                told["lifecycleStateChange"] = facets.lifecycle(state)
-            if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._context.is_end):
-                # gone, or not yet what it will be
-                told = {key: facet for key, facet in told.items() if key not in _OF_CONTENT}
-            made.append(OutputDatasetBuilder(*one.id, told, is_guess=one.is_guess))
+                output.facets["lifecycleStateChange"] = facets.lifecycle(state)
+            if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._query.is_end):
+                # the content is dropped, or not yet what it will be
+                output.facets = {key: one for key, one in output.facets.items() if key not in _OF_CONTENT}
+            made.append(output)
         return made
 
-    def _table(self, fields: Fields, is_view: bool) -> list[Found]:
+    def _table(self, fields: Fields, is_view: bool) -> list[DatasetBuilder]:
         for key in _TABLE_KEYS:
             document = fields.get(key)
             if not isinstance(document, dict):
                 continue
             if is_view:
                 return self._sources.tables.view_by_name(_as_id(document))
-            if found := self._sources.of_nested(document):
+            if found := self._sources.datasets_of_field(document):
                 return found
         return []
 
     def _forget(self, fields: Fields) -> None:
-        """Tables that go with their database are not told one by one: the command does not name them."""
+        """Forget the tables of a dropped database; the command does not name them, so they are no outputs."""
         inside = (
             (fields.get("namespace") or fields.get("child") or {}) if "databaseName" not in fields else {}
         )
         parts = (inside.get("f") or {}).get("namespace") if isinstance(inside, dict) else None
         name = fields.get("databaseName") or (parts[-1] if parts else "")
-        self._sources.around.forget_database(str(name))
+        self._sources.catalogs.forget_database(str(name))
 
     def _renamed(self, node: Node, fields: Fields) -> list[OutputDatasetBuilder]:
-        """The table under its new name; the old one is told as the previous identifier."""
+        """The table under its new name, with the old one as the previous identifier."""
         is_view = fields.get("isView") is True
         new = fields.get("newName")
         old_document = _as_id(next((fields[key] for key in ("oldName", "child") if key in fields), {}))
-        if isinstance(new, list):  # the second API: the parts of a name, perhaps with the catalog's
+        if isinstance(new, list):  # the V2 API: the parts of a name, which may begin with the catalog
             new = new[1:] if len(new) > 2 and new[0] == old_document.get("catalog") else new
             new = {
                 "@": "id",
@@ -156,37 +156,37 @@ class Changes(QueryPlanVisitor[OutputDatasetBuilder]):
         else:
             before, after = self._moved(old_document, new)
         previous: DatasetId | None = before[0].id if before else None
-        return [
-            OutputDatasetBuilder(
-                *one.id, {**one.facets, "lifecycleStateChange": facets.lifecycle("RENAME", previous)}
-            )
-            for one in after
-        ]
+        made = []
+        for one in after:
+            one.facets["lifecycleStateChange"] = facets.lifecycle("RENAME", previous)
+            one.location_is_default = False
+            made.append(one.as_output())
+        return made
 
-    def _moved(self, old: Fields, new: Fields) -> tuple[list[Found], list[Found]]:
-        """A managed table moves with its name; one with a place of its own stays where it is."""
-        around, tables = self._sources.around, self._sources.tables
-        before, after = (table_name(each, around.database) for each in (old, new))
-        known = around.table(after) or around.table(before) or around.remembered(before) or {}
-        place_of_old = around.default_location(before)
-        location = str(known.get("location") or place_of_old)
-        places = (place_of_old, around.default_location(after))
-        if path_id(location) not in [path_id(each) for each in places if each]:
-            # Same place under both names: what was renamed is the entry in the catalog.
-            found = place(path_id(location), str(known.get("provider") or ""))
+    def _moved(self, old: Fields, new: Fields) -> tuple[list[DatasetBuilder], list[DatasetBuilder]]:
+        """A managed table moves with its name; an external one keeps its location."""
+        catalogs, tables = self._sources.catalogs, self._sources.tables
+        before, after = (table_name(each, catalogs.database) for each in (old, new))
+        known = catalogs.table(after) or catalogs.table(before) or catalogs.remembered(before) or {}
+        default_of_old = catalogs.default_location(before)
+        location = str(known.get("location") or default_of_old)
+        defaults = (default_of_old, catalogs.default_location(after))
+        if path_id(location) not in [path_id(each) for each in defaults if each]:
+            # The location is the same under both names: only the entry of the catalog is renamed.
+            found = file_dataset(location, str(known.get("provider") or ""))
             tables.add_names(found, after)
-            entry = place(path_id(location))
+            entry = file_dataset(location)
             tables.add_names(entry, before)
             names = entry.facets.get("symlinks", {}).get("identifiers", ())
             previous = DatasetId(names[0]["namespace"], names[0]["name"]) if names else entry.id
-            return [Found(previous)], [found]
-        found = place(path_id(places[1] or after.dotted), str(known.get("provider") or ""))
+            return [DatasetBuilder(*previous)], [found]
+        found = file_dataset(defaults[1] or after.dotted, str(known.get("provider") or ""))
         tables.add_names(found, after)
-        return [Found(path_id(place_of_old or before.dotted))], [found]
+        return [file_dataset(default_of_old or before.dotted)], [found]
 
 
-def is_change(plan: Plan | None) -> bool:
-    """Whether the plan is a command after which a table is there still, but otherwise."""
+def changes_table(plan: Plan | None) -> bool:
+    """Whether the plan is a command that changes an existing table."""
     top = plan.top if plan is not None else None
     return top is not None and _STATE_OF.get(top.simple, "DROP") not in ("CREATE", "DROP", "NONE")
 
@@ -196,7 +196,7 @@ def _is_view(node: Node, fields: Fields) -> bool:
 
 
 def _as_id(document: Any) -> Fields:
-    """A table's name from any of the shapes that hold one."""
+    """The table name in a field of any form."""
     if not isinstance(document, dict):
         return {}
     if document.get("@") == "node":

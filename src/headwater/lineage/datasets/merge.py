@@ -1,77 +1,72 @@
-"""Several descriptions of a dataset become one, under the name it is told by; nested commands are folded."""
+"""Merges several descriptions of one dataset, under its normalized name; nested commands are folded."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.naming.names import DatasetId
-
-if TYPE_CHECKING:
-    from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.naming.normalize import NameNormalizer
 
 __all__ = ["merged_inputs", "merged_outputs"]
 
 D = TypeVar("D", bound=DatasetBuilder)
 
-# Bookkeeping that lies inside a table's own folder.
+# Bookkeeping files inside a table's folder.
 _INTERNAL = ("/_delta_log", "/_spark_metadata")
 
 
 def merged_inputs(
-    found: Iterable[tuple[int, InputDatasetBuilder]], context: OpenLineageContext
+    found: Iterable[tuple[int, InputDatasetBuilder]], names: NameNormalizer
 ) -> list[InputDatasetBuilder]:
     """Each input once."""
-    return _unique([each for _, each in _named(found, context)])
+    return _unique([each for _, each in _named(found, names)])
 
 
 def merged_outputs(
-    found: Iterable[tuple[int, OutputDatasetBuilder]], context: OpenLineageContext
+    found: Iterable[tuple[int, OutputDatasetBuilder]], names: NameNormalizer
 ) -> list[OutputDatasetBuilder]:
-    """Each output once. `found` is outermost first: what an outer command guesses, a nested one knows."""
-    named = _named(found, context)
-    known = [(number, each) for number, each in named if not each.is_guess and not each.is_conditional]
+    """Each output once. `found` is outermost first: a nested command's path replaces a default location."""
+    named = _named(found, names)
+    known = [
+        (number, each) for number, each in named if not each.location_is_default and not each.only_if_written
+    ]
     kept: list[OutputDatasetBuilder] = [each for _, each in known]
-    for number, guess in named:
-        if not guess.is_guess and not guess.is_conditional:
+    for number, outer in named:
+        if not outer.location_is_default and not outer.only_if_written:
             continue
-        inner = [each for other, each in known if other != number and _may_be(guess, each)]
+        inner = [each for other, each in known if other != number and _may_be(outer, each)]
         inner = inner or [each for other, each in known if other != number]
         if len({each.id for each in inner}) == 1:
-            inner[0].absorb(guess)  # the place of the inner one, the names of the outer one
-            if change := guess.facets.get("lifecycleStateChange"):
+            inner[0].merge_from(outer)  # the location of the inner one, the names of the outer one
+            if change := outer.facets.get("lifecycleStateChange"):
                 inner[0].facets["lifecycleStateChange"] = change
-        elif not guess.is_conditional:
-            kept.append(guess)
+        elif not outer.only_if_written:
+            kept.append(outer)
     return _unique(kept)
 
 
-def _named(found: Iterable[tuple[int, D]], context: OpenLineageContext) -> list[tuple[int, D]]:
-    """Copies, since an event adds to them, under the names that are told."""
+def _named(found: Iterable[tuple[int, D]], names: NameNormalizer) -> list[tuple[int, D]]:
+    """Copies under normalized names; the event adds facets to them."""
     made: list[tuple[int, D]] = []
     for number, each in found:
         if any(part in each.name for part in _INTERNAL):
             continue
         one = copy.copy(each)
-        one.facets = dict(each.facets)
-        one.ids, one.nodes, one.locations = set(each.ids), set(each.nodes), set(each.locations)
-        one.places = {(number, node) for node in each.nodes}
-        if isinstance(one, InputDatasetBuilder):
-            one.input_facets = dict(one.input_facets)
-        elif isinstance(one, OutputDatasetBuilder):
-            one.output_facets = dict(one.output_facets)
-        id = context.identify(DatasetId(each.namespace, each.name), is_given=each.is_given)
-        if id.name != each.name:
+        one.facets, one.role_facets = dict(each.facets), dict(each.role_facets)
+        one.expr_ids, one.nodes, one.locations = set(each.expr_ids), set(each.nodes), set(each.locations)
+        one.plan_nodes = {(number, node) for node in each.nodes}
+        one.id = names.normalize(each.id, trim=not each.named_by_program)
+        if one.name != each.name:
             one.locations.add(each.name)
-        one.namespace, one.name = id
         made.append((number, one))
     return made
 
 
-def _may_be(guess: DatasetBuilder, known: DatasetBuilder) -> bool:
-    return guess.id == known.id or bool(_names(guess) & _names(known))
+def _may_be(outer: DatasetBuilder, known: DatasetBuilder) -> bool:
+    return outer.id == known.id or bool(_names(outer) & _names(known))
 
 
 def _names(dataset: DatasetBuilder) -> set[tuple[str, str]]:
@@ -83,7 +78,7 @@ def _unique(datasets: Iterable[D]) -> list[D]:
     found: dict[DatasetId, D] = {}
     for each in datasets:
         if each.id in found:
-            found[each.id].absorb(each)
+            found[each.id].merge_from(each)
         else:
             found[each.id] = each
     return list(found.values())

@@ -1,15 +1,15 @@
-"""Datasets of RDDs: what the sources of a chain read, and what a job writes through Hadoop."""
+"""RDD programs: the files and tables that chains read, and the files that jobs write through Hadoop."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.lineage.datasets import connectors as connections
-from headwater.lineage.datasets.dataset import Found, above_glob, place
+from headwater.lineage.datasets import connectors
 from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
     AbstractOutputDatasetBuilder,
+    DatasetBuilder,
     InputDatasetBuilder,
     OutputDatasetBuilder,
 )
@@ -21,7 +21,8 @@ from headwater.lineage.extend.spark_objects import (
     HadoopRDD,
     NewHadoopRDD,
 )
-from headwater.lineage.naming.names import path_id
+from headwater.lineage.facets.dataset import file_dataset
+from headwater.lineage.naming.names import DatasetId, folder_of_glob
 
 __all__ = ["JobOutputs", "RddInputs", "datasets_of_chain"]
 
@@ -29,9 +30,9 @@ _FORMATS = {"TextInputFormat": "text", "TextOutputFormat": "text", "SequenceFile
 _FORMATS |= {"SequenceFileOutputFormat": "sequencefile", "WholeTextFileInputFormat": "text"}
 
 
-def datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[Found]:
-    """What the RDDs of a chain read, as Rdds.java tells it."""
-    found: dict[Any, Found] = {}
+def datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[DatasetBuilder]:
+    """The datasets that the RDDs of a chain read, each once."""
+    found: dict[DatasetId, DatasetBuilder] = {}
     for each in chain:
         kind = str(each.get("cls", "")).rpartition(".")[2]
         for one in _read(kind, each):
@@ -39,10 +40,10 @@ def datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[Found]:
     return list(found.values())
 
 
-def _read(kind: str, rdd: Mapping[str, Any]) -> list[Found]:
+def _read(kind: str, rdd: Mapping[str, Any]) -> list[DatasetBuilder]:
     if kind == "JDBCRDD" and rdd.get("url"):
-        return connections.jdbc(str(rdd["url"]), {"dbtable": rdd.get("table", "")})
-    return [place(path_id(above_glob(str(path))), _format(rdd)) for path in rdd.get("paths") or ()]
+        return connectors.jdbc(str(rdd["url"]), {"dbtable": rdd.get("table", "")})
+    return [file_dataset(folder_of_glob(str(path)), _format(rdd)) for path in rdd.get("paths") or ()]
 
 
 def _format(described: Mapping[str, Any]) -> str:
@@ -50,7 +51,7 @@ def _format(described: Mapping[str, Any]) -> str:
 
 
 class RddInputs(AbstractInputDatasetBuilder[HadoopRDD | NewHadoopRDD | FileScanRDD | JDBCRDD]):
-    """Inputs of RDD programs. A query's own RDDs are left to its plan, which knows tables by their names."""
+    """Inputs of RDD programs. RDDs that belong to a SQL query are skipped; its plan names the tables."""
 
     def is_defined_at(self, event: object) -> bool:
         return super().is_defined_at(event) and not (isinstance(event, RDD) and event.is_of_query)
@@ -58,16 +59,17 @@ class RddInputs(AbstractInputDatasetBuilder[HadoopRDD | NewHadoopRDD | FileScanR
     def apply(self, event: RDD) -> list[InputDatasetBuilder]:
         described = {"paths": event.paths, **event.details}
         kind = type(event).__name__
-        return [InputDatasetBuilder(*one.id, one.facets) for one in _read(kind, described)]
+        return [one.as_input() for one in _read(kind, described)]
 
 
 class JobOutputs(AbstractOutputDatasetBuilder[ActiveJob]):
-    """Outputs of RDD programs: `saveAsTextFile` and whatever else ends in Hadoop's API."""
+    """Outputs of RDD programs: `saveAsTextFile` and other writes through Hadoop's API."""
 
     def apply(self, event: ActiveJob) -> list[OutputDatasetBuilder]:
         if event.execution_id is not None:
             return []
-        found = [
-            place(path_id(str(each["path"])), _format(each)) for each in event.outputs if each.get("path")
+        return [
+            file_dataset(str(each["path"]), _format(each)).as_output()
+            for each in event.outputs
+            if each.get("path")
         ]
-        return [OutputDatasetBuilder(*one.id, one.facets) for one in found]

@@ -1,4 +1,4 @@
-"""What a relation of a plan stands for, whichever way the data goes: for what is read and what is written."""
+"""Leaves of plans become datasets: files, tables, streams, frames made of RDDs."""
 
 from __future__ import annotations
 
@@ -7,35 +7,43 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from headwater.lineage.datasets import connectors as connections
-from headwater.lineage.datasets.catalogs import Tables, V2Tables, table_name
-from headwater.lineage.datasets.dataset import Found, above_glob, lowered, place
+from headwater.lineage.datasets import connectors
+from headwater.lineage.datasets.catalogs import Catalogs, SessionTables, V2Tables, table_name
+from headwater.lineage.datasets.connectors import options_lower_case
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.datasets.rdds import datasets_of_chain
+from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.naming.catalogs import Surroundings
-from headwater.lineage.naming.names import DatasetId, path_id
+from headwater.lineage.facets.dataset import dataset, file_dataset
+from headwater.lineage.jvm.plan import Node
+from headwater.lineage.naming.names import DatasetId, folder_of_glob, path_id
 
-__all__ = ["RELATIONS", "Sources"]
+__all__ = ["RELATIONS", "LoadDataVisitor", "RddFrameVisitor", "RelationVisitor", "Sources"]
 
 Fields = dict[str, Any]
-MOST_PATHS = 100  # datasets of one relation; beyond it is their common folder that is told
+MAX_PATHS = 100  # of one relation; more paths are reported as their common folder
+_ABSOLUTE = re.compile(r"^([A-Za-z][\w+.-]*:)?/")
+_NAMES_ONLY = {"ResolvedTable", "ResolvedIdentifier", "ResolvedPersistentView"}
+_RDD_FRAMES = {"LogicalRDD", "ExternalRDD"}
+# Iceberg adds these columns to the rows of commands that change them.
+_ROW_COLUMNS = {"_file", "_pos", "_spec_id", "_partition", "_deleted"}
 
 
 class Sources:
-    """Relations by the simple name of their class and their fields (NodeFields.java)."""
+    """Datasets of relations, by the simple name of their class and their fields in the plan document."""
 
-    def __init__(self, surroundings: Surroundings) -> None:
-        self.around = surroundings
-        self.tables = Tables(surroundings)
-        self.v2 = V2Tables(surroundings, self.tables)
+    def __init__(self, catalogs: Catalogs) -> None:
+        self.catalogs = catalogs
+        self.tables = SessionTables(catalogs)
+        self.v2 = V2Tables(catalogs, self.tables)
 
-    def of(self, simple: str, fields: Fields) -> list[Found] | None:
-        """The datasets of a relation; None if it is of no known kind."""
+    def datasets_of_relation(self, simple: str, fields: Fields) -> list[DatasetBuilder] | None:
+        """The datasets of a relation; None if its class is unknown."""
         rule = RELATIONS.get(simple)
         return rule(self, fields) if rule is not None else None
 
-    def of_nested(self, document: Any) -> list[Found]:
-        """The same for a relation in a field of a command."""
+    def datasets_of_field(self, document: Any) -> list[DatasetBuilder]:
+        """The datasets of a relation, table or name in a field of a command."""
         if not isinstance(document, dict):
             return []
         if document.get("@") == "catalogTable":
@@ -43,17 +51,17 @@ class Sources:
         if document.get("@") == "id":
             return self.tables.by_name(document)
         simple = str(document.get("cls", "")).rpartition(".")[2]
-        return self.of(simple, document.get("f") or {}) or []
+        return self.datasets_of_relation(simple, document.get("f") or {}) or []
 
-    def logical_relation(self, fields: Fields) -> list[Found]:
+    def logical_relation(self, fields: Fields) -> list[DatasetBuilder]:
         relation = fields.get("relation") or {}
         table = fields.get("catalogTable")
         kind = relation.get("@")
         if kind == "jdbc":
-            found = connections.jdbc(str(relation.get("url", "")), relation.get("options") or {})
+            found = connectors.jdbc(str(relation.get("url", "")), relation.get("options") or {})
         elif kind == "kafka":
             inside = relation.get("f") or {}
-            found = connections.kafka(*(value for value in inside.values() if isinstance(value, dict)))
+            found = connectors.kafka(*(value for value in inside.values() if isinstance(value, dict)))
         elif isinstance(table, dict):
             found = self.tables.of_document(table)
             for each in found:
@@ -65,79 +73,78 @@ class Sources:
             return self._unknown(relation)
         if isinstance(table, dict):
             for each in found:
-                self.tables.add_names(each, table_name(table["id"], self.around.database))
+                self.tables.add_names(each, table_name(table["id"], self.catalogs.database))
         return found
 
-    def files(self, relation: Fields, *, is_streaming: bool = False) -> list[Found]:
-        """Files and folders. A glob is the folder above it; files of a stream, the folder that is watched."""
+    def files(self, relation: Fields, *, is_streaming: bool = False) -> list[DatasetBuilder]:
+        """Files and folders. A glob is the folder above it; a stream of files is its watched folder."""
         paths = [str(path) for path in relation.get("paths") or ()]
-        options = lowered(relation.get("options"))
+        options = options_lower_case(relation.get("options"))
         file_format = str(relation.get("format", "")).lower()
         if "__globpaths__" in options and not is_streaming:
-            return []  # Spark looks at the first lines of files to find a schema: nobody's query
+            return []  # Spark infers a schema from the first lines: not a query of the program
         base, given = options.get("basepath", ""), options.get("path", "")
         if base and all(_is_under(path, base) for path in paths):
             paths = [base]
-        elif given and above_glob(given) != given:
-            paths = [_absolute(above_glob(given))]
+        elif given and folder_of_glob(given) != given:
+            paths = [_absolute(folder_of_glob(given))]
         elif is_streaming and "__globpaths__" in options:
             paths = [path.rpartition("/")[0] or "/" for path in paths]
-        elif len(paths) > MOST_PATHS:
+        elif len(paths) > MAX_PATHS:
             paths = [_common(paths)]
-        found = [place(path_id(path), file_format) for path in dict.fromkeys(paths)]
+        found = [file_dataset(path, file_format) for path in dict.fromkeys(paths)]
         for each in found:
             self._lake(each, relation)
         return found
 
-    def _lake(self, found: Found, relation: Fields) -> None:
+    def _lake(self, found: DatasetBuilder, relation: Fields) -> None:
         if str(relation.get("index", "")).startswith("Tahoe"):
             found.facets["storage"] = facets.storage("delta", str(relation.get("format") or "parquet"))
         if relation.get("version"):
             found.facets["version"] = facets.version(str(relation["version"]))
 
-    def _unknown(self, relation: Fields) -> list[Found]:
-        """A relation of somebody's: by a path or URL among what it holds, else by its class."""
+    def _unknown(self, relation: Fields) -> list[DatasetBuilder]:
+        """A relation of an unknown class: by a path or URL in its fields, else by its class."""
         inside = relation.get("f") or {}
-        known = lowered(*(value for value in inside.values() if isinstance(value, dict)), inside)
+        known = options_lower_case(*(value for value in inside.values() if isinstance(value, dict)), inside)
         if known.get("url", "").startswith("jdbc:"):
-            return connections.jdbc(known["url"], known)
-        if re.match(r"^([A-Za-z][\w+.-]*:)?/", known.get("path", "")):
-            return [place(path_id(known["path"]))]
+            return connectors.jdbc(known["url"], known)
+        if _ABSOLUTE.match(known.get("path", "")):
+            return [file_dataset(known["path"])]
         cls = str(relation.get("cls", ""))
-        return [place(DatasetId("spark", cls))] if cls else []
+        return [dataset(DatasetId("spark", cls))] if cls else []
 
-    def hive(self, fields: Fields) -> list[Found]:
+    def hive(self, fields: Fields) -> list[DatasetBuilder]:
         table = fields.get("tableMeta")
         return self.tables.of_document(table) if isinstance(table, dict) else []
 
-    def scan(self, fields: Fields) -> list[Found]:
+    def scan(self, fields: Fields) -> list[DatasetBuilder]:
         nested = fields.get("relation")
         if isinstance(nested, dict) and nested.get("@") == "node":
-            return self.of_nested(nested)
+            return self.datasets_of_field(nested)
         return self.v2.of_fields(fields)
 
-    def stream(self, fields: Fields) -> list[Found]:
-        """A streaming source before its first batch, or of the second API."""
+    def stream(self, fields: Fields) -> list[DatasetBuilder]:
+        """A streaming source before its first batch, or of the V2 API."""
         source = fields.get("dataSource")
-        if isinstance(source, dict):  # StreamingRelation: the first API, before a batch is planned
+        if isinstance(source, dict):  # StreamingRelation: the V1 API, before a batch is planned
             inside = source.get("f") or {}
-            known = lowered(inside.get("options"))
+            known = options_lower_case(inside.get("options"))
             if isinstance(inside.get("catalogTable"), dict):
                 return self.tables.of_document(inside["catalogTable"])
             if known.get("path"):
-                path = known["path"]
-                path = above_glob(path)
-                return [place(path_id(_absolute(path)), str(inside.get("className", "")).lower())]
+                path = _absolute(folder_of_glob(known["path"]))
+                return [file_dataset(path, str(inside.get("className", "")).lower())]
             return []
         return self.v2.of_fields(fields)
 
-    def rdd(self, fields: Fields) -> list[Found]:
+    def rdd(self, fields: Fields) -> list[DatasetBuilder]:
         chain = fields.get("rdd")
         return datasets_of_chain(chain) if isinstance(chain, list) else []
 
 
 def _absolute(path: str) -> str:
-    return path if re.match(r"^([A-Za-z][\w+.-]*:)?/", path) else os.path.abspath(path)
+    return path if _ABSOLUTE.match(path) else os.path.abspath(path)
 
 
 def _is_under(path: str, base: str) -> bool:
@@ -146,13 +153,13 @@ def _is_under(path: str, base: str) -> bool:
 
 
 def _common(paths: list[str]) -> str:
-    """The folder that all of them lie in."""
+    """The folder that contains all paths."""
     parts = [path.split("/") for path in (min(paths), max(paths))]
     same = next((at for at, (one, other) in enumerate(zip(*parts, strict=False)) if one != other), 0)
     return "/".join(parts[0][:same]) or "/"
 
 
-RELATIONS: dict[str, Callable[[Sources, Fields], list[Found]]] = {
+RELATIONS: dict[str, Callable[[Sources, Fields], list[DatasetBuilder]]] = {
     "LogicalRelation": Sources.logical_relation,
     "LogicalRelationWithTable": Sources.logical_relation,
     "HiveTableRelation": Sources.hive,
@@ -169,3 +176,51 @@ RELATIONS: dict[str, Callable[[Sources, Fields], list[Found]]] = {
     "ResolvedIdentifier": lambda sources, fields: sources.v2.by_identifier(fields),
     "ResolvedPersistentView": lambda sources, fields: sources.v2.by_identifier(fields),
 }
+
+
+class RelationVisitor(QueryPlanVisitor[InputDatasetBuilder]):
+    """Inputs of leaves: files, tables, databases, topics."""
+
+    node_classes = frozenset(RELATIONS) - _NAMES_ONLY - _RDD_FRAMES
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    def apply(self, node: Node) -> list[InputDatasetBuilder]:
+        found = self._sources.datasets_of_relation(node.simple, node.fields or {})
+        return [_input(one, node) for one in found or ()]
+
+
+class RddFrameVisitor(QueryPlanVisitor[InputDatasetBuilder]):
+    """Inputs of a frame made of an RDD: those of the query that made its columns, else what the RDDs read."""
+
+    node_classes = _RDD_FRAMES
+
+    def __init__(self, sources: Sources, history: QueryHistory) -> None:
+        self._sources = sources
+        self._history = history
+
+    def apply(self, node: Node) -> list[InputDatasetBuilder]:
+        expr_ids = [column.id for column in node.out]
+        if known := self._history.find(expr_ids):
+            return [InputDatasetBuilder(*id, kept, expr_ids=expr_ids, node=node.id) for id, kept in known]
+        found = self._sources.datasets_of_relation(node.simple, node.fields or {})
+        return [one.as_input(node, node.out) for one in found or ()]
+
+
+class LoadDataVisitor(QueryPlanVisitor[InputDatasetBuilder]):
+    """The files of LOAD DATA, which has no relation for them."""
+
+    node_classes = frozenset({"LoadDataCommand"})
+
+    def apply(self, node: Node) -> list[InputDatasetBuilder]:
+        path = (node.fields or {}).get("path")
+        return [_input(file_dataset(str(path)), node)] if path else []
+
+
+def _input(found: DatasetBuilder, node: Node) -> InputDatasetBuilder:
+    made = found.as_input(node, node.out)
+    if node.out:
+        columns = (column for column in node.out if column.name not in _ROW_COLUMNS)
+        made.facets["schema"] = facets.schema(columns)
+    return made

@@ -4,9 +4,8 @@
     3 inputs       4 facets of inputs in their role    5 facets of datasets, for the inputs
     6 outputs      7 facets of outputs in their role   8 facets of datasets, for the outputs
 
-Steps 4, 5, 7 and 8 happen only if there are such datasets, and their facets go to all of them. What is tied
-to one dataset, its numbers and its columns, is put on that one. Work is done once a plan: what START found,
-the end uses.
+Steps 4, 5, 7 and 8 run only if there are such datasets, and their facets go to all of them. Statistics and
+column lineage belong to one dataset. Each plan is analyzed once: the end event reuses the results of START.
 """
 
 from __future__ import annotations
@@ -16,30 +15,33 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from headwater.lineage.datasets.ddl import is_change
+from headwater.lineage.columns.outputs import OutputColumns
+from headwater.lineage.datasets.catalogs import Catalogs
+from headwater.lineage.datasets.ddl import changes_table
+from headwater.lineage.datasets.declared import declared_inputs, declared_outputs
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.datasets.node_lineage import asking_of
-from headwater.lineage.datasets.session_lookup import surroundings_of
-from headwater.lineage.events.builtin import BuiltinFactory
-from headwater.lineage.events.columns import Columns
+from headwater.lineage.datasets.query import CurrentQuery, PlanVisits
+from headwater.lineage.datasets.query_history import QueryHistory
+from headwater.lineage.events.builtin import Application, BuiltinFactory
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.events.size_limit import add_extraction_errors
-from headwater.lineage.events.spark_objects import objects_of, rdds_of
 from headwater.lineage.extend.builders import (
     CustomFacetBuilder,
     DatasetBuilder,
     InputDatasetBuilder,
     OutputDatasetBuilder,
 )
-from headwater.lineage.extend.context import Extensions, OpenLineageContext, factories_of
-from headwater.lineage.extend.declared import declared_inputs, declared_outputs
-from headwater.lineage.extend.spark_objects import QueryExecution
+from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.facet_registry import FacetRegistry
+from headwater.lineage.extend.loading import BuilderCalls, Extensions, Factory, find_factories
+from headwater.lineage.extend.spark_objects import RDD, QueryExecution, run_objects
 from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.job import source_code_location
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
 from headwater.lineage.facets.run import ErrorMessage, parent_facet
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
 from headwater.lineage.jvm.agent import Agent, application_details
+from headwater.lineage.naming.normalize import NameNormalizer
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 
@@ -49,69 +51,87 @@ if TYPE_CHECKING:
 __all__ = ["EventBuilder", "event_builder"]
 
 Event = dict[str, Any]
-MOST_INPUTS = 1000  # and outputs, of one event; receivers take no more than a few hundred gladly
+MAX_DATASETS = 1000  # inputs, and outputs, of one event: receivers slow down beyond a few hundred
 
 
 def event_builder(
     spark_context: SparkContext, settings: LineageSettings, agent: Agent | None
 ) -> EventBuilder:
     """The builder of one application, with all extensions that are installed or set."""
-    version, details = str(spark_context.version), application_details(spark_context)
-    around = surroundings_of(spark_context, agent)
-    context = OpenLineageContext(settings, around, spark_context)
-    source_code = None
-    if "sourceCodeLocation" not in settings.disabled_facets:
-        source_code = source_code_location()
-    found, errors = factories_of(settings)
-    extensions = Extensions(context, [BuiltinFactory(version, details, source_code)], found)
-    extensions.errors += errors
-    if extensions.has_foreign and agent is not None:
+    application = Application(
+        str(spark_context.appName),
+        str(spark_context.version),
+        application_details(spark_context),
+        source_code_location() if "sourceCodeLocation" not in settings.disabled_facets else None,
+    )
+    catalogs = Catalogs.of(spark_context, agent)
+    factories, errors = find_factories(settings.extensions)
+    made = EventBuilder(
+        settings, catalogs, factories, application=application, spark_context=spark_context, agent=agent
+    )
+    made.extensions.errors += errors
+    if made.extensions.has_user_builders and agent is not None:
         agent.include_rdds_of_queries()
-    context.asking = asking_of(context, agent)
-    return EventBuilder(settings, context, extensions, agent=agent, app_name=str(spark_context.appName))
+    return made
 
 
 class EventBuilder:
-    """Builds events; one thread calls it. `agent` is the way to the JVM's objects, None without one."""
+    """Builds events; one thread calls it. `agent` gives access to the JVM's objects, None without one."""
 
     def __init__(
         self,
         settings: LineageSettings,
-        context: OpenLineageContext,
-        extensions: Extensions,
+        catalogs: Catalogs,
+        factories: Iterable[Factory] = (),
         *,
+        application: Application | None = None,
+        spark_context: SparkContext | None = None,
         agent: Agent | None = None,
-        app_name: str = "unknown",
     ) -> None:
-        self.context = context
+        application = application or Application()
+        self.context = context = OpenLineageContext(spark_context)
+        FacetRegistry.context = context
         self._settings = settings
-        self._extensions = extensions
         self._agent = agent
-        self._names = JobNames(settings, app_name)
-        self._columns = Columns(settings, context)
+        self._catalogs = catalogs
+        # Half of the time is for extensions: Headwater's own builders must still finish after one has hung.
+        self._calls = BuilderCalls(settings.deadline_millis / 2000)
+        self._query = CurrentQuery()
+        history = QueryHistory()
+        visits = PlanVisits(context, self._calls, self._query, agent)
+        builtin = BuiltinFactory(settings, application, catalogs, visits, self._query, history)
+        self.extensions = Extensions(context, self._calls, builtin, factories)
+        self._names = NameNormalizer(
+            disabled_trimmers=settings.dataset_disabled_trimmers,
+            extra_trimmers=settings.dataset_extra_trimmers,
+            remove_pattern=settings.dataset_remove_path or "",
+            resolvers=settings.dataset_namespace_resolvers,
+        )
+        self._job_names = JobNames(settings, application.name)
+        self._columns = OutputColumns(settings, visits, history)
         self._is_first = True
 
     def build(self, run: Run, state: str, time: int) -> Event:
         """The whole event of a run in a state; `time` in milliseconds."""
         until = clock.monotonic() + self._settings.deadline_millis / 1000 * 0.9
-        context, guard = self.context, self.context.guard
+        context, guard = self.context, self._calls.guard
         guard.start_event()
         errors = list(run.extraction_errors)
         if self._is_first:
-            errors += self._extensions.errors
+            errors += self.extensions.errors
             self._is_first = False
-        objects = objects_of(run, self._agent, errors)
-        context.is_end = run.ended is not None
-        # what a command changes is looked up once more when it is done
-        is_change_of_table = any(is_change(each.plan) for each in objects if isinstance(each, QueryExecution))
-        context.surroundings.stream = (run.stream.name or "") if run.stream is not None else ""
+        objects = run_objects(run, self._agent, errors)
+        self._query.is_end = run.ended is not None
+        # a table that a command has changed is looked up again at the end
+        changes = any(changes_table(each.plan) for each in objects if isinstance(each, QueryExecution))
+        self._catalogs.stream = (run.stream.name or "") if run.stream is not None else ""
 
         run_facets = self._facets(context.run_facet_builders, objects, "run")  # 1
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
 
-        read = self._made(run, "inputs", context.input_dataset_builders, objects, is_change_of_table)
+        read = self._made(run, "inputs", context.input_dataset_builders, objects, changes)
         declared = declared_inputs(run, objects)
-        inputs = merged_inputs([*declared, *read], context)  # 3
+        inputs = merged_inputs([*declared, *read], self._names)  # 3
         if inputs:
             add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)])
             self._attach(
@@ -121,8 +141,8 @@ class EventBuilder:
                 inputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
             )  # 5
 
-        written = self._made(run, "outputs", context.output_dataset_builders, objects, is_change_of_table)
-        outputs = merged_outputs(declared_outputs(run, objects) or written, context)  # 6
+        written = self._made(run, "outputs", context.output_dataset_builders, objects, changes)
+        outputs = merged_outputs(declared_outputs(run, objects) or written, self._names)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
             add_output_statistics(outputs, _executed(objects), run.stages)
@@ -133,15 +153,16 @@ class EventBuilder:
                 outputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
             )  # 8
 
-        name = self._names.of(run, [*outputs, *inputs], rdds_of(objects))
+        rdds = [each for each in objects if isinstance(each, RDD)]
+        name = self._job_names.of(run, [*outputs, *inputs], rdds)
         event = self._event(run, state, time, name)
         event["run"]["facets"].update(run_facets)
         event["job"]["facets"].update(job_facets)
-        event["inputs"] = [_dataset(each, "input", self._settings) for each in inputs[:MOST_INPUTS]]
-        event["outputs"] = [_dataset(each, "output", self._settings) for each in outputs[:MOST_INPUTS]]
+        event["inputs"] = [_dataset(each, "input", self._settings) for each in inputs[:MAX_DATASETS]]
+        event["outputs"] = [_dataset(each, "output", self._settings) for each in outputs[:MAX_DATASETS]]
         for side, found in (("inputs", inputs), ("outputs", outputs)):
-            if len(found) > MOST_INPUTS:
-                errors.append(ExtractionError(side, f"{len(found) - MOST_INPUTS} of {len(found)} left out"))
+            if len(found) > MAX_DATASETS:
+                errors.append(ExtractionError(side, f"{len(found) - MAX_DATASETS} of {len(found)} left out"))
         errors += guard.errors
         self._drop_disabled(event)
         if "extractionError" not in self._settings.disabled_facets:
@@ -149,8 +170,8 @@ class EventBuilder:
         return event
 
     def partial(self, run: Run, state: str, time: int) -> Event:
-        """Names, parents and the run's own error; asks nobody."""
-        event = self._event(run, state, time, self._names.of(run, (), ()))
+        """The event with names, parents and the run's error, without calling any builder."""
+        event = self._event(run, state, time, self._job_names.of(run, (), ()))
         facets = event["run"]["facets"]
         ErrorMessage().accept(run, lambda key, facet: facets.__setitem__(key, facet))
         self._drop_disabled(event)
@@ -158,7 +179,7 @@ class EventBuilder:
 
     def _event(self, run: Run, state: str, time: int, name: str) -> Event:
         facets: dict[str, Any] = {}
-        parent = parent_facet(run, self._settings, lambda other: self._names.of(other, (), ()))
+        parent = parent_facet(run, self._settings, lambda other: self._job_names.of(other, (), ()))
         if parent is not None:
             facets["parent"] = parent
         moment = datetime.fromtimestamp(time / 1000, UTC)
@@ -178,38 +199,37 @@ class EventBuilder:
     ) -> dict[str, Any]:
         made: dict[str, Any] = {}
         for builder in builders:
-            for key, facet in self.context.ask(builder, _accepting(builder, objects, container)):
+            for key, facet in self._calls.call(builder, _accepting(builder, objects, container)):
                 made[key] = facet
         return made
 
     def _made(
-        self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object], is_change: bool
+        self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object], changes: bool
     ) -> list[tuple[int, Any]]:
-        """What every builder makes of every object, with the number of the execution it is about.
+        """The datasets of every builder for every object, with the id of the SQL execution.
 
-        Ours are remembered by execution; other people's may look at what has changed since."""
+        Built-in builders are called once for each execution, those of extensions for every event."""
         known = run.cache.datasets
         found: list[tuple[int, Any]] = []
-        context = self.context
         for builder in builders:
             for event in objects:
                 number = event.id if isinstance(event, QueryExecution) else -1
-                if number >= 0 and self.context.is_own(builder):
-                    context.surroundings.database = event.database or "default"  # type: ignore[attr-defined]
-                    key = (side, number, id(builder), context.is_end and is_change)
+                if number >= 0 and self._calls.is_builtin(builder):
+                    self._catalogs.database = event.database or "default"  # type: ignore[attr-defined]
+                    key = (side, number, id(builder), self._query.is_end and changes)
                     if key not in known and event.plan is not None:  # type: ignore[attr-defined]
-                        known[key] = self.context.ask(builder, _applying(builder, event))
+                        known[key] = self._calls.call(builder, _applying(builder, event))
                     made = known.get(key, [])
                 else:
-                    made = self.context.ask(builder, _applying(builder, event))
+                    made = self._calls.call(builder, _applying(builder, event))
                 found += [(number, each) for each in made]
         return found
 
     def _attach(self, datasets: Iterable[DatasetBuilder], facets: dict[str, Any], *, own: bool) -> None:
         for dataset in datasets:
-            target = dataset.own_facets if own else dataset.facets
+            target = dataset.role_facets if own else dataset.facets
             for key, facet in facets.items():
-                target.setdefault(key, facet)  # what was made for this dataset alone is more exact
+                target.setdefault(key, facet)  # a facet of this dataset alone is more exact
 
     def _drop_disabled(self, event: Event) -> None:
         off = self._settings.disabled_facets
@@ -243,7 +263,7 @@ def _executed(objects: Iterable[object]) -> list[tuple[int, Sequence[Any]]]:
 def _dataset(
     builder: InputDatasetBuilder | OutputDatasetBuilder, role: str, settings: LineageSettings
 ) -> Event:
-    own = dict(builder.own_facets)
+    own = dict(builder.role_facets)
     if builder.locations and "subset" not in own:
         own["subset"] = subset(builder.locations, role)
     return {

@@ -1,14 +1,16 @@
-"""Headwater's own visitors and builders; they enter through the door that extensions take."""
+"""Headwater's own visitors and builders, loaded like those of an extension."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from headwater.lineage.datasets.ddl import Changes
-from headwater.lineage.datasets.inputs import LoadedFiles, Memory, RddFrames, Relations
+from headwater.lineage.datasets.catalogs import Catalogs
+from headwater.lineage.datasets.ddl import DdlVisitor
+from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, QueryInputs, QueryOutputs
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.datasets.rdds import JobOutputs, RddInputs
-from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.datasets.relations import LoadDataVisitor, RddFrameVisitor, RelationVisitor, Sources
 from headwater.lineage.datasets.writes import Writes
 from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
@@ -19,103 +21,63 @@ from headwater.lineage.extend.builders import (
     OutputDatasetBuilder,
     QueryPlanVisitor,
 )
-from headwater.lineage.extend.context import OpenLineageContext
-from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.facets import job, run
-from headwater.lineage.jvm.plan import Node, Plan
+from headwater.lineage.settings import LineageSettings
 
-__all__ = ["BuiltinFactory"]
-
-# Whose children are the table that changes, or rows that nobody takes: nothing is read there.
-_READS_NOTHING = {"DeleteFromTable", "DescribeRelation", "RefreshTable", "AnalyzeTable", "AnalyzeColumn"}
+__all__ = ["Application", "BuiltinFactory"]
 
 
-class PlanInputs(AbstractInputDatasetBuilder[QueryExecution]):
-    """Inputs of a query: every visitor over every node of its plan, subqueries included."""
+class Application(NamedTuple):
+    """What stays the same during an application."""
 
-    def __init__(self, context: OpenLineageContext, memory: Memory) -> None:
-        self._context = context
-        self._memory = memory
-
-    def apply(self, event: QueryExecution) -> list[InputDatasetBuilder]:
-        plan = event.plan
-        if plan is None or _is_name_only(plan):
-            return []
-        self._context.plan = plan
-        if self._context.asking is not None:
-            self._context.asking.begin(event.id, plan)
-        found = self._context.visit(self._context.input_dataset_query_plan_visitors, _read_nodes(plan))
-        top = plan.top
-        for node in (top, *plan.children(top)) if top is not None else ():
-            self._memory.keep((column.id for column in node.out), found)
-        return found
-
-
-class PlanOutputs(AbstractOutputDatasetBuilder[QueryExecution]):
-    """Outputs of a query: likewise."""
-
-    def __init__(self, context: OpenLineageContext) -> None:
-        self._context = context
-
-    def apply(self, event: QueryExecution) -> list[OutputDatasetBuilder]:
-        if event.plan is None:
-            return []
-        self._context.plan = event.plan
-        if self._context.asking is not None:
-            self._context.asking.begin(event.id, event.plan)
-        return self._context.visit(self._context.output_dataset_query_plan_visitors, event.plan.nodes)
-
-
-def _read_nodes(plan: Plan) -> list[Node]:
-    skipped: set[int] = set()
-    for node in plan.nodes:
-        if node.simple in _READS_NOTHING:
-            skipped |= plan.below(node.kids[0]) if node.kids else set()
-    return [node for node in plan.nodes if node.id not in skipped]
-
-
-def _is_name_only(plan: Plan) -> bool:
-    """A temporary view is a name for a query: nothing is read until somebody uses it."""
-    top = plan.top
-    if top is None or top.simple != "CreateViewCommand":
-        return False
-    kind = ((top.fields or {}).get("viewType") or {}).get("cls", "")
-    return not str(kind).endswith("PersistedView$")
+    name: str = "unknown"
+    spark_version: str = "unknown"
+    details: Mapping[str, Any] = {}
+    source_code: Mapping[str, Any] | None = None
 
 
 class BuiltinFactory(OpenLineageEventListenerFactory):
-    """What Headwater knows by itself. `details` are those of the application that never change."""
+    """Creates the built-in builders."""
 
     def __init__(
-        self, version: str, details: Mapping[str, Any], source_code: Mapping[str, Any] | None
+        self,
+        settings: LineageSettings,
+        application: Application,
+        catalogs: Catalogs,
+        visits: PlanVisits,
+        query: CurrentQuery,
+        history: QueryHistory,
     ) -> None:
-        self._version = version
-        self._details = details
-        self._source_code = source_code
-        self._memory = Memory()
-
-    def set_open_lineage_context(self, context: OpenLineageContext) -> None:
-        self._context = context
-        self._sources = Sources(context.surroundings)
+        self._settings = settings
+        self._application = application
+        self._catalogs = catalogs
+        self._sources = Sources(catalogs)
+        self._visits = visits
+        self._query = query
+        self._history = history
 
     def create_input_dataset_query_plan_visitors(self) -> list[QueryPlanVisitor[InputDatasetBuilder]]:
-        return [Relations(self._sources), RddFrames(self._sources, self._memory), LoadedFiles()]
+        return [
+            RelationVisitor(self._sources),
+            RddFrameVisitor(self._sources, self._history),
+            LoadDataVisitor(),
+        ]
 
     def create_output_dataset_query_plan_visitors(self) -> list[QueryPlanVisitor[OutputDatasetBuilder]]:
-        return [Writes(self._sources, self._context), Changes(self._sources, self._context)]
+        return [Writes(self._sources, self._query), DdlVisitor(self._sources, self._query)]
 
     def create_input_dataset_builder(self) -> list[AbstractInputDatasetBuilder[Any]]:
-        return [PlanInputs(self._context, self._memory), RddInputs()]
+        return [QueryInputs(self._visits, self._history), RddInputs()]
 
     def create_output_dataset_builder(self) -> list[AbstractOutputDatasetBuilder[Any]]:
-        return [PlanOutputs(self._context), JobOutputs()]
+        return [QueryOutputs(self._visits), JobOutputs()]
 
     def create_run_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
-        settings = self._context.settings
+        settings = self._settings
         return [
-            run.ProcessingEngine(self._version),
-            run.SparkProperties(settings, self._context.surroundings),
-            run.ApplicationDetails(self._details),
+            run.ProcessingEngine(self._application.spark_version),
+            run.SparkProperties(settings.captured_properties, self._catalogs.conf),
+            run.ApplicationDetails(self._application.details),
             run.JobDetails(),
             run.StreamDetails(),
             run.EnvironmentVariables(settings.environment_variables),
@@ -124,12 +86,12 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
         ]
 
     def create_job_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
-        settings = self._context.settings
+        settings = self._settings
         return [
             job.JobType(),
             job.Sql(),
             job.Ownership(settings.job_owners),
             job.JobTags(settings.job_tags),
             job.Documentation(settings.properties.get("job.documentation", "")),
-            job.SourceCodeLocation(self._source_code),
+            job.SourceCodeLocation(self._application.source_code),
         ]

@@ -1,6 +1,6 @@
-"""Extending lineage in Python: what builders are, who makes them, and what they can reach.
+"""Builders of datasets and facets, and the factory that creates them.
 
-A package offers a factory through the entry point group `headwater.lineage`, or a setting names it:
+A package registers a factory under the entry point group `headwater.lineage`, or a setting names it:
 
     class Factory(OpenLineageEventListenerFactory):
         def create_input_dataset_builder(self):
@@ -10,10 +10,10 @@ A package offers a factory through the entry point group `headwater.lineage`, or
         def apply(self, event):
             return [InputDatasetBuilder("warehouse://main", event.paths[0])]
 
-For every event of a run each builder is offered every object of the run, one at a time: QueryExecution,
-ActiveJob, Stage, StageInfo, each RDD of the chains (views.py), and the Run itself. It is called for those for
-which it says `is_defined_at`. All of this happens on lineage's own threads, never on Spark's or the user's. A
-builder that raises, or that does not return in time, loses its own result; the event tells it as
+For each event of a run, every builder is offered every object of the run: QueryExecution, ActiveJob, Stage,
+StageInfo, each RDD of the chains (spark_objects.py), and the Run. A builder is called for the objects for
+which `is_defined_at` returns true. Builders run on lineage's own threads, never on Spark's or the user's. A
+builder that raises, or does not return in time, loses its own result; the event reports it in
 `extractionError` (G10).
 """
 
@@ -22,10 +22,11 @@ from __future__ import annotations
 import types
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
+from headwater.lineage.jvm.plan import Attribute
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ __all__ = [
 
 @lru_cache(maxsize=1024)
 def type_argument(cls: type, base: type) -> tuple[type, ...] | None:
-    """The classes that `cls` gives for the first parameter of the generic class `base`, however many classes
-    stand between; several for a union. None where it is left open: then every object is meant."""
+    """The classes that `cls` passes as the first parameter of the generic class `base`, through any number of
+    intermediate classes; several for a union, None if the parameter is left open (every object matches)."""
     found = _resolved(cls, base)
     return None if found is None else _classes(found)
 
@@ -100,17 +101,15 @@ def _classes(found: Any) -> tuple[type, ...] | None:
 
 
 Facet = Any
-
-
 """A facet class of openlineage-python, or a mapping; `_producer` and `_schemaURL` are added where missing."""
 
 
 class DatasetBuilder:
-    """One dataset of an event, until the event is built.
+    """A dataset of an event that is still being built; inputs and outputs are its two roles.
 
-    A facet that is put into `facets` here belongs to this dataset alone; what facet builders make goes to
-    every dataset of the event. `ids` are the expression ids of the plan's columns that come from, or go to,
-    this dataset: they tie its numbers and its columns to it.
+    Facets in `facets` belong to this dataset alone; the facets of facet builders go to every dataset of the
+    event. `expr_ids` are the expression ids of the plan's columns that come from, or go to, this dataset:
+    they assign statistics and column lineage to it.
     """
 
     def __init__(
@@ -119,43 +118,52 @@ class DatasetBuilder:
         name: str,
         facets: Mapping[str, Facet] | None = None,
         *,
-        ids: Iterable[int] = (),
+        expr_ids: Iterable[int] = (),
         node: int | None = None,
-        is_guess: bool = False,
     ) -> None:
         self.namespace = namespace
         self.name = name
         self.facets: dict[str, Facet] = dict(facets or {})
-        self.ids: set[int] = set(ids)
+        self.role_facets: dict[str, Facet] = {}
+        """The facets of the dataset in its role: `inputFacets` or `outputFacets` of the event."""
+        self.expr_ids: set[int] = set(expr_ids)
         self.nodes: set[int] = set() if node is None else {node}
-        self.places: set[tuple[int, int]] = set()
-        """Nodes as (id of the SQL execution, number of the node); known when the event is put together."""
+        # Lineage itself sets the fields below; they are not part of the extension interface.
+        self.plan_nodes: set[tuple[int, int]] = set()
+        """Nodes as (id of the SQL execution, number of the node)."""
         self.locations: set[str] = set()
-        self.is_guess = is_guess
-        """Whether the place is what Spark does by default, and a nested command may know it better."""
-        self.is_given = False
-        """Whether the program named it, and not a path or a connection: its name is told as it is."""
-        self.is_conditional = False
-        """Whether it is an output only if a nested command writes it: mode `ignore`."""
+        """Paths that trimming has shortened to the name."""
+        self.location_is_default = False
+        """The location was derived from the warehouse directory; a nested command's path replaces it."""
+        self.named_by_program = False
+        """The program declared the dataset; its name is not trimmed."""
 
     @property
     def id(self) -> DatasetId:
         return DatasetId(self.namespace, self.name)
 
-    @property
-    def own_facets(self) -> dict[str, Facet]:
-        """The facets of the dataset in its role, as input or as output."""
-        raise NotImplementedError
+    @id.setter
+    def id(self, id: DatasetId) -> None:
+        self.namespace, self.name = id
 
-    def absorb(self, other: DatasetBuilder) -> None:
-        """Take over what another description of the same dataset knows; what is known already stays."""
-        for name, facet in other.facets.items():
-            self.facets.setdefault(name, facet)
-        for name, facet in other.own_facets.items():
-            self.own_facets.setdefault(name, facet)
-        self.ids |= other.ids
+    def as_input(self, node: Node | None = None, columns: Sequence[Attribute] = ()) -> InputDatasetBuilder:
+        """The dataset as an input that `node` reads."""
+        expr_ids = [column.id for column in columns]
+        return InputDatasetBuilder(*self.id, self.facets, expr_ids=expr_ids, node=node.id if node else None)
+
+    def as_output(self, node: Node | None = None) -> OutputDatasetBuilder:
+        """The dataset as an output that `node` writes."""
+        made = OutputDatasetBuilder(*self.id, self.facets, node=node.id if node else None)
+        made.location_is_default = self.location_is_default
+        return made
+
+    def merge_from(self, other: DatasetBuilder) -> None:
+        """Add what another description of the same dataset knows; existing facets stay."""
+        self.facets = {**other.facets, **self.facets}
+        self.role_facets = {**other.role_facets, **self.role_facets}
+        self.expr_ids |= other.expr_ids
         self.nodes |= other.nodes
-        self.places |= other.places
+        self.plan_nodes |= other.plan_nodes
         self.locations |= other.locations
 
     def __repr__(self) -> str:
@@ -172,20 +180,20 @@ class InputDatasetBuilder(DatasetBuilder):
         facets: Mapping[str, Facet] | None = None,
         *,
         input_facets: Mapping[str, Facet] | None = None,
-        ids: Iterable[int] = (),
+        expr_ids: Iterable[int] = (),
         node: int | None = None,
-        is_guess: bool = False,
     ) -> None:
-        super().__init__(namespace, name, facets, ids=ids, node=node, is_guess=is_guess)
-        self.input_facets: dict[str, Facet] = dict(input_facets or {})
+        super().__init__(namespace, name, facets, expr_ids=expr_ids, node=node)
+        self.role_facets = dict(input_facets or {})
 
     @property
-    def own_facets(self) -> dict[str, Facet]:
-        return self.input_facets
+    def input_facets(self) -> dict[str, Facet]:
+        """The facets of the dataset as an input."""
+        return self.role_facets
 
 
 class OutputDatasetBuilder(DatasetBuilder):
-    """A dataset that is written, or whose life changes: created, altered, dropped."""
+    """A dataset that is written, created, altered or dropped."""
 
     def __init__(
         self,
@@ -194,50 +202,45 @@ class OutputDatasetBuilder(DatasetBuilder):
         facets: Mapping[str, Facet] | None = None,
         *,
         output_facets: Mapping[str, Facet] | None = None,
-        ids: Iterable[int] = (),
+        expr_ids: Iterable[int] = (),
         node: int | None = None,
-        is_guess: bool = False,
     ) -> None:
-        super().__init__(namespace, name, facets, ids=ids, node=node, is_guess=is_guess)
-        self.output_facets: dict[str, Facet] = dict(output_facets or {})
-        self.hidden: frozenset[str] = frozenset()
-        """Columns of the query that do not arrive in the dataset."""
+        super().__init__(namespace, name, facets, expr_ids=expr_ids, node=node)
+        self.role_facets = dict(output_facets or {})
+        self.only_if_written = False
+        """An output only if a nested command writes it: save mode `ignore`."""
+        self.columns_not_written: frozenset[str] = frozenset()
+        """Columns of the query that the dataset does not receive."""
 
     @property
-    def own_facets(self) -> dict[str, Facet]:
-        return self.output_facets
+    def output_facets(self) -> dict[str, Facet]:
+        """The facets of the dataset as an output."""
+        return self.role_facets
 
 
 Consumer = Callable[[str, Facet], None]
-
-
 """Takes the key of a facet and the facet."""
 
-
 T = TypeVar("T")
-
-
 F = TypeVar("F")
-
-
 D = TypeVar("D", bound=DatasetBuilder)
 
 
 class _Partial(ABC, Generic[T]):
-    """Defined for the objects of the class that stands for T; for all where T is left open."""
+    """Is defined for objects of the type argument T; for every object if T is left open."""
 
     def is_defined_at(self, event: object) -> bool:
-        """Whether this builder wants `event`. By default: whether it is of the type argument's class."""
+        """Whether the builder is called for `event`. By default: whether it is an instance of T."""
         classes = type_argument(type(self), _Partial)
         return classes is None or isinstance(event, classes)
 
 
 class CustomFacetBuilder(_Partial[T], Generic[T, F]):
-    """Makes facets of type F from objects of type T."""
+    """Builds facets of type F from objects of type T."""
 
     @abstractmethod
     def accept(self, event: T, consumer: Consumer) -> None:
-        """Hand each facet with its key to `consumer`; none, one or several."""
+        """Call `consumer` with the key and the facet, for none, one or several facets."""
 
 
 class AbstractRunFacetBuilder(CustomFacetBuilder[T, Facet]):
@@ -261,57 +264,57 @@ class AbstractDatasetFacetBuilder(CustomFacetBuilder[T, Facet]):
 
 
 class AbstractInputDatasetBuilder(_Partial[T]):
-    """Makes inputs from objects of type T. A facet meant for one of them alone is put into it here."""
+    """Builds inputs from objects of type T. Facets for one of them alone are set here."""
 
     @abstractmethod
     def apply(self, event: T) -> Iterable[InputDatasetBuilder]:
-        """The inputs that `event` tells of."""
+        """The inputs that `event` reads."""
 
 
 class AbstractOutputDatasetBuilder(_Partial[T]):
-    """Makes outputs from objects of type T."""
+    """Builds outputs from objects of type T."""
 
     @abstractmethod
     def apply(self, event: T) -> Iterable[OutputDatasetBuilder]:
-        """The outputs that `event` tells of."""
+        """The outputs that `event` writes."""
 
 
 class QueryPlanVisitor(ABC, Generic[D]):
-    """Makes datasets from nodes of a query's analyzed plan, chosen by the names of their JVM classes.
+    """Builds datasets from nodes of a query's analyzed plan, chosen by the names of their JVM classes.
 
-    Whoever needs another node's datasets asks the context for them when they are needed
-    (`context.inputs_of(node)`), not when the visitor is made: other factories may not have had their turn.
+    A visitor that needs another node's datasets calls `context.inputs_of(node)` in `apply`, not when it is
+    created: other factories may not have been loaded then.
     """
 
     node_classes: ClassVar[Collection[str]] = ()
-    """Names of classes, whole or without their package."""
+    """Names of classes, with or without their package."""
 
     def is_defined_at(self, node: Node) -> bool:
-        """Whether this visitor wants the node. By default: whether its class is one of `node_classes`."""
+        """Whether the visitor is called for the node. By default: whether its class is in `node_classes`."""
         return node.cls in self.node_classes or node.cls.rpartition(".")[2] in self.node_classes
 
     @abstractmethod
     def apply(self, node: Node) -> Iterable[D]:
-        """The datasets that the node tells of."""
+        """The datasets that the node reads or writes."""
 
 
 class OpenLineageEventListenerFactory:
-    """Makes the builders of one extension. Made once, without arguments.
+    """Creates the builders of one extension. Created once, without arguments.
 
-    `set_open_lineage_context` is called first, then every `create_…` method exactly once in an application,
-    in no promised order: while they run, the collections of the context may still be filling. By default all
-    return nothing.
+    `set_open_lineage_context` is called first, then each `create_…` method exactly once per application, in
+    no guaranteed order. While they run, the collections of the context are not yet complete. By default all
+    of them return nothing.
     """
 
     def set_open_lineage_context(self, context: OpenLineageContext) -> None:
-        """Take the context; builders that delegate to others keep it."""
+        """Receive the context; builders that delegate to others keep it."""
 
     def create_input_dataset_query_plan_visitors(self) -> Collection[QueryPlanVisitor[InputDatasetBuilder]]:
-        """Visitors that find inputs in plans."""
+        """Visitors for inputs of plans."""
         return ()
 
     def create_output_dataset_query_plan_visitors(self) -> Collection[QueryPlanVisitor[OutputDatasetBuilder]]:
-        """Visitors that find outputs in plans."""
+        """Visitors for outputs of plans."""
         return ()
 
     def create_input_dataset_builder(self) -> Collection[AbstractInputDatasetBuilder[Any]]:

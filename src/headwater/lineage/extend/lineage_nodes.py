@@ -1,19 +1,20 @@
-"""Nodes that tell their own lineage: what they implement, and what they answer.
+"""Plan nodes with lineage methods: the protocols, their results, and handlers for JVM classes.
 
-Three kinds of things can speak for a node of a plan:
+Three kinds of objects can describe the lineage of a plan node:
 
-- a node of a JVM extension that carries OpenLineage's interfaces (any of the packages that they have had);
+- a node of a JVM extension that implements OpenLineage's interfaces (in any of their packages);
 - a data source written in Python (`pyspark.sql.datasource.DataSource`) that has these methods itself;
-- a handler registered for the name of a JVM class (registry.py), which is given the node as a PlanNode.
+- a handler registered for the name of a JVM class (`register_node`), which receives the node as a PlanNode.
 
-Whoever speaks for a node is asked on lineage's own threads and under a time limit. What it says stands
-instead of what Headwater would have said about that node; what it raises is told in the event (G10).
+Lineage methods run on lineage's own threads under a time limit. Their result replaces Headwater's own for
+that node; an exception is reported in the event (G10).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from headwater.lineage.extend.builders import Facet
 from headwater.lineage.jvm.plan import Attribute, Expression, Node, Plan
@@ -41,19 +42,24 @@ __all__ = [
     "OutputDatasetWithIdentifier",
     "OutputLineageNode",
     "PlanNode",
+    "expr_number",
+    "find_handler",
+    "node_handler",
+    "register_node",
+    "unregister_node",
 ]
 
 Facets = Mapping[str, Facet]
 
 
 class OlExprId(NamedTuple):
-    """The id that Spark gives to a column in a plan."""
+    """The expression id of a column in a plan."""
 
     expr_id: int
 
 
 class PlanNode:
-    """A node of an analyzed plan as handlers see it; the JVM's own object is behind `.jvm`."""
+    """A node of an analyzed plan as handlers receive it; `jvm` is the JVM's own object."""
 
     def __init__(self, plan: Plan, node: Node, fetch: Callable[[int], Any] | None = None) -> None:
         self.plan = plan
@@ -67,26 +73,26 @@ class PlanNode:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """What is known of the object's fields, as jvm/java/NodeFields.java writes them."""
+        """The node's fields in the form of the plan document (jvm/plan.py)."""
         return self.node.fields if isinstance(self.node.fields, dict) else {}
 
     @property
     def output(self) -> Sequence[Attribute]:
-        """The node's columns, where the document tells them: not of nodes that only pass columns on."""
+        """The node's columns; empty for nodes that only pass columns through."""
         return self.node.out
 
     @property
     def children(self) -> list[PlanNode]:
-        """The nodes below, a command's query included."""
+        """The nodes below, including a command's query."""
         return [PlanNode(self.plan, kid, self._fetch) for kid in self.plan.children(self.node)]
 
     def expressions(self, field: str) -> list[Any]:
-        """The expressions in one field of the node, in the form that lineage/plan.py tells."""
+        """The expressions in one field of the node, in the form of jvm/plan.py."""
         return self.node.expressions(field)
 
     @property
     def jvm(self) -> Any:
-        """The node itself, a py4j object; None once Spark has let it go."""
+        """The node's py4j object; None after Spark has released it."""
         return self._fetch(self.node.id) if self._fetch is not None else None
 
 
@@ -94,121 +100,128 @@ class PlanNode:
 
 
 class InputDatasetWithFacets:
-    """A dataset that is read, with facets of its own: `facets`, and `input_facets` for its role here."""
+    """A dataset that is read; `input_facets` are the facets of its role."""
 
-    def __init__(self, facets: Facets | None = None, input_facets: Facets | None = None) -> None:
-        self.facets = dict(facets or {})
-        self.input_facets = dict(input_facets or {})
+    facets: Facets | None
+    input_facets: Facets | None
 
 
+@dataclass(init=False)
 class InputDatasetWithIdentifier(InputDatasetWithFacets):
-    """… by its namespace and name."""
+    """A dataset that is read, by namespace and name."""
+
+    id: DatasetId
+    facets: Facets | None = None
+    input_facets: Facets | None = None
 
     def __init__(
         self, namespace: str, name: str, facets: Facets | None = None, input_facets: Facets | None = None
     ) -> None:
-        super().__init__(facets, input_facets)
-        self.id = DatasetId(namespace, name)
+        self.id, self.facets, self.input_facets = DatasetId(namespace, name), facets, input_facets
 
 
+@dataclass
 class InputDatasetWithDelegate(InputDatasetWithFacets):
-    """… the one that another node of the plan reads: a PlanNode, a Node, or a JVM object."""
+    """The datasets that another node of the plan reads: a PlanNode, a Node, or a JVM object."""
 
-    def __init__(self, node: Any, facets: Facets | None = None, input_facets: Facets | None = None) -> None:
-        super().__init__(facets, input_facets)
-        self.node = node
+    node: Any
+    facets: Facets | None = None
+    input_facets: Facets | None = None
 
 
 class OutputDatasetWithFacets:
-    """A dataset that is written, with facets of its own: `facets`, and `output_facets` for its role here."""
+    """A dataset that is written; `output_facets` are the facets of its role."""
 
-    def __init__(self, facets: Facets | None = None, output_facets: Facets | None = None) -> None:
-        self.facets = dict(facets or {})
-        self.output_facets = dict(output_facets or {})
+    facets: Facets | None
+    output_facets: Facets | None
 
 
+@dataclass(init=False)
 class OutputDatasetWithIdentifier(OutputDatasetWithFacets):
-    """… by its namespace and name."""
+    """A dataset that is written, by namespace and name."""
+
+    id: DatasetId
+    facets: Facets | None = None
+    output_facets: Facets | None = None
 
     def __init__(
         self, namespace: str, name: str, facets: Facets | None = None, output_facets: Facets | None = None
     ) -> None:
-        super().__init__(facets, output_facets)
-        self.id = DatasetId(namespace, name)
+        self.id, self.facets, self.output_facets = DatasetId(namespace, name), facets, output_facets
 
 
+@dataclass
 class OutputDatasetWithDelegate(OutputDatasetWithFacets):
-    """… the one that another node stands for, as the relation of a command does."""
+    """The dataset that another node stands for, such as the relation of a command."""
 
-    def __init__(self, node: Any, facets: Facets | None = None, output_facets: Facets | None = None) -> None:
-        super().__init__(facets, output_facets)
-        self.node = node
+    node: Any
+    facets: Facets | None = None
+    output_facets: Facets | None = None
 
 
 # --- columns
 
 
 class DatasetFieldLineage:
-    """A field of a dataset, tied to a column of the plan."""
+    """A field of a dataset and the expression id of its column in the plan."""
 
 
+@dataclass
 class InputDatasetField(DatasetFieldLineage):
-    """A field that the node reads; of `dataset`, or of the node's own inputs."""
+    """A field that the node reads, of `dataset` or of the node's own inputs."""
 
-    def __init__(self, field: str, expr_id: OlExprId | int, dataset: DatasetId | None = None) -> None:
-        self.field = field
-        self.expr_id = OlExprId(_number(expr_id))
-        self.dataset = dataset
+    field: str
+    expr_id: OlExprId | int
+    dataset: DatasetId | None = None
 
 
+@dataclass
 class InputDatasetFieldFromDelegate(DatasetFieldLineage):
     """All fields that another node reads."""
 
-    def __init__(self, delegate: Any) -> None:
-        self.delegate = delegate
+    delegate: Any
 
 
+@dataclass
 class OutputDatasetField(DatasetFieldLineage):
-    """A field that the node writes, by name."""
+    """A field that the node writes."""
 
-    def __init__(self, field: str, expr_id: OlExprId | int) -> None:
-        self.field = field
-        self.expr_id = OlExprId(_number(expr_id))
+    field: str
+    expr_id: OlExprId | int
 
 
+@dataclass
 class ExpressionDependency:
-    """An output column depends on something; several of one output add up."""
+    """What an output column depends on; several dependencies of one output are merged."""
 
-    def __init__(self, output: OlExprId | int) -> None:
-        self.output = OlExprId(_number(output))
+    output: OlExprId | int
 
 
+@dataclass
 class ExpressionDependencyWithIdentifier(ExpressionDependency):
-    """… on columns: one as it is, several as a function of them."""
+    """A dependency on columns: one column unchanged, several as a function of all of them."""
 
-    def __init__(self, output: OlExprId | int, inputs: Iterable[OlExprId | int]) -> None:
-        super().__init__(output)
-        self.inputs = tuple(OlExprId(_number(one)) for one in inputs)
+    inputs: Iterable[OlExprId | int]
 
 
+@dataclass
 class ExpressionDependencyWithDelegate(ExpressionDependency):
-    """… on an expression, which is looked into: a JVM expression, or one of the plan's document."""
+    """A dependency on an expression: a JVM expression, or one of the plan document."""
 
-    def __init__(self, output: OlExprId | int, expression: Any) -> None:
-        super().__init__(output)
-        self.expression: Expression | Any = expression
+    expression: Expression | Any
 
 
-def _number(expr_id: OlExprId | int) -> int:
+def expr_number(expr_id: OlExprId | int) -> int:
+    """The number of an expression id."""
     return expr_id.expr_id if isinstance(expr_id, OlExprId) else int(expr_id)
 
 
-# --- what speaks
+# --- protocols
 
 
 @runtime_checkable
 class InputLineageNode(Protocol):
-    """Tells what it reads."""
+    """Describes the datasets that it reads."""
 
     def get_inputs(self, context: OpenLineageContext) -> Iterable[InputDatasetWithFacets]:
         """The datasets that are read."""
@@ -217,7 +230,7 @@ class InputLineageNode(Protocol):
 
 @runtime_checkable
 class OutputLineageNode(Protocol):
-    """Tells what it writes."""
+    """Describes the datasets that it writes."""
 
     def get_outputs(self, context: OpenLineageContext) -> Iterable[OutputDatasetWithFacets]:
         """The datasets that are written."""
@@ -226,18 +239,57 @@ class OutputLineageNode(Protocol):
 
 @runtime_checkable
 class ColumnLevelLineageNode(Protocol):
-    """Tells how its columns depend on each other."""
+    """Describes how its columns depend on each other."""
 
     def column_level_lineage_inputs(self, context: OpenLineageContext) -> Iterable[DatasetFieldLineage]:
-        """The fields that it reads itself."""
+        """The fields that the node itself reads."""
         ...
 
     def column_level_lineage_outputs(self, context: OpenLineageContext) -> Iterable[DatasetFieldLineage]:
-        """The fields that it writes, if it writes."""
+        """The fields that the node writes, if it writes."""
         ...
 
     def column_level_lineage_dependencies(
         self, context: OpenLineageContext
     ) -> Iterable[ExpressionDependency]:
-        """Which output depends on what."""
+        """The dependencies of each output column."""
         ...
+
+
+# --- handlers
+
+Handler = Callable[[PlanNode], object]
+H = TypeVar("H", bound=Handler)
+
+_handlers: dict[str, Handler] = {}
+
+
+def register_node(cls: str, handler: Handler) -> None:
+    """Register `handler` for nodes of a JVM class, named with or without its package.
+
+    `handler(PlanNode)` returns an object that implements any of the protocols above. A later handler of the
+    same class replaces the earlier one.
+    """
+    _handlers[cls] = handler
+
+
+def unregister_node(cls: str) -> None:
+    """Remove the handler of a class, if there is one."""
+    _handlers.pop(cls, None)
+
+
+def node_handler(cls: str) -> Callable[[H], H]:
+    """`register_node` as a decorator."""
+
+    def register(handler: H) -> H:
+        register_node(cls, handler)
+        return handler
+
+    return register
+
+
+def find_handler(cls: str) -> Handler | None:
+    """The handler of a JVM class."""
+    if not _handlers:
+        return None
+    return _handlers.get(cls) or _handlers.get(cls.rpartition(".")[2])

@@ -1,13 +1,17 @@
-"""What builders are handed: Spark's objects as plain Python values, with the live JVM object behind `.jvm`.
+"""Spark's objects as builders receive them: plain Python values, with the live JVM object behind `.jvm`.
 
-The values were copied when Spark told of them and never change; `.jvm` is fetched when it is asked for and is
-None once Spark has let go of the object.
+The values are copied when Spark reports the event and never change. `.jvm` is fetched on access; it is None
+after Spark has released the object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+from headwater.lineage.runs import Execution, ExtractionError, Job, Run
 
 if TYPE_CHECKING:
     from headwater.lineage.jvm.messages import ExecutedNode
@@ -33,55 +37,40 @@ __all__ = [
     "Stage",
     "StageInfo",
     "UnionRDD",
-    "rdd_views",
+    "run_objects",
 ]
 
 Fetch = Callable[[], Any]
 
 
-class _View:
-    """A copy of something in the JVM, and the way back to it."""
+@dataclass(kw_only=True, eq=False)
+class _SparkObject:
+    """A copy of a JVM object, and the call that returns the object itself."""
 
-    def __init__(self, fetch: Fetch | None = None) -> None:
-        self._fetch = fetch
+    fetch: Fetch | None = field(default=None, repr=False)
 
     @property
     def jvm(self) -> Any:
-        """The py4j object, or None if Spark has it no more."""
+        """The py4j object; None after Spark has released it."""
         try:
-            return self._fetch() if self._fetch is not None else None
-        except Exception:  # the JVM may be on its way out
+            return self.fetch() if self.fetch is not None else None
+        except Exception:  # the JVM may be shutting down
             return None
 
 
-class RDD(_View):
-    """One RDD of a chain. Builders get the kinds below where there is one for the class."""
+@dataclass(eq=False)
+class RDD(_SparkObject):
+    """One RDD of a chain. Builders receive the subclass of its kind, if there is one."""
 
-    def __init__(
-        self,
-        id: int,
-        cls: str,
-        name: str = "",
-        parents: Sequence[int] = (),
-        paths: Sequence[str] = (),
-        details: Mapping[str, Any] | None = None,
-        *,
-        is_of_query: bool = False,
-        fetch: Fetch | None = None,
-    ) -> None:
-        super().__init__(fetch)
-        self.id = id
-        self.cls = cls
-        self.name = name
-        self.parents = tuple(parents)
-        self.paths = tuple(paths)
-        """Paths that it reads, where it reads files."""
-        self.details = dict(details or {})
-        self.is_of_query = is_of_query
-        """Whether it belongs to a SQL query, whose plan tells its datasets better."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}[{self.id}]"
+    id: int
+    cls: str
+    name: str = ""
+    parents: Sequence[int] = ()
+    paths: Sequence[str] = ()
+    """The paths that it reads, if it reads files."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    is_of_query: bool = field(default=False, kw_only=True)
+    """Whether it belongs to a SQL query; the query's plan names its datasets."""
 
 
 class HadoopRDD(RDD):
@@ -97,15 +86,15 @@ class FileScanRDD(RDD):
 
 
 class MapPartitionsRDD(RDD):
-    """A step of the driver's or Spark's own code."""
+    """A transformation in JVM code."""
 
 
 class PythonRDD(RDD):
-    """A step of Python code."""
+    """A transformation in Python code."""
 
 
 class UnionRDD(RDD):
-    """Several RDDs one after the other."""
+    """The union of several RDDs."""
 
 
 class ParallelCollectionRDD(RDD):
@@ -113,19 +102,19 @@ class ParallelCollectionRDD(RDD):
 
 
 class ShuffledRDD(RDD):
-    """The far side of a shuffle."""
+    """The result of a shuffle."""
 
 
 class CoGroupedRDD(RDD):
-    """Several RDDs by key."""
+    """Several RDDs grouped by key."""
 
 
 class DataSourceRDD(RDD):
-    """A scan of the second data source API."""
+    """A scan of the DataSource V2 API."""
 
 
 class SQLExecutionRDD(RDD):
-    """Where `DataFrame.rdd` leaves SQL."""
+    """The result of `DataFrame.rdd`."""
 
 
 class JDBCRDD(RDD):
@@ -133,11 +122,11 @@ class JDBCRDD(RDD):
 
 
 class LocalCheckpointRDD(RDD):
-    """What an RDD was, kept by the executors."""
+    """A checkpoint in the executors' storage."""
 
 
 class ReliableCheckpointRDD(RDD):
-    """What an RDD was, kept in files; `details` has `checkpoint`."""
+    """A checkpoint in files; `details` has `checkpoint`."""
 
 
 _KINDS: dict[str, type[RDD]] = {
@@ -166,124 +155,128 @@ _KINDS |= {
 }
 
 
-def rdd_views(
-    documents: Iterable[Mapping[str, Any]],
-    *,
-    is_of_query: bool = False,
-    fetch: Callable[[int], Any] | None = None,
-) -> list[RDD]:
-    """A chain as Rdds.java tells it, flattened: each RDD once, the result first."""
-    views = []
+@dataclass(eq=False)
+class StageInfo(_SparkObject):
+    """A stage that has ended, with its metrics: `records_read`, `bytes_read`, `records_written`, …"""
+
+    id: int
+    attempt: int
+    name: str
+    tasks: int
+    metrics: Mapping[str, int]
+    error: str | None = None
+
+
+@dataclass(eq=False)
+class Stage(_SparkObject):
+    """A stage of a job that has started."""
+
+    id: int
+    name: str
+    tasks: int
+
+
+@dataclass(eq=False)
+class ActiveJob(_SparkObject):
+    """A Spark job; `outputs` are the datasets that it writes through Hadoop's API."""
+
+    id: int
+    stages: Sequence[Stage]
+    rdds: Sequence[RDD]
+    outputs: Sequence[Mapping[str, Any]]
+    properties: Mapping[str, str]
+    execution_id: int | None = None
+
+
+@dataclass(eq=False)
+class QueryExecution(_SparkObject):
+    """A SQL execution: its analyzed plan and, after its end, the metrics of the executed plan."""
+
+    id: int
+    plan: Plan | None
+    description: str = ""
+    sql: str | None = None
+    physical: str = ""
+    database: str = ""
+    """The current database of the session, in which unqualified table names are resolved."""
+    executed: Sequence[ExecutedNode] = ()
+    error: str | None = None
+
+
+def run_objects(run: Run, agent: Any, errors: list[ExtractionError]) -> list[object]:
+    """The run, then its queries outermost first, its jobs with their stages and RDDs, its ended stages."""
+    found: list[object] = [run]
+    found += [_query(execution, agent, errors) for execution in run.executions]
+    for job in run.jobs:
+        active = _job(job, agent)
+        found += [active, *active.stages, *active.rdds]
+    found += [
+        StageInfo(each.id, each.attempt, each.name, each.tasks, each.metrics, each.error)
+        for each in run.stages
+    ]
+    return found
+
+
+def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> QueryExecution:
+    plan = None
+    try:
+        plan = execution.plan
+    except Exception as error:
+        errors.append(ExtractionError("plan", f"the plan cannot be read: {error}"))
+    # Spark's own analysis errors, which begin with a bracket, are the query's failure and not lineage's.
+    if plan is None and execution.plan_error and not execution.plan_error.startswith("["):
+        errors.append(ExtractionError("plan", execution.plan_error))
+    if plan is not None and plan.cut:
+        errors.append(ExtractionError("plan", plan.cut))
+    start, end = execution.start, execution.end
+    number = execution.id
+    return QueryExecution(
+        number,
+        plan,
+        description=start.description if start is not None else "",
+        sql=execution.sql,
+        physical=start.physical if start is not None else "",
+        database=start.database if start is not None else "",
+        executed=end.executed if end is not None else (),
+        error=end.error if end is not None else None,
+        fetch=(lambda: agent.query(number)) if agent is not None else None,
+    )
+
+
+def _job(job: Job, agent: Any) -> ActiveJob:
+    start, number = job.start, job.id
+    return ActiveJob(
+        number,
+        [Stage(each.id, each.name, each.tasks) for each in start.stages],
+        _rdds(start.rdds or (), agent, number, is_of_query=start.execution is not None),
+        start.outputs,
+        start.properties,
+        start.execution,
+        fetch=(lambda: agent.job(number)) if agent is not None else None,
+    )
+
+
+def _rdds(
+    documents: Iterable[Mapping[str, Any]], agent: Any, job: int, *, is_of_query: bool
+) -> Sequence[RDD]:
+    """A chain as the agent writes it, flattened: each RDD once, the result first."""
+    found = []
     for each in documents:
         if "id" not in each:
             continue  # the chain's own error
-        cls = str(each.get("cls", ""))
+        rest = dict(each)
+        number, cls = int(rest.pop("id")), str(rest.pop("cls", ""))
         kind = _KINDS.get(cls.rpartition(".")[2], RDD)
-        details = {
-            name: value
-            for name, value in each.items()
-            if name not in {"id", "cls", "name", "parents", "paths"}
-        }
-        number = int(each["id"])
-        views.append(
+        found.append(
             kind(
                 number,
                 cls,
-                str(each.get("name", "")),
-                each.get("parents", ()),
-                each.get("paths", ()),
-                details,
+                str(rest.pop("name", "")),
+                tuple(rest.pop("parents", ())),
+                tuple(rest.pop("paths", ())),
+                rest,
                 is_of_query=is_of_query,
-                fetch=_bound(fetch, number) if fetch is not None else None,
+                fetch=partial(agent.rdd, job, number) if agent is not None else None,
             )
         )
-    return views
-
-
-def _bound(fetch: Callable[[int], Any], number: int) -> Fetch:
-    return lambda: fetch(number)
-
-
-class StageInfo(_View):
-    """A stage that has ended, with its numbers: `records_read`, `bytes_read`, `records_written`, …"""
-
-    def __init__(
-        self,
-        id: int,
-        attempt: int,
-        name: str,
-        tasks: int,
-        metrics: Mapping[str, int],
-        error: str | None = None,
-        fetch: Fetch | None = None,
-    ) -> None:
-        super().__init__(fetch)
-        self.id = id
-        self.attempt = attempt
-        self.name = name
-        self.tasks = tasks
-        self.metrics = dict(metrics)
-        self.error = error
-
-
-class Stage(_View):
-    """A stage of a job that has begun, with its RDDs."""
-
-    def __init__(
-        self, id: int, name: str, tasks: int, rdds: Sequence[RDD] = (), fetch: Fetch | None = None
-    ) -> None:
-        super().__init__(fetch)
-        self.id = id
-        self.name = name
-        self.tasks = tasks
-        self.rdds = tuple(rdds)
-
-
-class ActiveJob(_View):
-    """A Spark job; `outputs` are what it writes through Hadoop's API."""
-
-    def __init__(
-        self,
-        id: int,
-        stages: Sequence[Stage],
-        rdds: Sequence[RDD],
-        outputs: Sequence[Mapping[str, Any]],
-        properties: Mapping[str, str],
-        execution_id: int | None = None,
-        fetch: Fetch | None = None,
-    ) -> None:
-        super().__init__(fetch)
-        self.id = id
-        self.stages = tuple(stages)
-        self.rdds = tuple(rdds)
-        self.outputs = tuple(outputs)
-        self.properties = dict(properties)
-        self.execution_id = execution_id
-
-
-class QueryExecution(_View):
-    """A SQL execution: its analyzed plan and, once it has ended, what was measured."""
-
-    def __init__(
-        self,
-        id: int,
-        plan: Plan | None,
-        *,
-        description: str = "",
-        sql: str | None = None,
-        physical: str = "",
-        database: str = "",
-        executed: Sequence[ExecutedNode] = (),
-        error: str | None = None,
-        fetch: Fetch | None = None,
-    ) -> None:
-        super().__init__(fetch)
-        self.id = id
-        self.plan = plan
-        self.description = description
-        self.sql = sql
-        self.physical = physical
-        self.database = database
-        """What an unqualified name of a table means."""
-        self.executed = tuple(executed)
-        self.error = error
+    return found

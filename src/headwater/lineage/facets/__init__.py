@@ -1,1 +1,1 @@
-"""The standard facets and Spark's own, as dicts that are ready to be sent."""
+"""Facets of runs, jobs and datasets. Start reading at make.py."""

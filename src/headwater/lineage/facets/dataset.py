@@ -1,19 +1,23 @@
-"""Facets of datasets."""
+"""Facets of datasets, and datasets with their basic facets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.facets.make import standard
 from headwater.lineage.jvm.plan import Attribute
-from headwater.lineage.naming.names import DatasetId, source_uri
+from headwater.lineage.naming.names import DatasetId, path_id, source_uri
 
 __all__ = [
+    "add_symlink",
     "catalog",
     "data_source",
+    "dataset",
     "dataset_type",
     "documentation",
+    "file_dataset",
     "lifecycle",
     "ownership",
     "schema",
@@ -25,11 +29,35 @@ __all__ = [
 ]
 
 Facet = dict[str, Any]
-MOST_DEPTH = 20  # of nested types
+MAX_DEPTH = 20  # of nested types
+
+
+def dataset(id: DatasetId, file_format: str = "", extra: Mapping[str, Facet] | None = None) -> DatasetBuilder:
+    """A dataset with its data source and, if known, its file format."""
+    made = DatasetBuilder(*id, {"dataSource": data_source(id.namespace)})
+    if file_format:
+        made.facets["storage"] = storage(id.namespace.partition(":")[0], file_format)
+    made.facets.update(extra or {})
+    return made
+
+
+def file_dataset(path: str, file_format: str = "") -> DatasetBuilder:
+    """A dataset at a path or URI."""
+    return dataset(path_id(path), file_format)
+
+
+def add_symlink(found: DatasetBuilder, other: DatasetId, kind: str = "TABLE") -> None:
+    """Add another name of the same data."""
+    if other == found.id:
+        return
+    known = found.facets.setdefault("symlinks", symlinks(()))["identifiers"]
+    entry = {"namespace": other.namespace, "name": other.name, "type": kind}
+    if entry not in known:
+        known.append(entry)
 
 
 def schema(columns: Iterable[Attribute], names: Sequence[str] | None = None) -> Facet:
-    """The columns with their types, nested ones with fields. `names` are those they are written under."""
+    """The columns with their types and nested fields; `names` replaces the column names, by position."""
     fields = [_field(column.name, column.type) for column in columns]
     if names is not None and len(names) == len(fields):
         for field, name in zip(fields, names, strict=True):
@@ -38,7 +66,7 @@ def schema(columns: Iterable[Attribute], names: Sequence[str] | None = None) -> 
 
 
 def schema_of_struct(struct: dict[str, Any]) -> Facet:
-    """The same from Spark's JSON of a struct type."""
+    """The same, from Spark's JSON of a struct type."""
     return standard("schema_dataset.SchemaDatasetFacet", fields=_fields(struct, 0))
 
 
@@ -53,7 +81,7 @@ def _field(name: str, kind: Any, depth: int = 0, comment: str | None = None) -> 
     field: dict[str, Any] = {"name": name}
     if isinstance(kind, str):
         field["type"] = kind
-    elif isinstance(kind, dict) and depth < MOST_DEPTH:
+    elif isinstance(kind, dict) and depth < MAX_DEPTH:
         field["type"] = str(kind.get("type", "unknown"))
         if field["type"] == "struct":
             field["fields"] = _fields(kind, depth + 1)
@@ -70,25 +98,25 @@ def _field(name: str, kind: Any, depth: int = 0, comment: str | None = None) -> 
 
 
 def data_source(namespace: str) -> Facet:
-    """Where the dataset lives."""
+    """The data source of a namespace."""
     return standard("datasource_dataset.DatasourceDatasetFacet", name=namespace, uri=source_uri(namespace))
 
 
 def symlinks(others: Iterable[tuple[DatasetId, str]]) -> Facet:
-    """Other names of the dataset with their kinds, TABLE or LOCATION."""
+    """Other names of the dataset with their type, TABLE or LOCATION."""
     identifiers = [{"namespace": id.namespace, "name": id.name, "type": kind} for id, kind in others]
     return standard("symlinks_dataset.SymlinksDatasetFacet", identifiers=identifiers)
 
 
 def storage(layer: str, file_format: str | None = None) -> Facet:
-    """What keeps the data, and in which format."""
+    """The storage layer and the file format."""
     return standard("storage_dataset.StorageDatasetFacet", storageLayer=layer, fileFormat=file_format or None)
 
 
 def catalog(
     framework: str, kind: str, name: str, *, metadata_uri: str | None = None, warehouse_uri: str | None = None
 ) -> Facet:
-    """The catalog that knows the table."""
+    """The catalog of the table."""
     return standard(
         "catalog_dataset.CatalogDatasetFacet",
         framework=framework,
@@ -101,12 +129,12 @@ def catalog(
 
 
 def version(text: str) -> Facet:
-    """Which version of the dataset was read or replaced."""
+    """The version of the dataset that was read or replaced."""
     return standard("dataset_version_dataset.DatasetVersionDatasetFacet", datasetVersion=text)
 
 
 def lifecycle(state: str, previous: DatasetId | None = None) -> Facet:
-    """CREATE, DROP, ALTER, TRUNCATE, OVERWRITE, or RENAME with the name before."""
+    """CREATE, DROP, ALTER, TRUNCATE, OVERWRITE, or RENAME with the previous name."""
     before = {"name": previous.name, "namespace": previous.namespace} if previous is not None else None
     return standard(
         "lifecycle_state_change_dataset.LifecycleStateChangeDatasetFacet",
@@ -121,17 +149,17 @@ def documentation(text: str) -> Facet:
 
 
 def ownership(owner: str) -> Facet:
-    """Who the catalog says owns the table."""
+    """The owner of the table in its catalog."""
     return standard("ownership_dataset.OwnershipDatasetFacet", owners=[{"name": owner, "type": "OWNER"}])
 
 
 def dataset_type(kind: str, subtype: str | None = None) -> Facet:
-    """VIEW, TOPIC, …: told where it is not a plain table or folder."""
+    """VIEW, TOPIC, …: the type of a dataset that is not a table or a folder."""
     return standard("dataset_type_dataset.DatasetTypeDatasetFacet", datasetType=kind, subType=subtype)
 
 
 def subset(locations: Iterable[str], role: str) -> Facet:
-    """Which parts of the dataset are meant: the paths before their partition folders were cut off."""
+    """The parts of the dataset that were read or written: the paths before trimming."""
     condition = {"type": "location", "locations": sorted(locations)}
     if role == "input":
         return standard("base_subset_dataset.InputSubsetInputDatasetFacet", inputCondition=condition)

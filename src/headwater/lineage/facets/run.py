@@ -1,4 +1,4 @@
-"""Facets of runs: Spark and its settings, application, job, environment, tags, what went wrong."""
+"""Facets of runs: parent, Spark and its settings, application, job, environment, tags, errors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from headwater import __version__
 from headwater.lineage.extend.builders import AbstractRunFacetBuilder, Consumer
 from headwater.lineage.facets.make import custom, standard
-from headwater.lineage.naming.catalogs import Surroundings
 from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings, ParentRun
 
@@ -28,7 +27,7 @@ __all__ = [
 
 
 def parent_facet(run: Run, settings: LineageSettings, name_of: Callable[[Run], str]) -> dict[str, Any] | None:
-    """The facet; None for an application that nobody is known to have started."""
+    """The facet `parent`; None for an application without a known parent."""
     above = run.parent
     if above is None:
         parent = settings.parent
@@ -50,7 +49,7 @@ LONGEST_STACK = 20_000
 
 
 class ProcessingEngine(AbstractRunFacetBuilder[Run]):
-    """`processing_engine`: which Spark, and which Headwater."""
+    """`processing_engine`: the versions of Spark and Headwater."""
 
     def __init__(self, version: str) -> None:
         self._facet = standard(
@@ -65,35 +64,37 @@ class ProcessingEngine(AbstractRunFacetBuilder[Run]):
 
 
 class SparkProperties(AbstractRunFacetBuilder[Run]):
-    """`spark_properties`: the settings that `capturedProperties` names, as far as they are set."""
+    """`spark_properties`: the settings listed in `capturedProperties` that are set."""
 
-    def __init__(self, settings: LineageSettings, surroundings: Surroundings) -> None:
-        self._wanted = settings.captured_properties
-        self._around = surroundings
+    def __init__(self, names: Iterable[str], conf: Mapping[str, str]) -> None:
+        self._names = names
+        self._conf = conf
 
     def accept(self, event: Run, consumer: Consumer) -> None:
-        known: Mapping[str, str] = {**self._around.conf, **event.properties}
-        found = {name: str(known[name]) for name in self._wanted if name in known}
+        known: Mapping[str, str] = {**self._conf, **event.properties}
+        found = {name: str(known[name]) for name in self._names if name in known}
         if found:
             consumer("spark_properties", custom("run", properties=found))
 
 
 class ApplicationDetails(AbstractRunFacetBuilder[Run]):
-    """`spark_applicationDetails`: what Spark calls the application, and where it runs."""
+    """`spark_applicationDetails`: the application's id, name, user and addresses."""
 
     def __init__(self, details: Mapping[str, Any]) -> None:
         self._details = {name: value for name, value in details.items() if value}
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         if event.ended is not None and event.kind is not RunKind.APPLICATION:
-            return  # once, at the start, is enough for a backend that merges the events of a run
+            return  # backends merge the events of a run: START has it
         app = event.root.app
-        told = {"applicationId": app.id, "appName": app.name, "userName": app.user} if app is not None else {}
-        consumer("spark_applicationDetails", custom("run", **{**told, **self._details}))
+        known = (
+            {"applicationId": app.id, "appName": app.name, "userName": app.user} if app is not None else {}
+        )
+        consumer("spark_applicationDetails", custom("run", **{**known, **self._details}))
 
 
 class JobDetails(AbstractRunFacetBuilder[Run]):
-    """`spark_jobDetails`: the Spark job of the run, as its user described it."""
+    """`spark_jobDetails`: the first Spark job of the run, with its description."""
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         if not event.jobs:
@@ -112,7 +113,7 @@ class JobDetails(AbstractRunFacetBuilder[Run]):
 
 
 class StreamDetails(AbstractRunFacetBuilder[Run]):
-    """`spark_streamDetails`: which streaming query, and which of its batches."""
+    """`spark_streamDetails`: the streaming query and the number of the batch."""
 
     def accept(self, event: Run, consumer: Consumer) -> None:
         if event.stream is None:
@@ -130,7 +131,7 @@ class StreamDetails(AbstractRunFacetBuilder[Run]):
 
 
 class EnvironmentVariables(AbstractRunFacetBuilder[Run]):
-    """`environmentVariables`: those that a setting names, and no others."""
+    """`environmentVariables`: the variables listed in the settings, and no others."""
 
     def __init__(self, names: Iterable[str], environ: Mapping[str, str] = os.environ) -> None:
         found = [{"name": name, "value": environ[name]} for name in names if name in environ]
@@ -174,7 +175,7 @@ class ErrorMessage(AbstractRunFacetBuilder[Run]):
 
 
 def tags(texts: Iterable[str]) -> list[dict[str, str]]:
-    """`key`, `key:value` or `key:value:source`, as the settings of openlineage-spark have them."""
+    """Tags of the form `key`, `key:value` or `key:value:source`, as in the settings of openlineage-spark."""
     found = []
     for text in texts:
         key, _, rest = text.strip().partition(":")

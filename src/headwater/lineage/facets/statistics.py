@@ -1,9 +1,9 @@
 """Rows, bytes and files of each input and output.
 
-A scan of the executed plan has the expression ids of its leaf in the analyzed plan, which says whose numbers
-they are. Where the optimizer made new ids (an inlined CTE), the only input left without numbers is meant;
-where there are several, none is told rather than a wrong one. Executions that are nested in each other run
-the same plan: what the largest of them counted is told, not their sum.
+A scan of the executed plan has the expression ids of its leaf in the analyzed plan, which assign its metrics
+to an input. If the optimizer assigned new ids (inlined CTE), metrics go to the only input without metrics;
+with several candidates, none is set. Nested executions run the same plan: the largest counts are used, not
+the sum.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _first(metrics: dict[str, int], names: Iterable[str]) -> int | None:
 def add_input_statistics(
     inputs: Sequence[InputDatasetBuilder], executions: Iterable[Sequence[ExecutedNode]]
 ) -> None:
-    """Put `inputStatistics` on the inputs whose scans are known."""
+    """Set `inputStatistics` on the inputs whose scans are known."""
     best = {id(each): _Numbers() for each in inputs}
     for executed in executions:
         for key, numbers in _scanned(inputs, executed).items():
@@ -75,16 +75,16 @@ def add_input_statistics(
 
 def _scanned(inputs: Sequence[InputDatasetBuilder], executed: Sequence[ExecutedNode]) -> dict[int, _Numbers]:
     numbers = {id(each): _Numbers() for each in inputs}
-    lost = _Numbers()
+    unassigned = _Numbers()
     for node in executed:
         if not _is_scan(node):
             continue
-        told = (_first(node.metrics, _ROWS), _first(node.metrics, _BYTES), _first(node.metrics, _FILES))
-        owners = [each for each in inputs if each.ids & set(node.ids)]
-        (numbers[id(owners[0])] if len(owners) == 1 else lost).add(*told)
+        metrics = (_first(node.metrics, _ROWS), _first(node.metrics, _BYTES), _first(node.metrics, _FILES))
+        owners = [each for each in inputs if each.expr_ids & set(node.ids)]
+        (numbers[id(owners[0])] if len(owners) == 1 else unassigned).add(*metrics)
     without = [each for each in inputs if not numbers[id(each)]]
-    if lost and len(without) == 1:
-        numbers[id(without[0])] = lost
+    if unassigned and len(without) == 1:
+        numbers[id(without[0])] = unassigned
     return numbers
 
 
@@ -93,11 +93,11 @@ def add_output_statistics(
     executions: Iterable[tuple[int, Sequence[ExecutedNode]]],
     stages: Iterable[StageDone],
 ) -> None:
-    """Put `outputStatistics` on the outputs. Several of one execution are taken in the commands' order."""
+    """Set `outputStatistics` on the outputs; several of one execution in the order of the commands."""
     best = {id(each): _Numbers() for each in outputs}
     for number, executed in executions:
         writers = [node for node in executed if _is_writer(node)]
-        own = [each for each in outputs if any(execution == number for execution, _ in each.places)]
+        own = [each for each in outputs if any(execution == number for execution, _ in each.plan_nodes)]
         own = own or (list(outputs) if len(outputs) == 1 else [])
         if len(own) == 1:
             numbers = _Numbers()
@@ -105,7 +105,7 @@ def add_output_statistics(
                 numbers.add(*_written(node))
             best[id(own[0])].widen(numbers)
         elif own and len(own) == len(writers):
-            own.sort(key=lambda each: min(node for execution, node in each.places if execution == number))
+            own.sort(key=lambda each: min(node for execution, node in each.plan_nodes if execution == number))
             for output, node in zip(own, writers, strict=True):
                 numbers = _Numbers()
                 numbers.add(*_written(node))
@@ -131,7 +131,7 @@ def _written(node: ExecutedNode) -> tuple[int | None, int | None, int | None]:
 
 
 def _is_scan(node: ExecutedNode) -> bool:
-    """A scan of a dataset: rows out of a cache or of somebody's RDD are no longer those of the dataset."""
+    """Whether the node scans a dataset; rows of a cache or of a program's RDD are not the dataset's."""
     name = node.cls.rpartition(".")[2]
     return "Scan" in name and "RDDScan" not in name and "InMemoryTable" not in name
 

@@ -1,1 +1,1 @@
-"""Names: of datasets by where the data lies, cut, resolved and made the same wherever they are seen."""
+"""Names of datasets by the OpenLineage naming rules. Start reading at names.py."""

@@ -18,6 +18,7 @@ from openlineage.client.naming import dataset as official
 __all__ = [
     "DatasetId",
     "TableName",
+    "folder_of_glob",
     "job_name",
     "kafka_id",
     "normalized",
@@ -30,6 +31,7 @@ __all__ = [
 CHAIN_LENGTH = 100  # characters of a job name that come from a chain of RDDs
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
+_GLOB = re.compile(r"[*?\[{]")
 
 
 class DatasetId(NamedTuple):
@@ -81,6 +83,13 @@ def path_id(uri: str) -> DatasetId:
 
 
 _WITH_USER = {"abfs", "abfss", "wasb", "wasbs"}  # here the part before @ is a container, not a person
+
+
+def folder_of_glob(path: str) -> str:
+    """The folder above the first part of a path that is a pattern; the path itself if it has no pattern."""
+    parts = path.split("/")
+    at = next((at for at, part in enumerate(parts) if _GLOB.search(part)), None)
+    return path if at is None else "/".join(parts[:at]) or "/"
 
 
 def source_uri(namespace: str) -> str:

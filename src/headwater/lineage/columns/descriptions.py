@@ -1,4 +1,4 @@
-"""Expressions as text, for descriptions: as SQL would have them, roughly, and never longer than a line."""
+"""Descriptions of edges: the expression of a column as short, SQL-like text."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from headwater.lineage.jvm.plan import Attribute, Expression
 
 if TYPE_CHECKING:
-    from headwater.lineage.columns.graph import Graph
+    from headwater.lineage.columns.graph import ColumnGraph
     from headwater.lineage.columns.values import Value
 
-__all__ = ["texts_of"]
+__all__ = ["descriptions_of"]
 
 _LONGEST = 200
 _OPERATORS = {
@@ -31,8 +31,8 @@ _OPERATORS = {
 _WRAPPERS = {"AggregateExpression", "KnownNotNull", "AssertNotNull", "CheckOverflowInTableInsert"}
 
 
-def texts_of(graph: Graph, columns: list[tuple[str, Attribute, Value]]) -> dict[str, str]:
-    """For each column that an expression made, that expression; columns just passed on have none."""
+def descriptions_of(graph: ColumnGraph, columns: list[tuple[str, Attribute, Value]]) -> dict[str, str]:
+    """The expression of each column that one computes; columns that are passed through have none."""
     names: dict[int, str] = {}
     for node in graph.plan.nodes:
         names.update((attribute.id, attribute.name) for attribute in node.out)

@@ -1,24 +1,16 @@
-"""Column lineage of a run's outputs: the graph of each plan once, and one facet an output."""
+"""Adds column lineage to the outputs of a run: one graph for each plan, one facet for each output."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.lineage.columns import (
-    ColumnLineage,
-    ColumnMemory,
-    ColumnSettings,
-    Graph,
-    Late,
-    column_graph,
-    column_lineage,
-    column_lineage_facet,
-    explicit_lineage_facet,
-)
-from headwater.lineage.datasets.node_lineage import guarded
+from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet
+from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed
+from headwater.lineage.columns.lineage import ColumnLineage, ColumnSettings, column_graph, column_lineage
+from headwater.lineage.datasets.query import PlanVisits
+from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.facets.make import PRODUCER
 from headwater.lineage.jvm.plan import Node, Plan
@@ -26,17 +18,17 @@ from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["Columns"]
+__all__ = ["OutputColumns"]
 
 
-class Columns:
-    """Keeps what earlier queries knew of their columns, for those that begin where they ended."""
+class OutputColumns:
+    """Column lineage of all runs of an application."""
 
-    def __init__(self, settings: LineageSettings, context: OpenLineageContext) -> None:
+    def __init__(self, settings: LineageSettings, visits: PlanVisits, history: QueryHistory) -> None:
         self._is_wanted = "columnLineage" not in settings.disabled_facets or settings.explicit_lineage
         self._is_explicit = settings.explicit_lineage
-        self._context = context
-        self._memory = ColumnMemory()
+        self._visits = visits
+        self._history = history
         self._settings = ColumnSettings(
             dataset_level=settings.column_lineage_datasets,
             descriptions=settings.column_lineage_descriptions,
@@ -54,28 +46,28 @@ class Columns:
         errors: list[ExtractionError],
         declared: Iterable[tuple[int, InputDatasetBuilder]] = (),
     ) -> None:
-        """Put `columnLineage` on the outputs; what is late or fails is told in `errors`.
+        """Set `columnLineage` on the outputs; failures are added to `errors`.
 
-        Also called without outputs: the memory learns from every query. `declared` are inputs by execution
-        that only the program knows of, which it may say when the run has begun.
+        Also called without outputs: the history records the columns of every query. `declared` are inputs
+        that the program declares, with the id of their SQL execution; it may do so after the run's start.
         """
         if not self._is_wanted:
             return
-        graphs: dict[Any, Graph] = run.cache.column_graphs
-        declared = list(declared)
+        graphs: dict[Any, ColumnGraph] = run.cache.column_graphs
         facets: dict[Any, dict[str, Any]] = run.cache.column_facets
+        declared = list(declared)
         for query in objects:
             if not isinstance(query, QueryExecution) or query.plan is None:
                 continue
             try:
-                own = {
-                    node: frozenset(each.ids)
+                leaves = {
+                    node: frozenset(each.expr_ids)
                     for number, each in declared
                     if number == query.id
                     for node in each.nodes
                 }
-                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until, own)
-            except Late:
+                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until, leaves)
+            except DeadlinePassed:
                 errors.append(ExtractionError("columnLineage", "not found within the deadline"))
             except Exception as error:
                 errors.append(ExtractionError("columnLineage", f"{type(error).__name__}: {error}"))
@@ -86,7 +78,7 @@ class Columns:
         plan: Plan,
         inputs: Sequence[InputDatasetBuilder],
         outputs: Sequence[OutputDatasetBuilder],
-        graphs: dict[Any, Graph],
+        graphs: dict[Any, ColumnGraph],
         facets: dict[Any, dict[str, Any]],
         until: float,
         declared: dict[int, frozenset[int]],
@@ -95,39 +87,37 @@ class Columns:
             return
         datasets: dict[int, list[DatasetId]] = {}
         for each in inputs:
-            for execution, node in each.places:
+            for execution, node in each.plan_nodes:
                 if execution == number:
                     datasets.setdefault(node, []).append(each.id)
 
         def read(node: Node) -> Sequence[DatasetId]:
             return datasets.get(node.id, ())
 
-        found_with = (number, frozenset(declared))
-        if found_with not in graphs:
-            asking = self._context.asking
-            if asking is not None:
-                asking.begin(number, plan)
-            graphs[found_with] = column_graph(
+        graph_key = (number, frozenset(declared))
+        if graph_key not in graphs:
+            self._visits.begin(number, plan)
+            graphs[graph_key] = column_graph(
                 plan,
                 read,
                 settings=self._settings,
-                tells=guarded(asking) if asking is not None else None,
-                memory=self._memory,
+                node_columns=self._visits.columns,
+                history=self._history,
                 deadline=until,
                 declared=declared,
             )
         for output in outputs:
-            for node in (node for execution, node in sorted(output.places) if execution == number):
+            for node in (node for execution, node in sorted(output.plan_nodes) if execution == number):
                 if "columnLineage" in output.facets:
-                    break  # the outer command knows the query as it was written
-                key = (*found_with, node)
+                    break  # the outer command has the query as it was written
+                key = (*graph_key, node)
                 if key not in facets:
                     found = column_lineage(
-                        plan, read, plan.nodes[node], self._settings, graph=graphs[found_with], deadline=until
+                        plan, read, plan.nodes[node], self._settings, graph=graphs[graph_key], deadline=until
                     )
                     facets[key] = self._facets(found)
                 for name, facet in facets[key].items():
-                    output.facets.setdefault(name, _without(facet, output.hidden))
+                    output.facets.setdefault(name, _without(facet, output.columns_not_written))
 
     def _facets(self, found: ColumnLineage) -> dict[str, Any]:
         if not found:
@@ -138,7 +128,7 @@ class Columns:
         return made
 
 
-def _without(facet: dict[str, Any], hidden: frozenset[str]) -> dict[str, Any]:
-    if not hidden:
+def _without(facet: dict[str, Any], columns: frozenset[str]) -> dict[str, Any]:
+    if not columns:
         return facet
-    return {**facet, "fields": {name: one for name, one in facet["fields"].items() if name not in hidden}}
+    return {**facet, "fields": {name: one for name, one in facet["fields"].items() if name not in columns}}

@@ -1,0 +1,182 @@
+"""The inputs and outputs of one query: every visitor over every node of its plan.
+
+Of each node, lineage methods answer first, visitors of extensions second, Headwater's own last. The first of
+the three that returns datasets for a node wins, for inputs and outputs separately.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from headwater.lineage.columns.graph import NodeColumns
+from headwater.lineage.datasets.node_lineage import NodeLineage
+from headwater.lineage.datasets.query_history import QueryHistory
+from headwater.lineage.extend.builders import (
+    AbstractInputDatasetBuilder,
+    AbstractOutputDatasetBuilder,
+    DatasetBuilder,
+    InputDatasetBuilder,
+    OutputDatasetBuilder,
+    QueryPlanVisitor,
+)
+from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.loading import BuilderCalls
+from headwater.lineage.extend.spark_objects import QueryExecution
+from headwater.lineage.jvm.plan import Node, Plan
+
+if TYPE_CHECKING:
+    from headwater.lineage.jvm.agent import Agent
+
+__all__ = ["CurrentQuery", "PlanVisits", "QueryInputs", "QueryOutputs"]
+
+D = TypeVar("D", bound=DatasetBuilder)
+
+# The first child of these commands is the table that changes, or is not read.
+_READS_NOTHING = {"DeleteFromTable", "DescribeRelation", "RefreshTable", "AnalyzeTable", "AnalyzeColumn"}
+
+
+class CurrentQuery:
+    """The query that visitors are being applied to, and whether its run has ended."""
+
+    def __init__(self) -> None:
+        self.execution = -1
+        self.plan: Plan | None = None
+        self.is_end = False
+
+
+class PlanVisits:
+    """Applies visitors and lineage methods to the nodes of the current query."""
+
+    def __init__(
+        self,
+        context: OpenLineageContext,
+        calls: BuilderCalls,
+        query: CurrentQuery,
+        agent: Agent | None = None,
+    ) -> None:
+        self._context = context
+        self._calls = calls
+        self._query = query
+        self._agent = agent
+        self._nodes: NodeLineage | None = None
+        context._set_visits(
+            lambda node: self.inputs([node]),
+            lambda node: self.outputs([node]),
+        )
+
+    def begin(self, execution: int, plan: Plan) -> None:
+        """Start with the nodes of this plan."""
+        if plan is not self._query.plan or execution != self._query.execution:
+            self._query.execution, self._query.plan = execution, plan
+            self._nodes = NodeLineage(self._context, self._agent, execution, plan)
+
+    def inputs(self, nodes: Sequence[Node]) -> list[InputDatasetBuilder]:
+        """The datasets that nodes read."""
+        ask = self._nodes.inputs if self._nodes is not None else None
+        return self._visit(self._context.input_dataset_query_plan_visitors, nodes, ask)
+
+    def outputs(self, nodes: Sequence[Node]) -> list[OutputDatasetBuilder]:
+        """The datasets that nodes write."""
+        ask = self._nodes.outputs if self._nodes is not None else None
+        return self._visit(self._context.output_dataset_query_plan_visitors, nodes, ask)
+
+    def columns(self, node: Node) -> NodeColumns | None:
+        """The columns that a node's lineage methods describe, isolated like all user code."""
+        found = self._nodes
+        if found is None or not found.has_lineage_methods(node):
+            return None
+        return self._calls.guard.call(found, lambda: found.columns(node), None)
+
+    def _visit(
+        self,
+        visitors: Sequence[QueryPlanVisitor[D]],
+        nodes: Sequence[Node],
+        ask: Callable[[Node], Any] | None,
+    ) -> list[D]:
+        answered: set[int] = set()
+        found = self._lineage_methods(nodes, ask, answered)
+        builtin = [visitor for visitor in visitors if self._calls.is_builtin(visitor)]
+        others = [visitor for visitor in visitors if not self._calls.is_builtin(visitor)]
+        for group in (others, builtin):
+            left = [node for node in nodes if node.id not in answered]
+            for visitor in group:
+                for node, made in self._calls.call(visitor, _applying(visitor, left)):
+                    if group is others:
+                        _set_origin(node, made)
+                        answered.update([node.id] if made else ())
+                    found += made
+        return found
+
+    def _lineage_methods(
+        self, nodes: Sequence[Node], ask: Callable[[Node], Any] | None, answered: set[int]
+    ) -> list[Any]:
+        able = [node for node in nodes if self._nodes is not None and self._nodes.has_lineage_methods(node)]
+        if not able or ask is None:
+            return []
+        found: list[Any] = []
+        for node, made in self._calls.call(self._nodes, lambda: [(one, list(ask(one))) for one in able]):
+            _set_origin(node, made)
+            answered.update([node.id] if made else ())
+            found += made
+        return found
+
+
+def _applying(visitor: QueryPlanVisitor[D], nodes: Sequence[Node]) -> Callable[[], list[Any]]:
+    return lambda: [(node, list(visitor.apply(node))) for node in nodes if visitor.is_defined_at(node)]
+
+
+def _set_origin(node: Node, made: Sequence[DatasetBuilder]) -> None:
+    """Datasets of extensions belong to the visited node unless the extension says otherwise."""
+    for each in made:
+        each.nodes = each.nodes or {node.id}
+        each.expr_ids = each.expr_ids or {column.id for column in node.out}
+
+
+class QueryInputs(AbstractInputDatasetBuilder[QueryExecution]):
+    """Inputs of a query, subqueries included."""
+
+    def __init__(self, visits: PlanVisits, history: QueryHistory) -> None:
+        self._visits = visits
+        self._history = history
+
+    def apply(self, event: QueryExecution) -> list[InputDatasetBuilder]:
+        plan = event.plan
+        if plan is None or _is_temporary_view(plan):
+            return []
+        self._visits.begin(event.id, plan)
+        found = self._visits.inputs(_read_nodes(plan))
+        top = plan.top
+        for node in (top, *plan.children(top)) if top is not None else ():
+            self._history.record((column.id for column in node.out), found)
+        return found
+
+
+class QueryOutputs(AbstractOutputDatasetBuilder[QueryExecution]):
+    """Outputs of a query."""
+
+    def __init__(self, visits: PlanVisits) -> None:
+        self._visits = visits
+
+    def apply(self, event: QueryExecution) -> list[OutputDatasetBuilder]:
+        if event.plan is None:
+            return []
+        self._visits.begin(event.id, event.plan)
+        return self._visits.outputs(event.plan.nodes)
+
+
+def _read_nodes(plan: Plan) -> list[Node]:
+    skipped: set[int] = set()
+    for node in plan.nodes:
+        if node.simple in _READS_NOTHING:
+            skipped |= plan.below(node.kids[0]) if node.kids else set()
+    return [node for node in plan.nodes if node.id not in skipped]
+
+
+def _is_temporary_view(plan: Plan) -> bool:
+    """Whether the plan only names a query; it is read when the view is used."""
+    top = plan.top
+    if top is None or top.simple != "CreateViewCommand":
+        return False
+    kind = ((top.fields or {}).get("viewType") or {}).get("cls", "")
+    return not str(kind).endswith("PersistedView$")
