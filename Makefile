@@ -85,7 +85,7 @@ fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no ha
 	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}
 
 screenshots: setup ## the pictures of docs/img, taken by the browser test; needs a Chromium
-	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/test_screenshots.py
+	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/browser/test_screenshots.py
 
 setup:
 	@PYTHON='$(PYTHON)' scripts/setup dev

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.page.lineage_graph.drawing import WIDTH, draw
+from headwater.page.lineage_graph.drawing import BOX_WIDTH, draw
 from headwater.page.lineage_graph.layout import Link, arrange, forward, rows
 from tests.graph.events import column_lineage, dataset, flow, graph_of, schema, source
 from tests.graph.shop import shop
@@ -32,7 +32,7 @@ def test_a_source_stands_right_before_its_use_when_the_use_is_late() -> None:
 def test_a_long_line_passes_by_the_layers_between_when_it_skips_some() -> None:
     link = Link(0, 10, 3, 10)
     found = arrange([60] * 4, [*chain(0, 1, 2, 3), link])
-    way = found.ways[-1]
+    way = found.routes[-1]
     assert [point.layer for point in way] == [1, 2]
     for point in way:  # beside the box of that layer, not through it
         top = found.tops[point.layer]
@@ -42,7 +42,7 @@ def test_a_long_line_passes_by_the_layers_between_when_it_skips_some() -> None:
 def test_all_boxes_have_a_place_when_there_are_cycles_and_loops() -> None:
     found = arrange([40] * 3, [*chain(0, 1, 2, 0), Link(1, 5, 1, 25)])
     assert sorted(found.layers) == [0, 1, 2]
-    assert len(found.ways) == 4
+    assert len(found.routes) == 4
 
 
 def test_nothing_is_arranged_when_there_is_nothing() -> None:
@@ -73,15 +73,15 @@ def test_columns_are_rows_and_gaps_are_marked_when_a_neighbourhood_is_drawn(tmp_
         traced = draw(
             query.neighbourhood("db", "orders", depth=3, columns=True), query.trace("db", "daily", "total")
         )
-    cards = {card.node.name: card for card in found.cards}
+    cards = {card.node.name: card for card in found.boxes}
     assert [row.name for row in cards["orders"].rows] == ["id", "price", "email"]
-    assert cards["events"].x + WIDTH < cards["orders"].x < cards["daily"].x < cards["letters"].x
+    assert cards["events"].x + BOX_WIDTH < cards["orders"].x < cards["daily"].x < cards["letters"].x
     assert [job.name for job in cards["orders"].jobs] == ["load"]
     kinds = {(line.source[1], line.target[1]): line.kind for line in found.lines}
     assert kinds[("price", "total")] == "direct"
     assert kinds[("id", None)] == "indirect"
-    assert kinds[(None, None)] == "whole"  # the mailer told no columns (G11)
-    lit = {(line.source[1], line.target[1]) for line in traced.lines if line.is_lit}
+    assert kinds[(None, None)] == "no-columns"  # the mailer told no columns (G11)
+    lit = {(line.source[1], line.target[1]) for line in traced.lines if line.is_traced}
     assert ("amount", "price") in lit
     assert ("mail", "email") not in lit
 
@@ -93,7 +93,7 @@ def test_the_columns_that_matter_are_kept_when_a_dataset_has_too_many(tmp_path: 
         tmp_path, [flow("fill", ["in"], [wide], minute=1), flow("use", [wide], [end], minute=2)]
     ) as query:
         found = draw(query.neighbourhood("db", "end", depth=2, columns=True))
-    card = next(card for card in found.cards if card.node.name == "wide")
+    card = next(card for card in found.boxes if card.node.name == "wide")
     assert "c150" in [row.name for row in card.rows]
     assert card.rows[-1].omitted == 200 - (len(card.rows) - 1)
 

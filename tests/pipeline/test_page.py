@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from playwright.sync_api import expect, sync_playwright
 
 from headwater.cli.main import cli
-from tests.page.served import chromium, launch, running_shop
+from tests.page.browser.server import chromium, launch, running_shop
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,4 +51,4 @@ def test_a_reject_is_a_row_when_it_was_replayed_by_a_click_after_the_fix(
             assert warehouse.sql('SELECT amount FROM "order"').fetchall() == [(99.0,)]
             assert warehouse.sql('SELECT count(*) FROM "order_2026"').fetchall() == [(2,)]
         shown = httpx2.get(shop.address("/rejects"), timeout=60).text
-        assert "Nothing was refused" in shown
+        assert "No rejects" in shown

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headwater.graph.http.query_pool import QueryPool
     from headwater.graph.ingest.follower import LogFollower
     from headwater.page.app import Page
-    from headwater.page.views.rates import Pulse
+    from headwater.page.views.rates import Rates
 
 __all__ = ["Server"]
 
@@ -223,30 +223,29 @@ class _Page:
     def __init__(
         self, server: Server, log: Log, rejects: RejectStore, gateway: Gateway, pool: QueryPool
     ) -> None:
-        from headwater.page.access import Guard
-        from headwater.page.app import Page
-        from headwater.page.views.event_tail import Tail
-        from headwater.page.views.pages import Sources
-        from headwater.page.views.rates import Pulse
-        from headwater.page.views.system import Stages
+        from headwater.page.access import PageAccess
+        from headwater.page.app import Page, ViewSources
+        from headwater.page.views.event_tail import EventTail
+        from headwater.page.views.rates import Rates
+        from headwater.page.views.system import SystemStatus
 
         settings = server._settings
-        self._pulse: Pulse = Pulse(server.metrics)
-        stages = Stages(settings, log, rejects, self._pulse, health=server._health)
+        self._rates: Rates = Rates(server.metrics)
+        status = SystemStatus(settings, log, rejects, self._rates, health=server._health)
         self._page: Page = Page(
             pool,
-            Guard(settings.gateway),
-            Sources(stages, Rejects(settings, rejects)),
-            lambda: Tail(log_folder(settings), settings.events_dir),
+            PageAccess(settings.gateway),
+            ViewSources(status, Rejects(settings, rejects)),
+            lambda: EventTail(log_folder(settings), settings.events_dir),
         )
         self._page.add(gateway.router)
 
     def start(self) -> None:
-        self._pulse.start()
+        self._rates.start()
 
     def end_streams(self) -> None:
         """End the event streams of browsers, which would delay the gateway's stop."""
         self._page.live.close()
 
     def close(self) -> None:
-        self._pulse.close()
+        self._rates.close()

@@ -1,1 +1,1 @@
-"""Stage 7: the graph and the way of the events, shown to people in a browser."""
+"""The graph and the state of the system in a browser, rendered by the server. Start reading at `app.Page`."""

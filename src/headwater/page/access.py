@@ -1,8 +1,8 @@
-"""The guard: who may see the page, and who may change something by it (G12).
+"""Who may see the page and use its forms (G12).
 
-On a loopback address without an admin token: this machine, under its own names. Else who has shown the token:
-in the `Authorization` header, or in the form of the page, which is answered with a cookie. The cookie holds
-no token, but a proof made of it that ends: a new token, or time, makes it void.
+On a loopback address without an admin token, this machine under its local names. Otherwise a client that
+sends the token, in the `Authorization` header or in the sign-in form, which sets a cookie. The cookie has an
+expiry and a signature derived from the token, not the token; changing the token invalidates it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from headwater.clock import Clock, SystemClock
 from headwater.http.auth import AdminToken, BearerKeys
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.page.templating import redirect
+from headwater.page.templates import redirect
 from headwater.page.urls import link
 from headwater.settings import GatewaySettings
 
-__all__ = ["Guard", "own_path"]
+__all__ = ["PageAccess", "own_path"]
 
 COOKIE = "headwater"
 DAYS = 7
@@ -29,18 +29,18 @@ _OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 _FOREIGN = Problem(
     403,
     "foreign_origin",
-    "This was sent by another site, or by no page at all; nothing was changed.",
-    hint="Use the page itself, or `headwater rejects`. A proxy in front must pass `Host` on as it came.",
+    "The form was not sent by this page; nothing was changed.",
+    hint="Use the page, or `headwater rejects`. A proxy must forward `Host` unchanged.",
 ).response()
 
 
 def own_path(text: str) -> str:
-    """The text where it is a path on this server, else the first view: no other site can be led to."""
-    return text if _OWN_PATH.fullmatch(text) else link("pipeline")
+    """The text if it is a path on this server, else the first page: a redirect never leaves this site."""
+    return text if _OWN_PATH.fullmatch(text) else link("system")
 
 
-class Guard:
-    """Three kinds of gates: to pages, which lead to the form; to data; and to changes."""
+class PageAccess:
+    """Checks requests for pages, for data and for changes."""
 
     def __init__(self, settings: GatewaySettings, *, clock: Clock | None = None) -> None:
         token = settings.admin_token.strip()
@@ -52,61 +52,61 @@ class Guard:
         self.has_token = bool(token)
 
     def page(self, request: Request) -> Response | None:
-        """For `Router.add`: the refusal, or the way to the form."""
+        """For `Router.add`: the refusal, or a redirect to the sign-in form."""
         refusal = self.data(request)
         if refusal is not None and self.has_token:
-            return redirect(link("login", next=own_path(request.target.decode("latin-1"))))
+            return redirect(link("sign_in", next=own_path(request.target.decode("latin-1"))))
         return refusal
 
     def data(self, request: Request) -> Response | None:
-        """For what pages fetch: the refusal, if there is one."""
-        if self.has_token and self._has_proof(request):
+        """For data that pages fetch: the refusal, if there is one."""
+        if self.has_token and self._has_cookie(request):
             return None
         return self._admin.authorize(request)
 
     def change(self, request: Request) -> Response | None:
-        """For what changes something: only out of our own page."""
+        """For forms that change something: signed in, and sent by this page."""
         return self.data(request) or self.form(request)
 
     def form(self, request: Request) -> Response | None:
-        """Whether a form of our own page was sent."""
-        return None if _is_own(request) else _FOREIGN
+        """The refusal of a form that this page did not send."""
+        return None if _is_same_origin(request) else _FOREIGN
 
-    def opens(self, token: str) -> bool:
+    def accepts_token(self, token: str) -> bool:
         """Whether this is the admin token; compared in constant time."""
         return self.has_token and self._keys.allow(f"Bearer {token.encode().decode('latin-1')}")
 
     def cookie(self) -> str:
-        """What a browser is given that has shown the token."""
+        """The cookie of a browser that sent the token."""
         until = int(self._clock.now()) + DAYS * 86_400
-        return self._set(f"{until}.{self._proof(until)}", DAYS * 86_400)
+        return self._set(f"{until}.{self._cookie_signature(until)}", DAYS * 86_400)
 
-    def no_cookie(self) -> str:
-        """Takes it away again."""
+    def expired_cookie(self) -> str:
+        """Removes the cookie."""
         return self._set("", 0)
 
     def _set(self, value: str, seconds: int) -> str:
         secure = "; Secure" if self._is_secure else ""
         return f"{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
 
-    def _proof(self, until: int) -> str:
+    def _cookie_signature(self, until: int) -> str:
         return hmac.new(self._key, str(until).encode(), hashlib.sha256).hexdigest()
 
-    def _has_proof(self, request: Request) -> bool:
+    def _has_cookie(self, request: Request) -> bool:
         for part in request.headers.get("cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
             if name != COOKIE:
                 continue
-            until, _, proof = value.partition(".")
-            if not (until.isascii() and until.isdigit() and len(until) < 15 and proof.isascii()):
+            until, _, signature = value.partition(".")
+            if not (until.isascii() and until.isdigit() and len(until) < 15 and signature.isascii()):
                 continue
-            is_true = hmac.compare_digest(proof, self._proof(int(until)))
-            if is_true and int(until) > self._clock.now():
+            is_valid = hmac.compare_digest(signature, self._cookie_signature(int(until)))
+            if is_valid and int(until) > self._clock.now():
                 return True
         return False
 
 
-def _is_own(request: Request) -> bool:
+def _is_same_origin(request: Request) -> bool:
     site = request.headers.get("sec-fetch-site")
     if site is not None and site != "same-origin":
         return False

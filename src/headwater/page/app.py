@@ -1,4 +1,4 @@
-"""The page over HTTP: each view at its path, what it fetches, and the few things that change something."""
+"""The routes of the page: its views, what their scripts fetch, and its forms."""
 
 from __future__ import annotations
 
@@ -11,226 +11,246 @@ import msgspec
 
 from headwater.errors import HeadwaterError, RejectNotFound
 from headwater.graph.http.query_pool import Parameters, QueryPool
+from headwater.graph.query.answers import SearchResult
 from headwater.graph.query.names import NotFound
 from headwater.graph.query.query import GraphQuery, QueryTimeout
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.router import Router
-from headwater.page.access import Guard, own_path
-from headwater.page.live import Live
-from headwater.page.templating import (
+from headwater.log.rejects.rejects import Rejects
+from headwater.page.access import PageAccess, own_path
+from headwater.page.live import LiveStreams
+from headwater.page.templates import (
     HEADERS,
     assets,
-    clean,
     document,
     download,
     file,
-    place,
+    last_segment,
+    parent_path,
     redirect,
     render,
-    short,
+    strip_control_characters,
 )
 from headwater.page.urls import PATHS, link
-from headwater.page.views import pages as views
-from headwater.page.views.event_tail import Tail
+from headwater.page.views.dataset import dataset_view
+from headwater.page.views.event_tail import EventTail
+from headwater.page.views.job import job_view
+from headwater.page.views.lineage import lineage_view, trace_values
+from headwater.page.views.rejects import reject_view, rejects_view
+from headwater.page.views.run import run_view, runs_view
+from headwater.page.views.search import search_view
+from headwater.page.views.system import SystemStatus, system_view
+from headwater.page.views.view import View
 
-__all__ = ["Page"]
+__all__ = ["Page", "ViewSources"]
 
 MAX_FORM_BYTES = 64 * 1024
-PAUSE_SECONDS = 1.0  # after a wrong token: guessing takes for ever
-STILL = ("reject", "search")  # views that do not move
+WRONG_TOKEN_SECONDS = 1.0  # before the answer to a wrong token
+
+
+class ViewSources(NamedTuple):
+    """The sources that views read besides the graph."""
+
+    status: SystemStatus
+    rejects: Rejects
+
+
+MakeView = Callable[[ViewSources, GraphQuery, Parameters], View]
+
+VIEWS: dict[str, MakeView] = {
+    "system": lambda sources, query, parameters: system_view(sources.status, query),
+    "rejects": lambda sources, query, parameters: rejects_view(sources.rejects, parameters),
+    "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
+    "runs": lambda sources, query, parameters: runs_view(query, parameters),
+    "run": lambda sources, query, parameters: run_view(query, parameters),
+    "job": lambda sources, query, parameters: job_view(query, parameters),
+    "dataset": lambda sources, query, parameters: dataset_view(query, parameters),
+    "search": lambda sources, query, parameters: search_view(query, parameters),
+}
+VIEWS_WITHOUT_UPDATES = ("reject", "search")
+LIVE_VIEWS = tuple(name for name in VIEWS if name not in VIEWS_WITHOUT_UPDATES)
 
 
 class Page:
     """All routes of the page."""
 
     def __init__(
-        self, pool: QueryPool, guard: Guard, sources: views.Sources, make_tail: Callable[[], Tail]
+        self,
+        pool: QueryPool,
+        access: PageAccess,
+        sources: ViewSources,
+        make_tail: Callable[[], EventTail],
+        *,
+        live: LiveStreams | None = None,
+        wrong_token_seconds: float = WRONG_TOKEN_SECONDS,
     ) -> None:
         self._pool = pool
-        self._guard = guard
+        self._access = access
         self._sources = sources
         self._make_tail = make_tail
-        self.live = Live()
+        self._wrong_token_seconds = wrong_token_seconds
+        self.live = live or LiveStreams()
 
     def add(self, routes: Router) -> None:
-        """Serve it, beside what is served already."""
-        for name in views.VIEWS:
-            self._get(routes, name, self._view(name))
-        self._get(routes, "lineage", self._lineage)
-        self._get(routes, "tail", self._tail)
+        """Add the routes of the page."""
+        for name in VIEWS:
+            self._add_view(routes, name, self._view(name))
+        self._add_view(routes, "lineage", self._lineage)
+        self._add_view(routes, "events", self._events)
         for name, handler in (
             ("trace", self._trace),
             ("svg", self._svg),
             ("suggest", self._suggest),
             ("live", self._live),
-            ("live_tail", self._live_tail),
+            ("live_events", self._live_events),
         ):
-            routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._guard.data)
-        for name, handler in (("replay", self._replay), ("drop", self._drop), ("logout", self._logout)):
-            routes.add("POST", PATHS[name], handler, needs_no_key=True, before_body=self._guard.change)
-        routes.add("GET", PATHS["login"], self._login_form, needs_no_key=True)
-        routes.add("POST", PATHS["login"], self._login, needs_no_key=True, before_body=self._guard.form)
+            routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._access.data)
+        for name, handler in (("replay", self._replay), ("drop", self._drop), ("sign_out", self._sign_out)):
+            routes.add("POST", PATHS[name], handler, needs_no_key=True, before_body=self._access.change)
+        routes.add("GET", PATHS["sign_in"], self._sign_in_form, needs_no_key=True)
+        routes.add("POST", PATHS["sign_in"], self._sign_in, needs_no_key=True, before_body=self._access.form)
         for path, (content_type, content) in assets().items():
-            answer = file(content, content_type)
-            routes.add("GET", path, _constant(answer), needs_no_key=True)
+            routes.add("GET", path, _constant(file(content, content_type)), needs_no_key=True)
 
-    def _get(self, routes: Router, name: str, handler: Callable[[Request], Any]) -> None:
-        routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._guard.page)
+    def _add_view(self, routes: Router, name: str, handler: Callable[[Request], Any]) -> None:
+        routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._access.page)
 
-    # --- pages ---------------------------------------------------------------------------------------
+    # --- views ---------------------------------------------------------------------------------------
 
     def _view(self, name: str) -> Callable[[Request], Awaitable[None]]:
-        make = views.VIEWS[name]
+        make = VIEWS[name]
 
         async def handle(request: Request) -> None:
             def page(query: GraphQuery) -> Response:
-                given = Parameters(request)
-                fragment = make(self._sources, query, given)
-                address = None if name in STILL else f"{PATHS['live']}?{request.query}&view={name}"
-                return self._whole(
-                    fragment, address=address, done=given.get("done", ""), count=given.get("count", "")
-                )
+                parameters = Parameters(request)
+                view = make(self._sources, query, parameters)
+                live_path = f"{PATHS['live']}?{request.query}&view={name}" if name in LIVE_VIEWS else None
+                done, count = parameters.get("done", ""), parameters.get("count", "")
+                return self._document(view, live_path=live_path, done=done, count=count)
 
-            request.respond(await self._asked(page))
+            request.respond(await self._page(page))
 
         return handle
 
     async def _lineage(self, request: Request) -> None:
         def page(query: GraphQuery) -> Response:
-            given = Parameters(request)
-            if not given.get("name", ""):
-                newest = query.search("", kinds=("dataset",), limit=1)
-                if newest:
-                    return redirect(link("lineage", namespace=newest[0].namespace, name=newest[0].name))
-                return self._whole(views.search(query, given))
-            return self._whole(views.lineage(query, given))
+            parameters = Parameters(request)
+            if parameters.get("name", ""):
+                return self._document(lineage_view(query, parameters))
+            newest = query.search("", kinds=("dataset",), limit=1)
+            if newest:
+                return redirect(link("lineage", namespace=newest[0].namespace, name=newest[0].name))
+            return self._document(search_view(query, parameters))
 
-        request.respond(await self._asked(page))
+        request.respond(await self._page(page))
 
-    async def _tail(self, request: Request) -> None:
-        fragment = views.Fragment("_tail.html", "Live", "tail", {})
-        request.respond(await self._asked(lambda query: self._whole(fragment)))
+    async def _events(self, request: Request) -> None:
+        view = View("events.html", "Events", "events", {})
+        request.respond(await self._page(lambda query: self._document(view)))
 
-    def _whole(
-        self,
-        fragment: views.Fragment,
-        *,
-        status: int = 200,
-        address: str | None = None,
-        done: str = "",
-        count: str = "",
+    def _document(
+        self, view: View, *, status: int = 200, live_path: str | None = None, done: str = "", count: str = ""
     ) -> Response:
         text = render(
-            "page.html",
-            fragment=fragment,
-            address=address,
+            "base.html",
+            view=view,
+            live_path=live_path,
             done=done if done in ("replay", "drop") else "",
             count=int(count) if count.isascii() and count.isdecimal() and len(count) < 12 else 0,
-            open_rejects=self._sources.stages.open_rejects(),
-            has_token=self._guard.has_token,
-            **fragment.values,
+            open_rejects=self._sources.status.open_rejects(),
+            has_token=self._access.has_token,
+            **view.values,
         )
         return document(status, text)
 
-    async def _asked(self, make: Callable[[GraphQuery], Response]) -> Response:
-        """What the function answers, in a thread of the graph's; errors as pages for people."""
+    async def _page(self, make: Callable[[GraphQuery], Response]) -> Response:
+        """The response of a function that runs in a query thread; errors become pages."""
         try:
             return await self._pool.run(make)
         except Exception as error:
-            told = _told(error)
-        fragment = views.Fragment("_error.html", told.title, "", {"told": told})
-        return await asyncio.to_thread(self._whole, fragment, status=told.status)
+            page = _error_page(error)
+        return await self._error_document(page, "")
 
-    # --- what pages fetch ----------------------------------------------------------------------------
+    async def _error_document(self, error: ErrorPage, section: str) -> Response:
+        view = View("error.html", error.title, section, {"error": error})
+        return await asyncio.to_thread(self._document, view, status=error.status)
+
+    # --- what scripts fetch --------------------------------------------------------------------------
 
     async def _trace(self, request: Request) -> None:
-        """A traced column: which rows and lines are lit, and the list of its way."""
+        """The rows and lines of a traced column, and the panel that lists its columns."""
 
         def answer(query: GraphQuery) -> Response:
-            values = views.traced(query, Parameters(request))
+            values = trace_values(query, Parameters(request))
             trace = values["trace"]
-            # as the drawing has them, which is compared with them
+            shown = strip_control_characters  # as in the drawing, whose attributes the script compares
             content = {
-                "columns": [
-                    (node.dataset, clean(node.column or "")) for node in (trace.columns if trace else ())
-                ],
+                "columns": [(node.dataset, shown(node.column or "")) for node in trace.columns]
+                if trace
+                else [],
                 "edges": [
                     (
                         edge.source,
-                        clean(edge.source_column or ""),
+                        shown(edge.source_column or ""),
                         edge.target,
-                        clean(edge.target_column or ""),
+                        shown(edge.target_column or ""),
                     )
                     for edge in (trace.column_edges if trace else ())
                 ],
-                "panel": render("_trace.html", **values),
+                "panel": render("parts/trace_panel.html", **values),
             }
-            return Response(
-                200, msgspec.json.encode(content), headers={**HEADERS, "Cache-Control": "no-store"}
-            )
+            return _json(content)
 
         request.respond(await self._fetched(answer))
 
     async def _svg(self, request: Request) -> None:
         def answer(query: GraphQuery) -> Response:
-            values = views.lineage(query, Parameters(request)).values
+            values = lineage_view(query, Parameters(request)).values
             text = render("export.svg", **values)
-            name = "".join(c if c.isascii() and c.isalnum() else "-" for c in short(values["name"]))[:60]
-            return download(text.encode("utf-8", "replace"), "image/svg+xml", f"lineage-{name}.svg")
+            name = "".join(c if c.isascii() and c.isalnum() else "-" for c in last_segment(values["name"]))
+            return download(text.encode("utf-8", "replace"), "image/svg+xml", f"lineage-{name[:60]}.svg")
 
         request.respond(await self._fetched(answer))
 
     async def _suggest(self, request: Request) -> None:
         def answer(query: GraphQuery) -> Response:
-            hits = views.search(query, Parameters(request)).values["hits"]
-            found = [
-                {
-                    "kind": hit.kind,
-                    "title": clean(hit.column or short(hit.name)),
-                    "place": clean(
-                        f"{hit.name} · {hit.namespace}" if hit.column else place(hit.namespace, hit.name)
-                    ),
-                    "href": address_of(hit),
-                }
-                for hit in hits
-            ]
-            return Response(200, msgspec.json.encode(found), headers={**HEADERS, "Cache-Control": "no-store"})
+            results = search_view(query, Parameters(request)).values["results"]
+            return _json([_suggestion(result) for result in results])
 
         request.respond(await self._fetched(answer))
 
     async def _live(self, request: Request) -> None:
-        given = Parameters(request)
-        name = given.choice("view", "pipeline", *(name for name in views.VIEWS if name not in STILL))
+        parameters = Parameters(request)
+        name = parameters.choice("view", LIVE_VIEWS[0], *LIVE_VIEWS[1:])
 
         def text(query: GraphQuery) -> str:
-            fragment = views.VIEWS[name](self._sources, query, given)
-            return render(fragment.template, **fragment.values)
+            view = VIEWS[name](self._sources, query, parameters)
+            return render(view.template, **view.values)
 
         async def make() -> str:
             try:
                 return await self._pool.run(text)
             except HeadwaterError as error:
-                return render("_error.html", told=_told(error))
+                return render("error.html", error=_error_page(error))
 
-        await self.live.view(request, make)
+        await self.live.send_view(request, make)
 
-    async def _live_tail(self, request: Request) -> None:
-        await self.live.tail(request, self._make_tail())
+    async def _live_events(self, request: Request) -> None:
+        await self.live.send_events(request, self._make_tail())
 
     async def _fetched(self, make: Callable[[GraphQuery], Response]) -> Response:
         try:
             return await self._pool.run(make)
         except Exception as error:
-            told = _told(error)
-            return Problem(told.status, told.code, told.title, hint=told.hint).response()
+            page = _error_page(error)
+            return Problem(page.status, page.code, page.title, hint=page.hint).response()
 
-    # --- what changes something ----------------------------------------------------------------------
+    # --- forms ---------------------------------------------------------------------------------------
 
     async def _replay(self, request: Request) -> None:
-        await self._change(
-            request, "replay", lambda ids, stage: sum(self._sources.rejects.request_replay(ids, stage))
-        )
+        rejects = self._sources.rejects
+        await self._change(request, "replay", lambda ids, stage: sum(rejects.request_replay(ids, stage)))
 
     async def _drop(self, request: Request) -> None:
         await self._change(request, "drop", self._sources.rejects.drop)
@@ -241,46 +261,37 @@ class Page:
         form = _form(request)
         ids = [int(id) for id in form.get("id", ()) if id.isascii() and id.isdecimal() and len(id) < 18]
         stage = form.get("stage", [""])[-1] or None
-        seen = form.get("seen", [""])[-1] or None
+        shown_stage = form.get("shown_stage", [""])[-1] or None
         try:
             count = await asyncio.to_thread(change, ids, stage) if ids or stage else 0
         except HeadwaterError as error:
-            told = _told(error)
-            fragment = views.Fragment("_error.html", told.title, "rejects", {"told": told})
-            request.respond(await asyncio.to_thread(self._whole, fragment, status=told.status))
+            request.respond(await self._error_document(_error_page(error), "rejects"))
             return
-        request.respond(redirect(link("rejects", stage=seen, done=name, count=count)))
+        request.respond(redirect(link("rejects", stage=shown_stage, done=name, count=count)))
 
-    def _login_form(self, request: Request) -> None:
-        given = Parameters(request)
-        request.respond(self._form(200, own_path(given.get("next", "/")), is_wrong=False))
+    def _sign_in_form(self, request: Request) -> None:
+        following = own_path(Parameters(request).get("next", "/"))
+        request.respond(self._sign_in_document(200, following, is_wrong=False))
 
-    def _form(self, status: int, following: str, *, is_wrong: bool) -> Response:
-        values = {"following": following, "is_wrong": is_wrong, "has_token": self._guard.has_token}
-        return document(status, render("login.html", **values))
+    def _sign_in_document(self, status: int, following: str, *, is_wrong: bool) -> Response:
+        values = {"following": following, "is_wrong": is_wrong, "has_token": self._access.has_token}
+        return document(status, render("sign_in.html", **values))
 
-    async def _login(self, request: Request) -> None:
+    async def _sign_in(self, request: Request) -> None:
         form = _form(request)
         following = own_path(form.get("next", ["/"])[-1])
-        if self._guard.opens(form.get("token", [""])[-1].strip()):
-            request.respond(redirect(following, {"Set-Cookie": self._guard.cookie()}))
+        if self._access.accepts_token(form.get("token", [""])[-1].strip()):
+            request.respond(redirect(following, {"Set-Cookie": self._access.cookie()}))
             return
-        await asyncio.sleep(PAUSE_SECONDS)
-        request.respond(self._form(401, following, is_wrong=True))
+        await asyncio.sleep(self._wrong_token_seconds)
+        request.respond(self._sign_in_document(401, following, is_wrong=True))
 
-    async def _logout(self, request: Request) -> None:
-        request.respond(redirect(link("login"), {"Set-Cookie": self._guard.no_cookie()}))
-
-
-def address_of(hit: Any) -> str:
-    """Where a hit of a search leads."""
-    if hit.kind == "job":
-        return link("job", namespace=hit.namespace, name=hit.name)
-    return link("lineage", namespace=hit.namespace, name=hit.name, column=hit.column)
+    async def _sign_out(self, request: Request) -> None:
+        request.respond(redirect(link("sign_in"), {"Set-Cookie": self._access.expired_cookie()}))
 
 
-class Told(NamedTuple):
-    """An error as a person is told of it."""
+class ErrorPage(NamedTuple):
+    """An error as the page shows it."""
 
     status: int
     code: str
@@ -288,25 +299,41 @@ class Told(NamedTuple):
     hint: str
 
 
-def _told(error: Exception) -> Told:
+def _error_page(error: Exception) -> ErrorPage:
     if isinstance(error, Problem):
-        return Told(error.status, error.code, error.text, error.hint or "")
+        return ErrorPage(error.status, error.code, error.text, error.hint or "")
     if isinstance(error, (NotFound, RejectNotFound)):
-        return Told(404, "not_found", error.text, error.hint or "")
+        return ErrorPage(404, "not_found", error.text, error.hint or "")
     if isinstance(error, QueryTimeout):
-        return Told(503, "too_long", error.text, error.hint or "")
+        return ErrorPage(503, "too_long", error.text, error.hint or "")
     if isinstance(error, HeadwaterError):
-        return Told(503, "unavailable", error.text, error.hint or "")
+        return ErrorPage(503, "unavailable", error.text, error.hint or "")
     raise error
+
+
+def _suggestion(result: SearchResult) -> dict[str, str]:
+    is_column = result.column is not None
+    place = f"{result.name} · {result.namespace}" if is_column else parent_path(result.namespace, result.name)
+    view = "job" if result.kind == "job" else "lineage"
+    return {
+        "kind": result.kind,
+        "title": strip_control_characters(result.column or last_segment(result.name)),
+        "place": strip_control_characters(place),
+        "href": link(view, namespace=result.namespace, name=result.name, column=result.column),
+    }
+
+
+def _json(content: Any) -> Response:
+    return Response(200, msgspec.json.encode(content), headers={**HEADERS, "Cache-Control": "no-store"})
 
 
 def _form(request: Request) -> dict[str, list[str]]:
     if len(request.body) > MAX_FORM_BYTES or request.headers.get("content-encoding"):
-        raise Problem(413, "too_large", "The form is too large.", hint="Choose fewer rows.")
+        raise Problem(413, "too_large", "The form is too large.", hint="Select fewer rows.")
     try:
         return parse_qs(request.body.decode(), keep_blank_values=True, max_num_fields=1_000)
     except ValueError:
-        raise Problem(400, "bad_form", "The form cannot be read.", hint="Use the page's own.") from None
+        raise Problem(400, "bad_form", "The form is invalid.", hint="Use the form of the page.") from None
 
 
 def _constant(answer: Response) -> Callable[[Request], None]:

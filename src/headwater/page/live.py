@@ -1,7 +1,7 @@
-"""What moves: server-sent events that bring a view up to date, and the events as they come in.
+"""Server-sent events: views when they change, and events as they arrive.
 
-A view is rendered again by the same function that made the page, every second, for as long as somebody looks
-at it, and sent only when it has changed.
+A view is rendered every second by the function that made the page, while a browser shows it, and sent when it
+has changed.
 """
 
 from __future__ import annotations
@@ -15,29 +15,30 @@ import orjson
 
 from headwater.http.request import Request
 from headwater.http.response import Problem
-from headwater.page.templating import HEADERS
-from headwater.page.views.event_tail import Tail
+from headwater.page.templates import HEADERS
+from headwater.page.views.event_tail import EventTail
 
-__all__ = ["Live"]
+__all__ = ["LiveStreams"]
 
-SECONDS = 1.0  # between two looks
-QUIET_SECONDS = 15.0  # after which a comment tells both ends that the other is there
-MOST = 40  # lookers at once; each costs some milliseconds a second (G7, G8)
+INTERVAL_SECONDS = 1.0
+QUIET_SECONDS = 15.0  # without an event, after which a comment keeps the connection alive
+MAX_STREAMS = 40  # each costs some milliseconds a second (G7, G8)
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
-class Live:
-    """All streams of one server."""
+class LiveStreams:
+    """All event streams of one server."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+        self._interval_seconds = interval_seconds
         self._count = 0
         self._is_closed = False
 
     def close(self) -> None:
-        """Let the streams end: nobody shall wait for them when the server stops."""
+        """End the streams, which would delay the stop of the server."""
         self._is_closed = True
 
-    async def view(self, request: Request, make: Callable[[], Awaitable[str]]) -> None:
+    async def send_view(self, request: Request, make: Callable[[], Awaitable[str]]) -> None:
         """Send a view whenever it has changed."""
         last = ""
 
@@ -51,35 +52,39 @@ class Live:
 
         await self._stream(request, changed)
 
-    async def tail(self, request: Request, tail: Tail) -> None:
-        """Send events as they come in."""
+    async def send_events(self, request: Request, tail: EventTail) -> None:
+        """Send events as they arrive."""
 
-        async def arrived() -> list[bytes]:
-            found, missed = await asyncio.to_thread(tail.look)
-            events = [_event("arrivals", msgspec.json.encode(found))] if found else []
+        async def new_events() -> list[bytes]:
+            found, missed = await asyncio.to_thread(tail.poll)
+            events = [_event("events", msgspec.json.encode(found))] if found else []
             return [*events, _event("missed", b"%d" % missed)] if missed else events
 
-        await self._stream(request, arrived)
+        await self._stream(request, new_events)
 
-    async def _stream(self, request: Request, look: Callable[[], Awaitable[list[bytes]]]) -> None:
-        if self._count >= MOST:
+    async def _stream(self, request: Request, next_events: Callable[[], Awaitable[list[bytes]]]) -> None:
+        if self._count >= MAX_STREAMS:
             raise Problem(
-                503, "too_many", "Too many pages are open.", hint="Close some.", headers={"Retry-After": "10"}
+                503,
+                "too_many",
+                "Too many live pages are open.",
+                hint="Close one of them.",
+                headers={"Retry-After": "10"},
             )
         self._count += 1
         try:
-            first = await look()  # before anything is sent: what fails here is still an answer
+            first = await next_events()  # before the headers: an error here is still a response
             stream = request.start_stream(
                 content_type=EVENT_STREAM, headers={**HEADERS, "Cache-Control": "no-store"}
             )
             await stream.write(b"retry: 2000\n\n" + b"".join(first))
-            spoke = time.monotonic()
+            sent_at = time.monotonic()
             while not self._is_closed and not stream.lost:
-                await asyncio.sleep(SECONDS)
-                events = await look()
-                if events or time.monotonic() - spoke > QUIET_SECONDS:
-                    await stream.write(b"".join(events) or b": still here\n\n")
-                    spoke = time.monotonic()
+                await asyncio.sleep(self._interval_seconds)
+                events = await next_events()
+                if events or time.monotonic() - sent_at > QUIET_SECONDS:
+                    await stream.write(b"".join(events) or b": keep-alive\n\n")
+                    sent_at = time.monotonic()
             stream.close()
         finally:
             self._count -= 1

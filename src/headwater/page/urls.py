@@ -1,4 +1,4 @@
-"""Links: the addresses of the page. Names hold colons and slashes, so they are query parameters only."""
+"""The paths of the page. Names hold colons and slashes, so they are query parameters."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 __all__ = ["PATHS", "link"]
 
 PATHS = {
-    "pipeline": "/",
+    "system": "/",
     "lineage": "/lineage",
     "trace": "/lineage/trace",
     "svg": "/lineage.svg",
@@ -19,13 +19,13 @@ PATHS = {
     "reject": "/reject",
     "replay": "/rejects/replay",
     "drop": "/rejects/drop",
-    "tail": "/tail",
+    "events": "/tail",
     "search": "/search",
     "suggest": "/search.json",
     "live": "/live",
-    "live_tail": "/live/tail",
-    "login": "/login",
-    "logout": "/logout",
+    "live_events": "/live/tail",
+    "sign_in": "/login",
+    "sign_out": "/logout",
 }
 
 

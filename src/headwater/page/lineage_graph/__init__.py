@@ -1,1 +1,1 @@
-"""A neighbourhood of the graph becomes a drawing. Start reading at `drawing.draw`."""
+"""Draws a neighbourhood of the graph as SVG. Start reading at `drawing.draw`."""

@@ -1,4 +1,4 @@
-"""Small charts: paths of SVG made of numbers, without axes; the words stand beside them."""
+"""Sparklines and bars as SVG, without axes; the template adds the labels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Spark(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One value as a bar that stands on the ground line."""
+    """One value as a bar on the baseline."""
 
     x: float
     y: float
@@ -27,7 +27,7 @@ class Bar(NamedTuple):
 
 
 def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
-    """The latest value is at the right; the highest reaches the top, zero is the ground."""
+    """A line with the latest value at the right, scaled from zero to the highest value."""
     if len(values) < 2:
         values = [0.0, 0.0]
     most = max(*values, 1e-9)
@@ -40,7 +40,7 @@ def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
 
 
 def bars(values: Sequence[float | None], width: int, height: int) -> list[Bar]:
-    """A bar for each value, oldest first; a value that is not known leaves its place free."""
+    """A bar for each value, oldest first; an unknown value leaves a gap."""
     most = max((value for value in values if value is not None), default=0) or 1
     room = width / max(1, len(values))
     found = []

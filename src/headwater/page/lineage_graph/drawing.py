@@ -1,4 +1,4 @@
-"""The drawing of a neighbourhood: datasets as tables with their columns as rows, and lines between rows."""
+"""Draws a neighbourhood: datasets as boxes with their columns as rows, and lines between rows."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headwater.graph.query.answers import Column, ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace
-from headwater.page.lineage_graph.drawn_edges import Place, Tie, ties_of
+from headwater.page.lineage_graph.drawn_edges import DrawnEdge, End, merge_edges
 from headwater.page.lineage_graph.layout import Arrangement, Link, Point, arrange
 
-__all__ = ["Card", "Drawing", "Line", "Row", "draw"]
+__all__ = ["DatasetBox", "Drawing", "Line", "Row", "draw"]
 
-WIDTH = 236  # of a table
-HEAD = 48  # its name, and where it is
-ROW = 22
-FOOT = 6
-STRIP = 22  # above a table: the job that writes it
-BETWEEN = 92  # two layers
+BOX_WIDTH = 236
+HEADER_HEIGHT = 48  # name and namespace
+ROW_HEIGHT = 22
+FOOTER_HEIGHT = 6
+JOB_LABEL_HEIGHT = 22  # above a box: the job that writes it
+LAYER_GAP = 92
 MARGIN = 24
-START_ROWS = 100  # of the dataset that was asked for
-ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: up to so many datasets, so many rows of each
+CENTRE_ROWS = 100  # of the dataset in the centre
+MAX_ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: up to so many datasets, so many rows each
 
 
 class Row(NamedTuple):
-    """A column in a table, or the count of those that are left out (`omitted`)."""
+    """A column of a box, or the number of columns that are omitted."""
 
     name: str
     type: str
     y: float
-    is_tied: bool
-    is_lit: bool
+    has_edges: bool
+    is_traced: bool
     omitted: int = 0
 
 
-class Card(NamedTuple):
-    """A dataset as a table. `jobs` write it; `x` and `y` are its upper left corner, below the strip."""
+class DatasetBox(NamedTuple):
+    """A dataset. `jobs` write it; `x` and `y` are its upper left corner, below the label of the job."""
 
     node: DatasetNode
     x: float
@@ -44,50 +44,55 @@ class Card(NamedTuple):
     height: float
     rows: list[Row]
     jobs: list[JobNode]
-    is_start: bool
-    is_lit: bool
+    is_centre: bool
+    is_traced: bool
 
 
 class Line(NamedTuple):
-    """A line between two rows; `kind` is `direct`, `indirect`, or `whole`: no columns were told (G11)."""
+    """A line between two rows or boxes; `kind` as in DrawnEdge."""
 
-    source: Place
-    target: Place
+    source: End
+    target: End
     path: str
     kind: str
     is_current: bool
-    is_lit: bool
-    words: str
+    is_traced: bool
+    label: str
 
 
 class Drawing(NamedTuple):
-    """All of it, in pixels."""
+    """Boxes and lines, in pixels."""
 
     width: float
     height: float
-    cards: list[Card]
+    boxes: list[DatasetBox]
     lines: list[Line]
     truncated: bool
     is_traced: bool
 
 
 def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
-    """Lay out the datasets of a neighbourhood; what a trace came by is marked as lit."""
+    """Draw the datasets of a neighbourhood, with the columns and edges of a trace marked."""
     nodes = found.datasets
-    places = {node.key: place for place, node in enumerate(nodes)}
-    ends = ties_of(found, trace)
-    tied: dict[str, set[str]] = defaultdict(set)
-    for source, target in ends:
+    index = {node.key: number for number, node in enumerate(nodes)}
+    edges = merge_edges(found, trace)
+    with_edges: dict[str, set[str]] = defaultdict(set)
+    for source, target in edges:
         for key, column in (source, target):
             if column is not None:
-                tied[key].add(column)
-    lit: dict[str, set[str]] = defaultdict(set)
-    for place in trace.columns if trace else ():
-        if place.column is not None:
-            lit[place.dataset].add(place.column)
-    most = next(rows for datasets, rows in ROWS if len(nodes) <= datasets)
+                with_edges[key].add(column)
+    traced: dict[str, set[str]] = defaultdict(set)
+    for node in trace.columns if trace else ():
+        if node.column is not None:
+            traced[node.dataset].add(node.column)
+    max_rows = next(rows for datasets, rows in MAX_ROWS if len(nodes) <= datasets)
     tables = [
-        _Table(node, tied[node.key], lit[node.key], START_ROWS if node.key == found.start else most)
+        _Table(
+            node,
+            with_edges[node.key],
+            traced[node.key],
+            CENTRE_ROWS if node.key == found.start else max_rows,
+        )
         for node in nodes
     ]
     lines = [
@@ -95,60 +100,68 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
             source,
             target,
             Link(
-                places[source[0]],
-                tables[places[source[0]]].offset(source[1]),
-                places[target[0]],
-                tables[places[target[0]]].offset(target[1]),
+                index[source[0]],
+                tables[index[source[0]]].offset(source[1]),
+                index[target[0]],
+                tables[index[target[0]]].offset(target[1]),
             ),
         )
-        for source, target in ends
+        for source, target in edges
     ]
     arrangement = arrange([table.height for table in tables], [link for _, _, link in lines])
-    return _Composition(found, trace, tables, arrangement).drawing(lines, ends)
+    return _Placement(found, trace, tables, arrangement).drawing(lines, edges)
 
 
 class _Table:
-    """The rows of one dataset, and how high it is."""
+    """The rows of one dataset, and the height of its box."""
 
-    def __init__(self, node: DatasetNode, tied: set[str], lit: set[str], most: int) -> None:
+    def __init__(self, node: DatasetNode, with_edges: set[str], traced: set[str], max_rows: int) -> None:
         self.node = node
         known = {column.name for column in node.columns}
-        columns = [*node.columns, *(Column(name) for name in sorted((tied | lit) - known))]
+        columns = [*node.columns, *(Column(name) for name in sorted((with_edges | traced) - known))]
         self.columns = columns
-        if len(columns) > most:  # rather those that lines lead to; never without those of the trace
-            chosen = {column.name for column in columns if column.name in lit}
-            for column in sorted(columns, key=lambda column: column.name not in tied):
-                if len(chosen) >= most:
+        if len(columns) > max_rows:  # those of the trace always, then those with edges
+            chosen = {column.name for column in columns if column.name in traced}
+            for column in sorted(columns, key=lambda column: column.name not in with_edges):
+                if len(chosen) >= max_rows:
                     break
                 chosen.add(column.name)
             self.columns = [column for column in columns if column.name in chosen]
         self.omitted = len(columns) - len(self.columns) + node.columns_omitted
-        self._places = {column.name: place for place, column in enumerate(self.columns)}
-        self._tied, self._lit = tied, lit
+        self._numbers = {column.name: number for number, column in enumerate(self.columns)}
+        self._with_edges, self._traced = with_edges, traced
         count = len(self.columns) + (self.omitted > 0)
-        self.height = float(STRIP + HEAD + count * ROW + (FOOT if count else 0))
+        self.height = float(
+            JOB_LABEL_HEIGHT + HEADER_HEIGHT + count * ROW_HEIGHT + (FOOTER_HEIGHT if count else 0)
+        )
 
     def offset(self, column: str | None) -> float:
-        """Where lines of a column end, from the upper edge of the strip."""
+        """Where the lines of a column end, from the top of the job label."""
         if column is None:
-            return STRIP + HEAD / 2
-        place = self._places.get(column, len(self.columns))
-        return STRIP + HEAD + (place + 0.5) * ROW
+            return JOB_LABEL_HEIGHT + HEADER_HEIGHT / 2
+        number = self._numbers.get(column, len(self.columns))
+        return JOB_LABEL_HEIGHT + HEADER_HEIGHT + (number + 0.5) * ROW_HEIGHT
 
     def rows(self) -> list[Row]:
-        """Heights are from the upper edge of the table."""
+        """The rows, with heights from the top of the box."""
         found = [
-            Row(c.name, c.type, float(HEAD + place * ROW), c.name in self._tied, c.name in self._lit)
-            for place, c in enumerate(self.columns)
+            Row(
+                c.name,
+                c.type,
+                float(HEADER_HEIGHT + number * ROW_HEIGHT),
+                c.name in self._with_edges,
+                c.name in self._traced,
+            )
+            for number, c in enumerate(self.columns)
         ]
         if self.omitted:
-            y = float(HEAD + len(found) * ROW)
+            y = float(HEADER_HEIGHT + len(found) * ROW_HEIGHT)
             found.append(Row("", "", y, False, False, self.omitted))
         return found
 
 
-class _Composition:
-    """Puts coordinates to tables and lines."""
+class _Placement:
+    """Gives coordinates to boxes and lines."""
 
     def __init__(
         self, found: Neighbourhood, trace: Trace | None, tables: list[_Table], arrangement: Arrangement
@@ -157,76 +170,78 @@ class _Composition:
         self._trace = trace
         self._tables = tables
         self._arrangement = arrangement
-        self._lit_edges = {_place_pair(edge) for edge in trace.column_edges} if trace else set()
-        self._lit_cards = {node.dataset for node in trace.columns} if trace else set()
+        self._traced_edges = {_ends(edge) for edge in trace.column_edges} if trace else set()
+        self._traced_boxes = {node.dataset for node in trace.columns} if trace else set()
 
     def drawing(
-        self, lines: Sequence[tuple[Place, Place, Link]], ties: dict[tuple[Place, Place], Tie]
+        self, lines: Sequence[tuple[End, End, Link]], edges: dict[tuple[End, End], DrawnEdge]
     ) -> Drawing:
         last = max(self._arrangement.layers, default=0)
-        ways = self._arrangement.ways
+        routes = self._arrangement.routes
         drawn = [
-            self._line(source, target, link, way, ties[(source, target)])
-            for (source, target, link), way in zip(lines, ways, strict=True)
+            self._line(source, target, link, route, edges[(source, target)])
+            for (source, target, link), route in zip(lines, routes, strict=True)
         ]
         return Drawing(
-            _x(last) + WIDTH + MARGIN,
+            _x(last) + BOX_WIDTH + MARGIN,
             self._arrangement.height + 2 * MARGIN,
-            self._cards(),
-            sorted(drawn, key=lambda line: (line.is_lit, line.kind == "direct")),  # the last are on top
+            self._boxes(),
+            sorted(
+                drawn, key=lambda line: (line.is_traced, line.kind == "direct")
+            ),  # the last are drawn on top
             self._found.truncated,
             self._trace is not None,
         )
 
-    def _cards(self) -> list[Card]:
+    def _boxes(self) -> list[DatasetBox]:
         jobs = {job.key: job for job in self._found.jobs}
         writers: dict[str, list[JobNode]] = defaultdict(list)
         for edge in self._found.edges:
             if edge.source in jobs:
                 writers[edge.target].append(jobs[edge.source])
         found = [
-            Card(
+            DatasetBox(
                 table.node,
                 _x(layer),
-                MARGIN + round(top) + STRIP,
-                WIDTH,
-                table.height - STRIP,
+                MARGIN + round(top) + JOB_LABEL_HEIGHT,
+                BOX_WIDTH,
+                table.height - JOB_LABEL_HEIGHT,
                 table.rows(),
                 writers[table.node.key],
                 table.node.key == self._found.start,
-                table.node.key in self._lit_cards,
+                table.node.key in self._traced_boxes,
             )
             for table, layer, top in zip(
                 self._tables, self._arrangement.layers, self._arrangement.tops, strict=True
             )
         ]
-        return sorted(found, key=lambda card: (card.x, card.y))  # as one reads, and as the keyboard goes
+        return sorted(found, key=lambda box: (box.x, box.y))  # the order of reading, and of the keyboard
 
-    def _line(self, source: Place, target: Place, link: Link, way: list[Point], tie: Tie) -> Line:
+    def _line(self, source: End, target: End, link: Link, route: list[Point], edge: DrawnEdge) -> Line:
         tops, layers = self._arrangement.tops, self._arrangement.layers
-        start = (_x(layers[link.source]) + WIDTH, MARGIN + round(tops[link.source]) + link.source_offset)
+        start = (_x(layers[link.source]) + BOX_WIDTH, MARGIN + round(tops[link.source]) + link.source_offset)
         end = (_x(layers[link.target]), MARGIN + round(tops[link.target]) + link.target_offset)
         path = [f"M{start[0]:g} {start[1]:g}"]
         x, y = start
-        for point in way:
+        for point in route:
             left, height = _x(point.layer), MARGIN + round(point.y, 1)
             path.append(_curve(x, y, left, height))
-            path.append(f"H{left + WIDTH:g}")
-            x, y = left + WIDTH, height
+            path.append(f"H{left + BOX_WIDTH:g}")
+            x, y = left + BOX_WIDTH, height
         path.append(_curve(x, y, *end))
-        is_lit = (source, target) in self._lit_edges
-        return Line(source, target, "".join(path), tie.kind, tie.is_current, is_lit, tie.words)
+        is_traced = (source, target) in self._traced_edges
+        return Line(source, target, "".join(path), edge.kind, edge.is_current, is_traced, edge.label)
 
 
-def _place_pair(edge: ColumnEdge) -> tuple[Place, Place]:
+def _ends(edge: ColumnEdge) -> tuple[End, End]:
     return (edge.source, edge.source_column), (edge.target, edge.target_column)
 
 
 def _x(layer: int) -> float:
-    return float(MARGIN + layer * (WIDTH + BETWEEN))
+    return float(MARGIN + layer * (BOX_WIDTH + LAYER_GAP))
 
 
 def _curve(x: float, y: float, to_x: float, to_y: float) -> str:
-    # a line that goes back to an earlier layer leaves to the right and arrives from the left all the same
+    # a line back to an earlier layer also leaves to the right and arrives from the left
     pull = max(40.0, (to_x - x) / 2) if to_x > x else 90.0
     return f"C{x + pull:g} {y:g} {to_x - pull:g} {to_y:g} {to_x:g} {to_y:g}"

@@ -1,7 +1,8 @@
-"""Layout: where the boxes of a graph stand, in layers from left to right.
+"""Places the boxes of a graph in layers from left to right, after Sugiyama.
 
-Lines that would go backwards do not count for the layers, and each layer is ordered so that few lines cross.
-Then each box moves to where the lines to its rows are straightest, and no two of a layer come too close.
+A feedback arc set (Eades, Lin and Smyth) removes the lines that would go backwards, the longest path gives
+the layers, barycentres order each layer so that few lines cross, and isotonic regression gives the heights
+at which lines between rows are straightest and no two boxes overlap.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from typing import NamedTuple
 __all__ = ["Arrangement", "Link", "Point", "arrange", "forward", "rows"]
 
 
-TURNS = 20  # through all layers; the best order on the way is kept
-
-
-PATIENCE = 4  # turns without a better one, after which hardly any comes
-
+MAX_SWEEPS = 20  # of ordering, through all layers; the best order is kept
+PATIENCE = 4  # sweeps without an improvement, after which ordering stops
+HEIGHT_SWEEPS = 8  # over all layers; later sweeps change little
+LANE = 5.0  # pixels between lines that pass a layer side by side
+MAX_LANES = 48.0
 
 Pair = tuple[int, int]
 
@@ -27,8 +28,8 @@ Pair = tuple[int, int]
 def forward(count: int, pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
     """An order of the items in which few pairs point back, and the pairs that do not (Eades, Lin and Smyth).
 
-    Sources go to the front and sinks to the end; where there are only cycles left, the one goes to the front
-    that has most before it to lose.
+    Sources go to the front and sinks to the end; in a cycle, the item with the most outgoing minus incoming
+    pairs goes to the front.
     """
     after: dict[int, set[int]] = defaultdict(set)
     before: dict[int, set[int]] = defaultdict(set)
@@ -63,30 +64,30 @@ def forward(count: int, pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
 
 
 def rows(layers: Sequence[int], edges: Sequence[Pair]) -> list[list[int]]:
-    """The items of each layer, from above to below; `edges` lead from a layer to the next one."""
+    """The items of each layer from top to bottom; `edges` lead from a layer to the next."""
     found: dict[int, list[int]] = defaultdict(list)
     for item, layer in enumerate(layers):
         found[layer].append(item)
     current = [found[layer] for layer in sorted(found)]
-    near: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
+    neighbours: tuple[dict[int, list[int]], dict[int, list[int]]] = (defaultdict(list), defaultdict(list))
     for source, target in edges:
-        near[0][target].append(source)
-        near[1][source].append(target)
-    best, fewest = [list(row) for row in current], _crossings(current, near[1])
-    waited = 0
-    for turn in range(TURNS):
-        if not fewest or waited == PATIENCE:
+        neighbours[0][target].append(source)
+        neighbours[1][source].append(target)
+    best, fewest = [list(row) for row in current], _crossings(current, neighbours[1])
+    stale_sweeps = 0
+    for sweep in range(MAX_SWEEPS):
+        if not fewest or stale_sweeps == PATIENCE:
             break
-        side = near[turn % 2]
+        side = neighbours[sweep % 2]
         places = _places(current)
-        for row in current if turn % 2 == 0 else current[::-1]:
-            # those without neighbours on this side stay where they are
-            row.sort(key=lambda item: _middle(item, side, places))
+        for row in current if sweep % 2 == 0 else current[::-1]:
+            # items without neighbours on this side keep their place
+            row.sort(key=lambda item: _barycentre(item, side, places))
             places.update((item, float(place)) for place, item in enumerate(row))
-        crossings = _crossings(current, near[1])
-        waited += 1
+        crossings = _crossings(current, neighbours[1])
+        stale_sweeps += 1
         if crossings < fewest:
-            best, fewest, waited = [list(row) for row in current], crossings, 0
+            best, fewest, stale_sweeps = [list(row) for row in current], crossings, 0
     return best
 
 
@@ -94,15 +95,15 @@ def _places(of: Iterable[Sequence[int]]) -> dict[int, float]:
     return {item: float(place) for row in of for place, item in enumerate(row)}
 
 
-def _middle(item: int, side: dict[int, list[int]], places: dict[int, float]) -> float:
-    neighbours = side.get(item)
-    if not neighbours:
+def _barycentre(item: int, side: dict[int, list[int]], places: dict[int, float]) -> float:
+    others = side.get(item)
+    if not others:
         return places[item]
-    return sum(places[other] for other in neighbours) / len(neighbours)
+    return sum(places[other] for other in others) / len(others)
 
 
 def _crossings(of: Sequence[Sequence[int]], after: dict[int, list[int]]) -> int:
-    """How many pairs of lines cross: for each line, those before it that end further below."""
+    """How many pairs of lines cross: for each line, the earlier lines that end further down."""
     places = _places(of)
     total = 0
     for row in of:
@@ -115,15 +116,6 @@ def _crossings(of: Sequence[Sequence[int]], after: dict[int, list[int]]) -> int:
     return total
 
 
-SWEEPS = 8  # over all layers; after that hardly anything moves
-
-
-LANE = 5.0  # pixels between lines that pass by a layer side by side
-
-
-MAX_LANES = 48.0
-
-
 class Link(NamedTuple):
     """A line from a row of one box to a row of another; the offsets are from the upper edges of the boxes."""
 
@@ -134,46 +126,46 @@ class Link(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Where a line passes by a layer between its ends: the layer, and how high."""
+    """Where a line passes a layer between its ends."""
 
     layer: int
     y: float
 
 
 class Arrangement(NamedTuple):
-    """For each box its layer and its upper edge; for each link the points between its ends."""
+    """For each box its layer and top; for each link the points between its ends."""
 
     layers: list[int]
     tops: list[float]
-    ways: list[list[Point]]
+    routes: list[list[Point]]
     height: float
 
 
 def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0) -> Arrangement:
-    """Stand boxes of these heights so that the links go from left to right and mostly straight."""
+    """Place boxes of these heights so that links go from left to right and mostly straight."""
     between: dict[tuple[int, int], set[Link]] = defaultdict(set)
     for link in links:
         if link.source != link.target:
             between[(link.source, link.target)].add(link)
     pairs = sorted(between)
     layers = _layers(len(heights), pairs)
-    chart = _Chart(list(heights), layers, gap)
-    chains = {pair: chart.lay(pair, between[pair]) for pair in pairs}
-    chart.order()
-    chart.settle()
-    ways = [
-        [Point(chart.layers[lane], chart.tops[lane] + offset) for lane, offset in chains[pair].get(link, ())]
+    graph = _LayeredGraph(list(heights), layers, gap)
+    chains = {pair: graph.route(pair, between[pair]) for pair in pairs}
+    graph.order()
+    graph.place_vertically()
+    routes = [
+        [Point(graph.layers[lane], graph.tops[lane] + offset) for lane, offset in chains[pair].get(link, ())]
         if (pair := (link.source, link.target)) in chains
         else []
         for link in links
     ]
     count = len(heights)
-    lowest = max((top + height for top, height in zip(chart.tops, chart.heights, strict=True)), default=0.0)
-    return Arrangement(layers, chart.tops[:count], ways, lowest)
+    lowest = max((top + height for top, height in zip(graph.tops, graph.heights, strict=True)), default=0.0)
+    return Arrangement(layers, graph.tops[:count], routes, lowest)
 
 
 def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
-    """The longest way to each box; a box that nothing leads to stands right before what it leads to."""
+    """The longest path to each box; a box without incoming pairs stands right before its first target."""
     order, kept = forward(count, pairs)
     followers: dict[int, list[int]] = defaultdict(list)
     for source, target in kept:
@@ -190,8 +182,8 @@ def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
     return [layer - least for layer in layers]
 
 
-class _Chart:
-    """Boxes and, behind them in the same lists, the lanes in which long lines pass by a layer."""
+class _LayeredGraph:
+    """Boxes and, after them in the same lists, the lanes in which long lines pass a layer."""
 
     def __init__(self, heights: list[float], layers: list[int], gap: float) -> None:
         self.heights = heights
@@ -200,11 +192,11 @@ class _Chart:
         self._gap = gap
         self._boxes = len(heights)
         self._edges: list[tuple[int, int]] = []
-        self._ties: list[tuple[int, float, int, float]] = []
+        self._lines: list[tuple[int, float, int, float]] = []
         self._rows: list[list[int]] = []
 
-    def lay(self, pair: tuple[int, int], links: set[Link]) -> dict[Link, list[tuple[int, float]]]:
-        """Lead the links of two boxes through the layers in between; the lanes of each, with its place."""
+    def route(self, pair: tuple[int, int], links: set[Link]) -> dict[Link, list[tuple[int, float]]]:
+        """Route the links of two boxes through the layers between them; returns the lanes of each link."""
         source, target = pair
         mine = sorted(links, key=lambda link: (link.source_offset, link.target_offset))
         step = min(LANE, MAX_LANES / len(mine))
@@ -217,7 +209,7 @@ class _Chart:
             offset = step * (place + 0.5)
             offsets = [link.source_offset, *(offset for _ in lanes), link.target_offset]
             ends = list(zip(stops, offsets, strict=True))
-            self._ties += [(*a, *b) for a, b in pairwise(ends)]
+            self._lines += [(*a, *b) for a, b in pairwise(ends)]
             found[link] = [(lane, offset) for lane in lanes]
         return found
 
@@ -228,41 +220,43 @@ class _Chart:
         return len(self.layers) - 1
 
     def order(self) -> None:
-        """Who stands above whom within each layer."""
+        """Order the items of each layer."""
         self._rows = rows(self.layers, self._edges)
 
-    def settle(self) -> None:
-        """How high each stands: near the mean of where its lines want it, never over its neighbours."""
-        # for each item others, and the difference in height that is wanted
-        ties: dict[int, list[tuple[int, float]]] = defaultdict(list)
-        for source, source_offset, target, target_offset in self._ties:
-            ties[source].append((target, target_offset - source_offset))
-            ties[target].append((source, source_offset - target_offset))
+    def place_vertically(self) -> None:
+        """Move each item near the mean of the heights that its lines prefer, without overlaps."""
+        # for each item its neighbours, and the difference in height that makes the line straight
+        lines: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        for source, source_offset, target, target_offset in self._lines:
+            lines[source].append((target, target_offset - source_offset))
+            lines[target].append((source, source_offset - target_offset))
         for row in self._rows:
-            self._stack(row, [self.tops[item] for item in row], [1.0] * len(row))
-        for sweep in range(SWEEPS):
+            self._resolve_overlaps(row, [self.tops[item] for item in row], [1.0] * len(row))
+        for sweep in range(HEIGHT_SWEEPS):
             rows = self._rows if sweep % 2 == 0 else self._rows[::-1]
             for row in rows:
-                wanted = [self._wanted(item, ties[item]) for item in row]
-                if sweep < SWEEPS // 2:  # lines that differ in their rows may ask for another order
-                    row[:] = [item for _, item in sorted(zip(wanted, row, strict=True))]
-                    wanted.sort()
-                self._stack(row, wanted, [max(1.0, float(len(ties[item]))) for item in row])
+                preferred = [self._preferred_top(item, lines[item]) for item in row]
+                if sweep < HEIGHT_SWEEPS // 2:  # rows may prefer another order than boxes
+                    row[:] = [item for _, item in sorted(zip(preferred, row, strict=True))]
+                    preferred.sort()
+                self._resolve_overlaps(row, preferred, [max(1.0, float(len(lines[item]))) for item in row])
         top = min(self.tops, default=0.0)
-        self.tops = [each - top for each in self.tops]
+        self.tops = [other - top for other in self.tops]
 
-    def _wanted(self, item: int, ties: Sequence[tuple[int, float]]) -> float:
-        if not ties:
+    def _preferred_top(self, item: int, lines: Sequence[tuple[int, float]]) -> float:
+        if not lines:
             return self.tops[item]
-        return sum(self.tops[other] + difference for other, difference in ties) / len(ties)
+        return sum(self.tops[other] + difference for other, difference in lines) / len(lines)
 
-    def _stack(self, row: Sequence[int], wanted: Sequence[float], weights: Sequence[float]) -> None:
-        """The nearest heights to the wanted ones in which nobody overlaps; crowded neighbours move as one."""
+    def _resolve_overlaps(
+        self, row: Sequence[int], preferred: Sequence[float], weights: Sequence[float]
+    ) -> None:
+        """The nearest heights to the preferred ones without overlaps; crowded neighbours move as a block."""
         blocks: list[tuple[float, float, int]] = []  # shift, weight, how many
         before = [0.0]
         for above, item in pairwise(row):
-            before.append(before[-1] + self.heights[above] + self._room(above, item))
-        for place, want, weight in zip(before, wanted, weights, strict=True):
+            before.append(before[-1] + self.heights[above] + self._gap_between(above, item))
+        for place, want, weight in zip(before, preferred, weights, strict=True):
             block = (want - place, weight, 1)
             while blocks and blocks[-1][0] > block[0]:
                 shift, mass, count = blocks.pop()
@@ -273,6 +267,6 @@ class _Chart:
         for item, place, shift in zip(row, before, shifts, strict=True):
             self.tops[item] = place + shift
 
-    def _room(self, above: int, below: int) -> float:
+    def _gap_between(self, above: int, below: int) -> float:
         lanes = (above >= self._boxes) + (below >= self._boxes)
         return self._gap if not lanes else self._gap / (1 + lanes)

@@ -1,13 +1,13 @@
-// Keeps a view up to date: the server sends it anew when it has changed, and only what differs is touched, so that
-// focus, selection, scrolling and opened details stay as they are.
+// Keeps a view up to date: the server sends it when it has changed, and only the differences are applied, so focus,
+// selection, scroll position and open details stay.
 
 const view = document.getElementById("view");
-const pulse = document.getElementById("pulse");
+const state = document.getElementById("live-state");
 const parser = new DOMParser();
 let source = null;
 
-// What an element is to its reader: its id, or the first of its classes, which says what kind of thing it is. Of a
-// list that has just appeared, the list after it must not be taken for the same one: what was opened in it would close.
+// An element is recognized by its id, or by its first class, which names its kind: a list that has just appeared must
+// not be taken for the list after it, whose open details would close.
 const keyOf = (node) => (node.nodeType === Node.ELEMENT_NODE ? node.id || node.classList[0] || null : null);
 
 function sameKind(a, b) {
@@ -16,7 +16,7 @@ function sameKind(a, b) {
 
 function attributes(old, fresh) {
   for (const { name } of [...old.attributes]) {
-    // what the reader has opened stays open
+    // open details stay open
     if (!fresh.hasAttribute(name) && !(name === "open" && old.localName === "details")) old.removeAttribute(name);
   }
   for (const { name, value } of fresh.attributes) {
@@ -56,13 +56,13 @@ function morph(old, fresh) {
 function open() {
   if (source) return;
   source = new EventSource(view.dataset.live);
-  source.addEventListener("open", () => (pulse.textContent = "live"));
+  source.addEventListener("open", () => (state.textContent = "live"));
   source.addEventListener("view", (event) => {
     const fresh = parser.parseFromString(`<div>${JSON.parse(event.data)}</div>`, "text/html");
     morph(view, fresh.body.firstElementChild);
     view.dataset.updates = Number(view.dataset.updates || 0) + 1;
   });
-  source.addEventListener("error", () => (pulse.textContent = "the server does not answer; trying again"));
+  source.addEventListener("error", () => (state.textContent = "disconnected; retrying"));
 }
 
 function close() {
@@ -70,7 +70,7 @@ function close() {
   source = null;
 }
 
-// A browser keeps six connections to a server: a page that nobody sees must not hold one.
+// A browser keeps six connections to a server: a hidden page must not hold one.
 document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 addEventListener("pagehide", close);
 if (!document.hidden) open();

@@ -1,11 +1,11 @@
-// The search box: suggestions while typing; "/" comes here from anywhere, the arrow keys choose, Escape leaves.
+// The search box: suggestions while typing; "/" focuses it, the arrow keys select, Escape closes it.
 
 const input = document.getElementById("search");
-const list = document.getElementById("found");
+const list = document.getElementById("suggestions");
 let wanted = "";
 let timer = 0;
 
-function choose(step) {
+function select(step) {
   const options = [...list.children];
   if (!options.length) return;
   const at = options.findIndex((option) => option.getAttribute("aria-selected") === "true");
@@ -21,24 +21,24 @@ function hide() {
   input.removeAttribute("aria-activedescendant");
 }
 
-function option(hit, index) {
+function option(result, index) {
   const item = document.createElement("li");
-  item.id = `found-${index}`;
+  item.id = `suggestion-${index}`;
   item.role = "option";
   item.setAttribute("aria-selected", "false");
   const link = document.createElement("a");
-  link.href = hit.href;
+  link.href = result.href;
   link.tabIndex = -1;
   const kind = document.createElement("span");
   kind.className = "tag";
-  kind.textContent = hit.kind;
+  kind.textContent = result.kind;
   const name = document.createElement("b");
-  name.textContent = hit.title;
+  name.textContent = result.title;
   const place = document.createElement("small");
-  place.textContent = hit.place;
-  const words = document.createElement("span");
-  words.append(name, place);
-  link.append(kind, words);
+  place.textContent = result.place;
+  const label = document.createElement("span");
+  label.append(name, place);
+  link.append(kind, label);
   item.append(link);
   return item;
 }
@@ -50,12 +50,12 @@ async function suggest() {
   if (!text) return hide();
   const answer = await fetch(`/search.json?limit=12&q=${encodeURIComponent(text)}`);
   if (!answer.ok || text !== wanted) return;
-  const hits = await answer.json();
-  list.replaceChildren(...hits.map(option));
-  if (!hits.length) {
+  const results = await answer.json();
+  list.replaceChildren(...results.map(option));
+  if (!results.length) {
     const none = document.createElement("li");
     none.className = "muted";
-    none.textContent = "Nothing in the graph has that in its name.";
+    none.textContent = "No name in the graph contains this text.";
     list.append(none);
   }
   list.hidden = false;
@@ -69,7 +69,7 @@ input.addEventListener("input", () => {
 input.addEventListener("keydown", (event) => {
   if (event.key === "ArrowDown" || event.key === "ArrowUp") {
     event.preventDefault();
-    choose(event.key === "ArrowDown" ? 1 : -1);
+    select(event.key === "ArrowDown" ? 1 : -1);
   } else if (event.key === "Enter") {
     const link = list.hidden ? null : list.querySelector('[aria-selected="true"] a');
     if (link) {

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless somebody has chosen. Runs before the first paint, so that nothing flashes.
+// Light or dark: the choice of the user, else of the system. Runs before the first paint, so that nothing flashes.
 (() => {
   const root = document.documentElement;
   let chosen = null;
@@ -17,7 +17,7 @@
       try {
         localStorage.setItem("headwater-theme", root.dataset.theme);
       } catch {
-        // it holds for this page at least
+        // the choice lasts for this page
       }
     });
     for (const select of document.querySelectorAll(".controls select")) {

@@ -1,1 +1,1 @@
-"""The values of each page: one query, one template. Start reading at `pages`."""
+"""One module a page: it queries, and returns a template with its values. Start reading at `view.View`."""

@@ -1,4 +1,4 @@
-"""The tail: events as they come in, read from the files that keep them, beside whoever writes those."""
+"""Events as they arrive, read from the files of the log while the gateway writes them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,28 @@ import orjson
 from headwater.clock import Clock, SystemClock
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import export, tail_of
-from headwater.page.templating import clean, pretty
+from headwater.page.templates import pretty, strip_control_characters
 
-__all__ = ["Arrival", "Tail"]
+__all__ = ["EventTail", "TailedEvent"]
 
-BACK = 30  # lineage events of before that a new looker is shown
-BACK_BYTES = 16 * 1024  # of each file of events
-READ_BYTES = 256 * 1024  # of a file at once; what is beyond is passed over, and said so
-MOST = 100  # events that one look tells; of more, the newest
-BODY = 8_000  # characters that are shown of one event
-CONTEXT = {"source_ip", "_timestamp", "api_key", "src", "eventn_ctx", "user_agent"}  # what the gateway adds
-WORDS = ("event_type", "event", "type", "name", "action")
+HISTORY_EVENTS = 30  # earlier lineage events that a new viewer is shown
+HISTORY_BYTES = 16 * 1024  # of each file of events
+READ_BYTES = 256 * 1024  # of a file at once; the rest is skipped and counted
+MAX_EVENTS = 100  # of one poll, the newest
+MAX_BODY = 8_000  # characters that are shown of one event
+CONTEXT = {
+    "source_ip",
+    "_timestamp",
+    "api_key",
+    "src",
+    "eventn_ctx",
+    "user_agent",
+}  # fields that the gateway adds
+TITLE_FIELDS = ("event_type", "event", "type", "name", "action")
 
 
-class Arrival(msgspec.Struct):
-    """An event that came in: where it is kept, a line about it, and its text."""
+class TailedEvent(msgspec.Struct):
+    """An event that arrived: its file, a title and a note for the list, and its text."""
 
     at: float
     source: str
@@ -35,8 +42,8 @@ class Arrival(msgspec.Struct):
     body: str
 
 
-class Tail:
-    """One looker's place in all files. Not for several threads at once."""
+class EventTail:
+    """The read positions of one viewer in all files; used by one thread at a time."""
 
     def __init__(self, log_folder: Path, events_dir: Path, *, clock: Clock | None = None) -> None:
         self._log = log_folder
@@ -46,54 +53,54 @@ class Tail:
         self._offsets: dict[str, tuple[int, int]] = {}  # token: inode of its file, bytes read of it
         self._is_new = True
 
-    def look(self) -> tuple[list[Arrival], int]:
-        """What came since the last look, oldest first, and how many more there were than are told."""
-        found = list(self._of_log(self._log, "lineage"))
+    def poll(self) -> tuple[list[TailedEvent], int]:
+        """The events since the last poll, oldest first, and how many were skipped."""
+        found = list(self._from_log(self._log, "lineage"))
         for id, queue in self._events.queues().items():
-            found += self._of_log(queue, f"queue {id}")
-        passed = 0
+            found += self._from_log(queue, f"queue {id}")
+        skipped = 0
         for token, path in self._events.active_files().items():
-            arrivals, missed = self._of_file(token, path)
-            found += arrivals
-            passed += missed
+            events, missed = self._from_file(token, path)
+            found += events
+            skipped += missed
         self._is_new = False
-        found.sort(key=lambda arrival: arrival.at)
-        return found[-MOST:], passed + max(0, len(found) - MOST)
+        found.sort(key=lambda event: event.at)
+        return found[-MAX_EVENTS:], skipped + max(0, len(found) - MAX_EVENTS)
 
-    def _of_log(self, folder: Path, source: str) -> Iterator[Arrival]:
+    def _from_log(self, folder: Path, source: str) -> Iterator[TailedEvent]:
         end = tail_of(folder)
-        first = self._positions.get(folder, max(1, end - BACK) if self._is_new else 1)
+        first = self._positions.get(folder, max(1, end - HISTORY_EVENTS) if self._is_new else 1)
         self._positions[folder] = max(first, end)
-        if end - first > 10 * MOST:  # rather the newest than everything
-            first = end - MOST
+        if end - first > 10 * MAX_EVENTS:  # the newest, rather than all
+            first = end - MAX_EVENTS
         if first < end:
             for event in export(folder, first, end - 1):
-                yield _arrival(event.received_at, source, event.body)
+                yield _tailed(event.received_at, source, event.body)
 
-    def _of_file(self, token: str, path: Path) -> tuple[list[Arrival], int]:
+    def _from_file(self, token: str, path: Path) -> tuple[list[TailedEvent], int]:
         try:
             with path.open("rb") as file:
                 status = path.stat()
                 inode, offset = self._offsets.get(token, (0, 0))
-                if inode != status.st_ino:  # it was rotated, or is seen for the first time
-                    offset = max(0, status.st_size - BACK_BYTES) if self._is_new else 0
+                if inode != status.st_ino:  # rotated, or read for the first time
+                    offset = max(0, status.st_size - HISTORY_BYTES) if self._is_new else 0
                 start = max(offset, status.st_size - READ_BYTES)
                 file.seek(start)
                 content = file.read(READ_BYTES)
         except OSError:
-            return [], 0  # it was rotated under our eyes; the next look finds the new one
+            return [], 0  # rotated meanwhile; the next poll reads the new file
         whole = content[: content.rfind(b"\n") + 1]
         self._offsets[token] = (status.st_ino, start + len(whole))
         lines = whole.split(b"\n")[:-1]
         if start and (start > offset or self._is_new):
-            lines = lines[1:]  # the first is only the end of one
+            lines = lines[1:]  # the first line is incomplete
         missed = int(start > offset)
-        shown = lines[-MOST:]
+        shown = lines[-MAX_EVENTS:]
         at = self._clock.now()
-        return [_arrival(at, f"token {token}", line) for line in shown], missed + len(lines) - len(shown)
+        return [_tailed(at, f"token {token}", line) for line in shown], missed + len(lines) - len(shown)
 
 
-def _arrival(at: float, source: str, body: bytes) -> Arrival:
+def _tailed(at: float, source: str, body: bytes) -> TailedEvent:
     title, note = "", ""
     try:
         event = orjson.loads(body)
@@ -101,37 +108,45 @@ def _arrival(at: float, source: str, body: bytes) -> Arrival:
         title = body[:80].decode(errors="replace")
     else:
         if isinstance(event, dict):
-            title, note = _lineage(event) if "producer" in event else _event(event)
-    return Arrival(at, source, clean(title[:200]), clean(note[:300]), pretty(body, BODY))
+            title, note = _lineage_summary(event) if "producer" in event else _event_summary(event)
+    return TailedEvent(
+        at,
+        source,
+        strip_control_characters(title[:200]),
+        strip_control_characters(note[:300]),
+        pretty(body, MAX_BODY),
+    )
 
 
-def _lineage(event: dict[str, Any]) -> tuple[str, str]:
-    job, item = _part(event, "job"), _part(event, "dataset")
+def _lineage_summary(event: dict[str, Any]) -> tuple[str, str]:
+    job, item = _object(event, "job"), _object(event, "dataset")
     kind = event.get("eventType") or ("DATASET" if item else "JOB")
-    reads, writes = (", ".join(_names(event.get(way))) for way in ("inputs", "outputs"))
+    reads, writes = (", ".join(_names(event.get(key))) for key in ("inputs", "outputs"))
     return (
         f"{kind} {job.get('name') or item.get('name') or ''}",
         f"{reads} → {writes}" if reads or writes else "",
     )
 
 
-def _part(event: dict[str, Any], key: str) -> dict[str, Any]:
+def _object(event: dict[str, Any], key: str) -> dict[str, Any]:
     found = event.get(key)
     return found if isinstance(found, dict) else {}
 
 
 def _names(datasets: object) -> list[str]:
     found = (
-        [str(each.get("name", "")) for each in datasets if isinstance(each, dict)]
+        [str(dataset.get("name", "")) for dataset in datasets if isinstance(dataset, dict)]
         if isinstance(datasets, list)
         else []
     )
     return found[:4] + ([f"{len(found) - 4} more"] if len(found) > 4 else [])
 
 
-def _event(event: dict[str, Any]) -> tuple[str, str]:
-    named = next((event[word] for word in WORDS if isinstance(event.get(word), str) and event[word]), "event")
-    own = {key: value for key, value in event.items() if key not in WORDS and key not in CONTEXT}
+def _event_summary(event: dict[str, Any]) -> tuple[str, str]:
+    named = next(
+        (event[word] for word in TITLE_FIELDS if isinstance(event.get(word), str) and event[word]), "event"
+    )
+    own = {key: value for key, value in event.items() if key not in TITLE_FIELDS and key not in CONTEXT}
     return str(named), " · ".join(f"{key} {_brief(value)}" for key, value in list(own.items())[:8])
 
 

@@ -1,4 +1,4 @@
-"""The pulse: how fast events move, over the last minutes. Counters say how many; people ask how fast."""
+"""Events per second from counters, for the last three minutes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from itertools import pairwise
 from headwater.clock import Clock, SystemClock
 from headwater.metrics import Counter, Metrics
 
-__all__ = ["Pulse"]
+__all__ = ["Rates"]
 
-SECONDS = 1.0  # between two looks at the counters
-KEPT = 180  # looks: three minutes
-SHOWN = 90  # of them, as a small chart
-RECENT = 5  # looks that the present rate is the mean of
+SECONDS = 1.0  # between two samples
+KEPT = 180  # samples: three minutes
+SHOWN = 90  # of them, as a sparkline
+RECENT = 5  # samples whose mean is the current rate
 WATCHED = {
     f"headwater_{name}"
     for name in (
@@ -28,18 +28,18 @@ WATCHED = {
 }
 
 
-class Pulse:
-    """Looks at some counters every second, from a thread of its own, and remembers a bounded past (G8)."""
+class Rates:
+    """Samples counters every second in a thread, and keeps a bounded history (G8)."""
 
     def __init__(self, metrics: Metrics, *, clock: Clock | None = None) -> None:
         self._metrics = metrics
         self._clock = clock or SystemClock()
-        self._looks: deque[tuple[float, dict[str, float]]] = deque(maxlen=KEPT)
+        self._samples: deque[tuple[float, dict[str, float]]] = deque(maxlen=KEPT)
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="page-pulse", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="page-rates", daemon=True)
 
     def start(self) -> None:
-        self.look()
+        self.sample()
         self._thread.start()
 
     def close(self) -> None:
@@ -47,8 +47,8 @@ class Pulse:
         if self._thread.ident is not None:
             self._thread.join()
 
-    def look(self) -> None:
-        """Remember what the counters say now: each as a whole, and for each of its labels."""
+    def sample(self) -> None:
+        """Record the counters: each as a whole, and for each of its labels."""
         found: dict[str, float] = {}
         for metric in self._metrics:
             if isinstance(metric, Counter) and metric.description.name in WATCHED:
@@ -58,22 +58,22 @@ class Pulse:
                 for labels, value in values.items():
                     if labels:
                         found[f"{name}:{labels[0]}"] = value
-        self._looks.append((self._clock.monotonic(), found))
+        self._samples.append((self._clock.monotonic(), found))
 
     def total(self, name: str) -> float:
-        """What a counter says; `name:label` for one of its labels."""
-        return self._looks[-1][1].get(name, 0.0) if self._looks else 0.0
+        """The value of a counter; `name:label` for one of its labels."""
+        return self._samples[-1][1].get(name, 0.0) if self._samples else 0.0
 
     def rates(self, name: str) -> list[float]:
-        """Events per second between each two looks, oldest first."""
-        looks = list(self._looks)
+        """Events per second between each two samples, oldest first."""
+        samples = list(self._samples)
         return [
             max(0.0, now.get(name, 0.0) - then.get(name, 0.0)) / max(1e-3, at - before)
-            for (before, then), (at, now) in pairwise(looks)
+            for (before, then), (at, now) in pairwise(samples)
         ]
 
-    def recent(self, name: str) -> list[float]:
-        """The rates of the time that is shown, smoothed; before the start there were none."""
+    def history(self, name: str) -> list[float]:
+        """The rates of the period that is shown, smoothed; zero before the start."""
         rates = [0.0] * (SHOWN + RECENT) + self.rates(name)
         return [
             sum(rates[end - RECENT : end]) / RECENT for end in range(len(rates) - SHOWN + 1, len(rates) + 1)
@@ -81,9 +81,9 @@ class Pulse:
 
     def rate(self, name: str) -> float:
         """Events per second in the last few seconds."""
-        recent = self.rates(name)[-RECENT:]
-        return sum(recent) / len(recent) if recent else 0.0
+        latest = self.rates(name)[-RECENT:]
+        return sum(latest) / len(latest) if latest else 0.0
 
     def _run(self) -> None:
         while not self._stop.wait(SECONDS):
-            self.look()
+            self.sample()

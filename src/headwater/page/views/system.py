@@ -1,4 +1,4 @@
-"""The stages: what each of them has done, what waits before it, and what keeps it from moving."""
+"""The view of the system: each stage with its rate, its pending events and its error."""
 
 from __future__ import annotations
 
@@ -14,102 +14,102 @@ from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
 from headwater.log.rejects.store import RejectStore
 from headwater.page.lineage_graph.charts import Spark, spark
-from headwater.page.views.rates import Pulse
+from headwater.page.views.rates import Rates
+from headwater.page.views.view import View
 from headwater.settings import Settings
 
-__all__ = ["Overview", "Stage", "Stages"]
+__all__ = ["SystemStatus", "system_view"]
 
-GRAPH_READER = "headwater:graph"
-EVENTS_SECONDS = 2.0  # between two looks at the files of events, while anybody watches
-SHARE = 20  # a look may cost a twentieth of the time: the archive can be large
+EVENTS_SECONDS = 2.0  # between two counts of the files of events
+SHARE = 20  # a count may take a twentieth of the time: the archive can be large
 
 
 class Kind(NamedTuple):
-    """What is always the same of a stage. `follows`: it works on what comes from the one before it."""
+    """The constants of a stage. `has_arrow_before`: it reads what the stage before it wrote."""
 
     title: str
-    words: str
+    caption: str
     counter: str
-    follows: bool = False
+    has_arrow_before: bool = False
 
 
 KINDS = {
-    "gateway": Kind("Gateway", "events come in", "gateway_events_accepted"),
-    "log": Kind("Log", "lineage is kept", "log_events_appended", follows=True),
-    "delivery": Kind("Outlets", "it is sent on", "delivery_events_delivered", follows=True),
-    "graph": Kind("Graph", "it is folded", "graph_events_ingested"),
-    "pipeline": Kind("Pipeline", "events become rows", "incoming_events_appended"),
+    "gateway": Kind("Gateway", "receives events", "gateway_events_accepted"),
+    "log": Kind("Log", "stores lineage", "log_events_appended", has_arrow_before=True),
+    "delivery": Kind("Outlets", "forward lineage", "delivery_events_delivered", has_arrow_before=True),
+    "graph": Kind("Graph", "ingests lineage", "graph_events_ingested"),
+    "pipeline": Kind("Pipeline", "loads events into tables", "incoming_events_appended"),
 }
 
 
 class Stage(NamedTuple):
-    """One step of the way, in short; `facts` are pairs of a number and what it counts."""
+    """One stage; `facts` are pairs of a number and its label."""
 
     id: str
     kind: Kind
     rate: float
     spark: Spark
     facts: list[tuple[float, str]]
-    trouble: str
+    error: str
 
 
 class Outlet(NamedTuple):
-    """A reader of the log that sends on: appended = delivered + rejected + dropped + waiting (G3)."""
+    """A reader of the log that forwards: appended = delivered + rejected + dropped + waiting (G3)."""
 
     reader: ReaderStat
     type: str
     rate: float
     spark: Spark
     dropped: int
-    trouble: str
+    error: str
 
 
-class Overview(NamedTuple):
+class Status(NamedTuple):
     """All stages at one moment."""
 
     at: float
     stages: list[Stage]
-    troubles: list[str]
+    errors: list[str]
     outlets: list[Outlet]
-    others: list[ReaderStat]
+    other_readers: list[ReaderStat]
     log: LogStat
     events: EventsStat | None
     destinations: dict[str, str]
     rejects: dict[str, int]
 
 
-class Stages:
-    """Gathers an overview; called by any thread."""
+class SystemStatus:
+    """Reads the status of all stages; thread-safe."""
 
     def __init__(
         self,
         settings: Settings,
         log: Log,
         rejects: RejectStore,
-        pulse: Pulse,
+        rates: Rates,
         *,
         health: Callable[[], list[str]] = list,
     ) -> None:
         self._settings = settings
         self._log = log
         self._rejects = rejects
-        self._pulse = pulse
+        self._rates = rates
         self._health = health
-        self._guard = threading.Lock()
+        self._lock = threading.Lock()
         self._events: EventsStat | None = None
         self._events_due = 0.0
 
     def open_rejects(self) -> int:
-        """How many rejects wait for somebody."""
+        """How many rejects are stored, over all stages."""
         events = self.events()
-        failed = sum(each.open_rejects for each in events.destinations) if events else 0
+        failed = sum(destination.open_rejects for destination in events.destinations) if events else 0
         return sum(self._rejects.counts().values()) + failed
 
     def events(self) -> EventsStat | None:
-        """What is in the files of events, as it was a moment ago."""
+        """The counts of the files of events, at most some seconds old."""
         if not self._settings.events_dir.exists():
             return None
-        with self._guard:
+        with self._lock:
             began = time.monotonic()
             if began >= self._events_due:
                 self._events = stat_events(self._settings.events_dir, time.time())
@@ -117,54 +117,58 @@ class Stages:
                 self._events_due = now + max(EVENTS_SECONDS, SHARE * (now - began))
             return self._events
 
-    def overview(self, query: GraphQuery) -> Overview:
-        """Everything that the first view shows."""
+    def read(self, query: GraphQuery) -> Status:
+        """The status of all stages."""
         stat, events = self._log.stat(), self.events()
-        troubles = self._health()
-        outlets = self._outlets(stat, troubles)
-        stages = [self._gateway(troubles), self._kept(stat)]
+        errors = self._health()
+        outlets = self._outlets(stat, errors)
+        stages = [self._gateway(errors), self._log_stage(stat)]
         if outlets:
             stages.append(self._delivery(outlets))
-        stages.append(self._graph(query, troubles))
+        stages.append(self._graph(query, errors))
         if events is not None and (self._settings.destinations or events.destinations or events.streams):
             stages.append(self._pipeline(events))
         rejects = self._rejects.counts()
         for destination in events.destinations if events else ():
             if destination.open_rejects:
                 rejects[f"destination:{destination.id}"] = destination.open_rejects
-        return Overview(
+        return Status(
             time.time(),
             stages,
-            troubles,
+            errors,
             outlets,
-            [reader for reader in stat.readers if reader.name not in {each.reader.name for each in outlets}],
+            [
+                reader
+                for reader in stat.readers
+                if reader.name not in {outlet.reader.name for outlet in outlets}
+            ],
             stat,
             events,
-            {each.id: each.type for each in self._settings.destinations},
+            {destination.id: destination.type for destination in self._settings.destinations},
             rejects,
         )
 
-    def _stage(self, id: str, facts: list[tuple[float, str]], trouble: str = "") -> Stage:
+    def _stage(self, id: str, facts: list[tuple[float, str]], error: str = "") -> Stage:
         kind = KINDS[id]
-        moved = spark(self._pulse.recent(kind.counter))
-        return Stage(id, kind, self._pulse.rate(kind.counter), moved, facts, trouble)
+        sparkline = spark(self._rates.history(kind.counter))
+        return Stage(id, kind, self._rates.rate(kind.counter), sparkline, facts, error)
 
-    def _gateway(self, troubles: list[str]) -> Stage:
-        total = self._pulse.total
+    def _gateway(self, errors: list[str]) -> Stage:
+        total = self._rates.total
         facts = [
             (total("gateway_events_accepted"), "acknowledged"),
             (total("gateway_events_refused"), "refused"),
         ]
-        trouble = next((text for text in troubles if text.startswith("events:")), "")
-        return self._stage("gateway", facts, trouble)
+        error = next((text for text in errors if text.startswith("events:")), "")
+        return self._stage("gateway", facts, error)
 
-    def _kept(self, stat: LogStat) -> Stage:
+    def _log_stage(self, stat: LogStat) -> Stage:
         waiting = max((reader.lag_events for reader in stat.readers), default=0)
         facts: list[tuple[float, str]] = [(stat.end - 1, "lineage events"), (waiting, "waiting")]
-        trouble = "" if self._log.healthy else "the last commit failed"
-        return self._stage("log", facts, trouble)
+        error = "" if self._log.healthy else "the last commit failed"
+        return self._stage("log", facts, error)
 
-    def _outlets(self, stat: LogStat, troubles: list[str]) -> list[Outlet]:
+    def _outlets(self, stat: LogStat, errors: list[str]) -> list[Outlet]:
         types = {outlet.name: outlet.type for outlet in self._settings.outlets}
         found = []
         for reader in stat.readers:
@@ -174,25 +178,26 @@ class Stages:
                     Outlet(
                         reader,
                         types[reader.name],
-                        self._pulse.rate(counter),
-                        spark(self._pulse.recent(counter), 96, 20),
+                        self._rates.rate(counter),
+                        spark(self._rates.history(counter), 96, 20),
                         reader.dropped_age + reader.dropped_bytes + reader.dropped_damage,
-                        next((text.removeprefix(prefix) for text in troubles if text.startswith(prefix)), ""),
+                        next((text.removeprefix(prefix) for text in errors if text.startswith(prefix)), ""),
                     )
                 )
         return found
 
     def _delivery(self, outlets: list[Outlet]) -> Stage:
         facts: list[tuple[float, str]] = [
-            (sum(each.reader.delivered for each in outlets), "delivered"),
-            (sum(each.reader.lag_events for each in outlets), "waiting"),
+            (sum(outlet.reader.delivered for outlet in outlets), "delivered"),
+            (sum(outlet.reader.lag_events for outlet in outlets), "waiting"),
         ]
-        failing = [each.reader.name for each in outlets if each.trouble]
-        trouble = f"{', '.join(failing)} waiting to retry" if failing else ""
-        return self._stage("delivery", facts, trouble)
+        failing = [outlet.reader.name for outlet in outlets if outlet.error]
+        error = f"{', '.join(failing)} waiting to retry" if failing else ""
+        return self._stage("delivery", facts, error)
 
     def _pipeline(self, events: EventsStat) -> Stage:
-        rows = sum(each.rows for each in events.destinations) + sum(each.rows for each in events.streams)
+        rows = sum(destination.rows for destination in events.destinations)
+        rows += sum(stream.rows for stream in events.streams)
         waiting = sum(each.waiting_files for each in events.tokens) + events.replays
         facts: list[tuple[float, str]] = [(rows, "rows"), (waiting, "files waiting")]
         errors = [pair.error for pair in events.open] or [each.error for each in events.streams if each.error]
@@ -200,13 +205,18 @@ class Stages:
             errors = events.last_cycle.errors
         return self._stage("pipeline", facts, errors[0] if errors else "")
 
-    def _graph(self, query: GraphQuery, troubles: list[str]) -> Stage:
+    def _graph(self, query: GraphQuery, errors: list[str]) -> Stage:
         try:
             summary = query.summary()
             facts: list[tuple[float, str]] = [(summary.datasets, "datasets"), (summary.runs, "runs")]
             facts += [(summary.failed, "jobs failing")] if summary.failed else []
-            unread = ""
+            failure = ""
         except HeadwaterError as error:
-            facts, unread = [], error.text
-        trouble = next((text for text in troubles if text.startswith("graph:")), unread)
-        return self._stage("graph", facts, trouble)
+            facts, failure = [], error.text
+        stalled = next((text for text in errors if text.startswith("graph:")), failure)
+        return self._stage("graph", facts, stalled)
+
+
+def system_view(status: SystemStatus, query: GraphQuery) -> View:
+    """All stages, outlets, destinations, sources and readers."""
+    return View("system.html", "System", "system", {"status": status.read(query)})

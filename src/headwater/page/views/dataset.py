@@ -1,0 +1,85 @@
+"""The view of one dataset."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Literal, NamedTuple
+
+from headwater.graph.http.query_pool import Parameters
+from headwater.graph.query.answers import ColumnEdge, Dataset, Neighbourhood, Statistic
+from headwater.graph.query.query import GraphQuery
+from headwater.page.lineage_graph.charts import bars
+from headwater.page.views.view import View
+
+__all__ = ["dataset_view"]
+
+MAX_NEIGHBOURS = 300
+CHART_SIZE = (560, 64)
+CHART_POINTS = 60
+
+
+class RelatedColumn(NamedTuple):
+    """A column upstream or downstream of one; None: the whole dataset."""
+
+    namespace: str
+    name: str
+    column: str | None
+    edge: ColumnEdge
+
+
+def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
+    """One dataset with its columns and their neighbours, charts, schema changes, runs and facets."""
+    dataset = query.dataset(parameters.get("namespace"), parameters.get("name"))
+    around = query.neighbourhood(dataset.namespace, dataset.name, depth=1, limit=MAX_NEIGHBOURS, columns=True)
+    values = {
+        "dataset": dataset,
+        "upstream": _related_columns(dataset.key, around, "up"),
+        "downstream": _related_columns(dataset.key, around, "down"),
+        "charts": _charts(dataset),
+        "chart_size": CHART_SIZE,
+    }
+    return View("dataset.html", dataset.name, "lineage", values)
+
+
+def _related_columns(
+    key: str, around: Neighbourhood, direction: Literal["up", "down"]
+) -> dict[str, list[RelatedColumn]]:
+    """The columns upstream or downstream of each column; under an empty name those of the whole dataset."""
+    nodes = {node.key: node for node in around.datasets}
+    found: dict[str, list[RelatedColumn]] = defaultdict(list)
+    for edge in around.column_edges:
+        own, column, other, other_column = (
+            (edge.target, edge.target_column, edge.source, edge.source_column)
+            if direction == "up"
+            else (edge.source, edge.source_column, edge.target, edge.target_column)
+        )
+        if own == key and other in nodes:
+            node = nodes[other]
+            found[column or ""].append(RelatedColumn(node.namespace, node.name, other_column, edge))
+    for related in found.values():
+        related.sort(key=lambda other: (other.edge.type, other.name, other.column or ""))
+    return dict(found)
+
+
+def _charts(dataset: Dataset) -> list[dict[str, Any]]:
+    """Rows, bytes and files of the latest runs that wrote it, or else read it; only reported ones."""
+    for direction in ("output", "input"):
+        points = [point for point in dataset.statistics if point.direction == direction]
+        points = points[:CHART_POINTS][::-1]
+        charts = [_chart(points, name, direction) for name in ("rows", "bytes", "files")]
+        if reported := [chart for chart in charts if chart["bars"]]:
+            return reported
+    return []
+
+
+def _chart(points: list[Statistic], name: str, direction: str) -> dict[str, Any]:
+    values = [getattr(point, name) for point in points]
+    known = [value for value in values if value is not None]
+    return {
+        "name": name,
+        "label": f"{name} {'written' if direction == 'output' else 'read'}",
+        "bars": bars(values, *CHART_SIZE),
+        "latest": known[-1] if known else None,
+        "largest": max(known, default=None),
+        "count": len(known),
+    }
