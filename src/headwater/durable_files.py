@@ -37,7 +37,7 @@ LOCK_PAUSE_SECONDS = 0.02
 RESERVE_BYTES = 512 * 1024  # a shared-memory file of 32 KiB and the head of a WAL, for each database
 _LINE_BREAKS = bytes.maketrans(b"\r\n", b"  ")
 
-# Called with each synced folder: a simulated power cut must know which names are durable (testing.powerloss).
+# Called with each synced folder: tests that simulate a power cut must know which names are durable.
 folder_watchers: list[Callable[[Path], None]] = []
 
 

@@ -23,7 +23,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Have the environments of the stand-ins made while other tests run: it takes minutes, once."""
+    """Install the environments of the stand-ins while other tests run: it takes minutes, once."""
     wanted = {getattr(getattr(item, "cls", None), "stand_in", "") for item in session.items}
     if {"fakesnow", "bqemulator"} & wanted:
         threading.Thread(target=_make, args=(wanted,), daemon=True).start()
@@ -38,7 +38,7 @@ def _make(wanted: set[str]) -> None:
         try:
             python_with(name, *requirements[name])
         except Missing:
-            pass  # whoever needs it is told again, and skips
+            pass  # the fixture raises the same error, and the test is skipped
 
 
 @pytest.fixture(scope="session")

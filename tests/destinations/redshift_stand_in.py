@@ -1,7 +1,7 @@
 """Postgres in the place of Redshift: what it is given, and what stands in for what it lacks.
 
 Every statement is read by sqlglot's Redshift dialect first, and must have none of the parts that Postgres
-takes and Redshift does not. Then it runs on a real Postgres, as it is but for two things:
+takes and Redshift does not. Then it runs on a real Postgres, unchanged except for two things:
 
     COPY ... FORMAT AS PARQUET   the very objects that the destination put into the object store are read from
                                  there, and their rows copied in by position, as Redshift does

@@ -11,8 +11,8 @@ from headwater.destinations.column_types import Kind
 from headwater.errors import ExtensionError, SettingsError
 from headwater.settings import DestinationSettings
 
-# The seed's table of implicit casts; it has none for DuckDB.
-SEED = {
+# The SQL types that tables of earlier releases have.
+TYPES = {
     "postgres": {"STRING": "text", "FLOAT64": "numeric(38,18)", "INT64": "bigint", "BOOL": "boolean"},
     "clickhouse": {"STRING": "String", "FLOAT64": "Float64", "INT64": "Int64", "BOOL": "UInt8"},
     "redshift": {
@@ -26,11 +26,11 @@ SEED = {
 }
 
 
-@pytest.mark.parametrize("name", ["duckdb", "http", *SEED])
+@pytest.mark.parametrize("name", ["duckdb", "http", *TYPES])
 def test_a_type_is_known_by_every_kind_when_it_is_built_in(name: str) -> None:
     types = destination_class(name).capabilities.types
     assert set(types) == set(Kind)
-    for kind, sql_type in SEED.get(name, {}).items():
+    for kind, sql_type in TYPES.get(name, {}).items():
         assert types[Kind(kind)] == sql_type
 
 

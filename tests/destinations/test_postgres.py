@@ -62,7 +62,7 @@ class TestPostgres(DestinationConformance):
 
 
 class Before16(PostgresDestination):
-    """As an older server is treated, which cannot tell whether a text is a value of a type."""
+    """The suite on a server without pg_input_is_valid."""
 
     has_input_check_from = 10**9
 

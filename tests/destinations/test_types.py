@@ -1,4 +1,4 @@
-"""The typecast tree of the seed, all pairs."""
+"""The typecast tree, all pairs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import permutations, product
 
 import pytest
 
-from headwater.destinations.column_types import Kind, converts, kind_named, promote, promote_all
+from headwater.destinations.column_types import Kind, kind_named, promote, promote_all
 
 B, N, F, S, T = Kind.BOOL, Kind.INT64, Kind.FLOAT64, Kind.STRING, Kind.TIMESTAMP
 TREE = [B, N, F, S, T]
@@ -27,26 +27,12 @@ PAIRS = {
 @pytest.mark.parametrize(("a", "b"), [*product(TREE, TREE)], ids=str)
 def test_the_lowest_common_ancestor_is_chosen_when_two_kinds_meet(a: Kind, b: Kind) -> None:
     assert promote(a, b) is (a if a is b else PAIRS[frozenset([a, b])])
-    assert converts(a, promote(a, b))
-    assert converts(b, promote(a, b))
 
 
 def test_the_order_does_not_matter_when_many_kinds_meet() -> None:
     for size in range(1, len(TREE) + 1):
         for kinds in permutations(TREE, size):
             assert promote_all(kinds) is promote_all(sorted(kinds))
-
-
-def test_a_kind_does_not_convert_when_the_other_is_not_above_it() -> None:
-    assert [(a, b) for a, b in product(TREE, TREE) if converts(a, b) and a is not b] == [
-        (B, N),
-        (B, F),
-        (B, S),
-        (N, F),
-        (N, S),
-        (F, S),
-        (T, S),
-    ]
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 
 from headwater.errors import HeadwaterError
 from headwater.log.queue.log import Log
-from headwater.testing.powerloss import Fate, Operation, Platter, RecordingDisk
 from tests.log.parts import adds_up, read_all, small
+from tests.parts.powerloss import Fate, Operation, Platter, RecordingDisk
 
 SETTINGS = small(partition_bytes=128 * 1024, retention_bytes=16 << 20, max_commit_bytes=16 * 1024)
 FATES: tuple[Fate, ...] = ("kept", "dropped", "torn")

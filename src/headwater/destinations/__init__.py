@@ -1,1 +1,1 @@
-"""Rows are stored: table structures, destinations, their ledgers and locks."""
+"""Destinations: tables, loads, ledgers and locks of the databases that store rows. Start at `base`."""

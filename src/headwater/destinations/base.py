@@ -1,19 +1,19 @@
-"""The destination contract: what it takes to store rows somewhere.
+"""The destination contract: the class that stores rows in one product.
 
-A destination is a class named by an entry point of the group `headwater.destinations`. What a product can do
-is data (`Capabilities`); what it must do is a few methods. They are called by one thread at a time:
+An entry point of the group `headwater.destinations` names a class. `Capabilities` describe the product; one
+thread at a time calls the methods:
 
-    connect    first, and again after DestinationUnavailable; makes the ledger where it is not there
-    table      the structure as it is now
+    connect    first, and again after DestinationUnavailable; creates the ledger unless it exists
+    table      returns the current structure of a table
     patch      makes a table fit; the caller holds the table's lock
-    load       rows and their ledger entry, together or not at all; the same id again does nothing (G5)
+    load       stores rows and their ledger entry, both or neither; a repeated id stores nothing (G5)
     close      may be called twice, and without `connect`
 
-Staged files are Parquet: a column per column of the table that the batch has, under its exact name, as
-boolean, int64, double (or decimal(38,18)), string, or timestamp in microseconds UTC; JSON is a string; and
-`_headwater_row`, an int64 that orders the rows. A NULL is a field that its event did not have. So an upsert
-leaves the stored value alone where the new row has NULL, and the result does not depend on how events were
-cut into batches.
+Staged files are Parquet. They have a column for each column of the table that the batch has, under its exact
+name, as boolean, int64, double (or decimal(38,18)), string, or timestamp in microseconds UTC; JSON is a
+string. The int64 column `_headwater_row` orders the rows. NULL stands for a field that the event does not
+have. An upsert therefore keeps the stored value where the new row has NULL, and the result does not depend
+on how events were cut into batches.
 """
 
 from __future__ import annotations
@@ -48,46 +48,46 @@ GROUP = "headwater.destinations"
 
 
 class Merge(StrEnum):
-    """When an upsert shows."""
+    """When an upsert becomes visible."""
 
     IMMEDIATE = "immediate"
-    """With the load's commit: a table never shows two rows of one key."""
+    """With the load's commit: a table never has two rows of one key."""
     EVENTUAL = "eventual"
-    """The newer row is stored beside the older, which disappears later; queries must ask for the newest."""
+    """The newer row is stored beside the older, which is removed later; queries must select the newest."""
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a product calls things and what it can do."""
+    """Types, limits and guarantees of a product."""
 
     types: dict[Kind, str]
     """SQL type of each kind; arrays are stored as STRING."""
     max_identifier_length: int
-    """Bytes of the longest table or column name."""
+    """Maximum size of a table or column name, in bytes."""
     max_columns: int
-    """Most columns of a table."""
+    """Maximum number of columns of a table."""
     folds_case: bool
     """Whether names that differ only in case are one name."""
     supports_transactions: bool
-    """Whether rows and ledger entry commit together; if not, its docs say what a crash can do (G5)."""
+    """Whether rows and ledger entry commit together; if not, the docs state what a crash can do (G5)."""
     merge: Merge = Merge.IMMEDIATE
     float_as_decimal: bool = False
     """Whether FLOAT64 should be staged as decimal(38,18)."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Staged rows for one table."""
+    """The staged rows of one table."""
 
     id: str
-    """The same for the same rows, whoever tries again."""
+    """Deterministic: a retry of the same rows has the same id."""
     table: Table
-    """As `patch` returned it."""
+    """The result of `patch`."""
     files: list[str]
     """Parquet files, in the order of their rows."""
     rows: int
 
 
 class RefusedRow(msgspec.Struct, frozen=True):
-    """A row that the destination will not take."""
+    """A row that the destination refuses."""
 
     row: int
     """Its `_headwater_row`."""
@@ -95,20 +95,20 @@ class RefusedRow(msgspec.Struct, frozen=True):
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a load. A repeated load gives the same answer as the first, with `already` set."""
+    """The result of a load. A repeated load returns the result of the first, with `already` set."""
 
     id: str
     rows: int
-    """Rows that were taken."""
+    """Number of rows stored."""
     unmapped: int = 0
-    """Values that their column's SQL type did not take and that went to `_unmapped_data` instead."""
+    """Number of values that did not fit their column and went to `_unmapped_data`."""
     refused: tuple[RefusedRow, ...] = ()
-    """Rows that were left out, so that the others could land (G6)."""
+    """Rows that were left out, so that the others could be stored (G6)."""
     already: bool = False
 
 
 class Total(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger says about a table."""
+    """Sums of a table's ledger entries."""
 
     loads: int
     rows: int
@@ -117,22 +117,22 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """A destination without settings of its own."""
+    """The options of a destination that has none."""
 
 
 class Destination(ABC):
-    """Stores rows in one database."""
+    """Base class of destinations."""
 
     Settings: ClassVar[type[msgspec.Struct]] = NoOptions
-    """The type's own options; each field is documented by a `msgspec.Meta(description=...)`."""
+    """Options of the type; a `msgspec.Meta(description=...)` documents each field."""
 
     capabilities: ClassVar[Capabilities]
 
     max_refused: int = 1_000
-    """More refused rows than this in one load are no accident: then none of its rows is taken."""
+    """A load with more refused rows than this is refused as a whole."""
 
     def __init__(self, id: str, options: Any) -> None:
-        """`options` is an instance of `Settings`. Opens nothing: that is for `connect`."""
+        """`options` is an instance of `Settings`. Opens no connection."""
         self.id = id
         self.options = options
 
@@ -142,52 +142,52 @@ class Destination(ABC):
 
     @abstractmethod
     def connect(self) -> None:
-        """Open what the other methods need; DestinationUnavailable when it cannot be had now."""
+        """Open the connection; DestinationUnavailable if that fails."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what `connect` opened."""
+        """Close the connection."""
 
     @abstractmethod
     def table(self, name: str) -> Table | None:
-        """The structure of a table as it is now, kinds told from SQL types; None if there is none."""
+        """The current structure of a table, with kinds derived from SQL types; None if it does not exist."""
 
     @abstractmethod
     def patch(self, wanted: Table) -> Table:
-        """Create the table, add what it lacks, maintain its key; the structure it has then.
+        """Create the table or add missing columns, maintain its key, and return its structure.
 
-        Never drops a column, nor a key but our own. TableRefused if it cannot be done.
+        Never drops a column, and no key except one that Headwater created. TableRefused if that fails.
         """
 
     @abstractmethod
     def load(self, load: Load) -> Loaded:
-        """Store the rows, once.
+        """Store the rows once.
 
-        Upserted by `table.key` where the files have all of its columns, else appended; among rows of one
-        key the last wins, column by column. Rows without a whole key are appended. A value that the
-        column's SQL type does not take goes to `_unmapped_data`; a row that the destination refuses is set
-        aside, and many of them are LoadRefused.
+        Rows are upserted by `table.key` if the files have all of its columns, otherwise appended; among rows
+        of one key the last value of each column wins. Rows that lack a part of the key are appended. A value
+        that does not fit its column goes to `_unmapped_data`. A refused row is left out and returned;
+        LoadRefused if there are more than `max_refused`.
         """
 
     @abstractmethod
     def loaded(self, ids: Sequence[str]) -> set[str]:
-        """Those of the load ids that are in the ledger."""
+        """The load ids that are in the ledger."""
 
     def loaded_between(self, low: str, high: str) -> set[str]:
-        """Load ids in the ledger from `low` up to and without `high`, by the order of their letters.
+        """The load ids in the ledger from `low` up to and without `high`, in lexicographic order.
 
-        Asked by stream mode, whose ids tell positions, when it begins. A destination that does not tell keeps
-        rows exact as long as the stream's cursor is kept.
+        Stream mode, whose ids contain positions, calls it at the start. If a destination does not implement
+        it, rows are stored exactly once for as long as the stream's cursor is kept.
         """
         return set()
 
     def totals(self) -> dict[str, Total]:
-        """What the ledger says, by table; empty where it is not cheap to tell."""
+        """Sums of the ledger by table; empty if they are expensive."""
         return {}
 
 
 def destination_class(name: str) -> type[Destination]:
-    """The class behind a `type` of the settings."""
+    """The class that a `type` of the settings names."""
     what, install = "destination of the type", f"pip install 'headwater[pipeline,{name}]'"
     return load(GROUP, name, Destination, what=what, install=install)  # type: ignore[type-abstract]
 

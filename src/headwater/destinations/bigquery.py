@@ -51,17 +51,16 @@ class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the type `bigquery`."""
 
     project: Annotated[str, msgspec.Meta(description="The project.")]
-    dataset: Annotated[str, msgspec.Meta(description="Dataset of the tables; made if it is not there.")]
+    dataset: Annotated[str, msgspec.Meta(description="Dataset of the tables; created if it does not exist.")]
     location: Annotated[str, msgspec.Meta(description="Where a new dataset is made, such as `EU`.")] = "US"
     credentials_file: Annotated[
-        str, msgspec.Meta(description="Key file of a service account; empty: what Google's clients find.")
+        str,
+        msgspec.Meta(description="Key file of a service account; empty: Google's default credentials."),
     ] = ""
     api_endpoint: Annotated[
-        str, msgspec.Meta(description="Another address of the service; over http nobody logs in.")
+        str, msgspec.Meta(description="Another address of the service; with http:// no credentials are sent.")
     ] = ""
-    timeout_seconds: Annotated[
-        int, msgspec.Meta(ge=1, description="A request to the service must be answered within this time.")
-    ] = 60
+    timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for a request.")] = 60
 
 
 class BigQueryDialect(Dialect):
@@ -137,7 +136,7 @@ class BigQueryDestination(FileLoadDestination):
             )
         except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
             raise DestinationUnavailable(
-                f"destination {self.id}: no way to BigQuery: {first_line(error)}.",
+                f"destination {self.id}: no connection to BigQuery: {first_line(error)}.",
                 hint="Check `project`, `dataset` and the credentials; the load is retried.",
             ) from error
         self._client = client

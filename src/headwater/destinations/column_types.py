@@ -8,7 +8,7 @@
        |
       BOOL
 
-What a kind is called in SQL is a product's own matter: see `Capabilities.types`.
+`Capabilities.types` has the SQL type of each kind in a product.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from enum import StrEnum
 from functools import reduce
 
-__all__ = ["Kind", "converts", "kind_named", "promote", "promote_all"]
+__all__ = ["Kind", "kind_named", "promote", "promote_all"]
 
 
 class Kind(StrEnum):
-    """What a column holds. JSON is only for `_unmapped_data`; arrays are STRING, as JSON text."""
+    """The logical type of a column. JSON is only for `_unmapped_data`; arrays are STRING, as JSON text."""
 
     BOOL = "BOOL"
     INT64 = "INT64"
@@ -39,7 +39,7 @@ _PARENT = {
     Kind.JSON: Kind.STRING,
 }
 
-# The words that a mapping may use for a type in any destination; everything else is SQL of that product.
+# The type names that a mapping may use for every destination; any other name is SQL of one product.
 _NAMES = {
     "string": Kind.STRING,
     "text": Kind.STRING,
@@ -67,13 +67,8 @@ def promote(a: Kind, b: Kind) -> Kind:
 
 
 def promote_all(kinds: Iterable[Kind]) -> Kind:
-    """The lowest common ancestor of all of them, in whatever order they come; there must be one at least."""
+    """The lowest common ancestor of at least one kind; the order does not matter."""
     return reduce(promote, kinds)
-
-
-def converts(kind: Kind, target: Kind) -> bool:
-    """Whether every value of `kind` can be a value of `target`."""
-    return promote(kind, target) is target
 
 
 def kind_named(text: str) -> Kind | None:

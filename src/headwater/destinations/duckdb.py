@@ -52,11 +52,13 @@ _KINDS = {
 class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the type `duckdb`."""
 
-    path: Annotated[str, msgspec.Meta(description="The database file; made if it is not there.")]
+    path: Annotated[str, msgspec.Meta(description="The database file; created if it does not exist.")]
     memory_limit: Annotated[
-        str, msgspec.Meta(description="Most memory of the engine, such as `2GB`; empty: its own default.")
+        str, msgspec.Meta(description="Memory limit of the engine, such as `2GB`; empty: DuckDB's default.")
     ] = ""
-    threads: Annotated[int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one per core.")] = 0
+    threads: Annotated[
+        int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one for each core.")
+    ] = 0
 
 
 class DuckDBDialect(Dialect):
@@ -108,7 +110,7 @@ class DuckDBDestination(SqlDestination):
         except (duckdb.Error, OSError) as error:
             raise DestinationUnavailable(
                 f"destination {self.id}: {path} cannot be opened: {first_line(error)}.",
-                hint="If another program has it open, close that; then run again.",
+                hint="If another program has it open, close that program; then run again.",
             ) from error
         self.execute("SET TimeZone = 'UTC'")
         self.create_ledger("PRIMARY KEY (load_id)")

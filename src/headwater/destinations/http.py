@@ -1,14 +1,11 @@
-"""A destination that is not a database: each row becomes (part of) a request, through `headwater.delivery`.
+"""A destination that is no database: it sends each row to an HTTP service, by `headwater.delivery`.
 
-Such as services that measure visits. It lies above both the warehouses, whose contract it holds, and the
-delivery, whose client sends its rows: so it is neither's.
+The receiver has no ledger, so the guarantee is **at least once**: a row is sent until the receiver has taken
+or refused it, and a pipeline that dies before it records that sends the row again. Each row carries the same
+id in every request, by which a receiver can recognise repetitions: the event's id where it has one, otherwise
+the load's id and the row number.
 
-The receiver keeps no ledger for us. What it gives is **at least once**: a row is sent until the receiver has
-taken or refused it, and a pipeline that dies before it could note that sends its rows again. Each row carries
-an id that is the same whenever it is sent, by which a receiver can tell repetitions: the event's own id where
-it has one, else the load's and the row's number.
-
-There are no tables, so nothing is patched and no value ever fails to fit; the name of the table goes along.
+There are no tables, so nothing is patched and every value fits; each row carries the name of its table.
 """
 
 from __future__ import annotations
@@ -35,11 +32,11 @@ from headwater.settings import OutletSettings
 __all__ = ["HttpDestination", "HttpDestinationSettings"]
 
 _REMEMBERED = 1_000
-_PIECE = 500
+_ROWS_PER_PIECE = 500
 
 
 class HttpDestinationSettings(HttpOptions, frozen=True, kw_only=True):
-    """Options of the type `http`: those of the outlet, and how rows are told."""
+    """Options of the type `http`: those of the outlet, and the form of rows."""
 
     id_field: Annotated[str, msgspec.Meta(description="Field of a row's id; empty: none.")] = "_id"
     id_column: Annotated[
@@ -83,7 +80,7 @@ class HttpDestination(Destination):
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
         self._is_open = False
-        # only of this process: the receiver remembers nothing for us
+        # in memory of this process: the receiver has no ledger
         self._done: OrderedDict[str, Loaded] = OrderedDict()
         self._sent: dict[str, set[int]] = {}
 
@@ -91,7 +88,7 @@ class HttpDestination(Destination):
         return f"http://{self.id}", table
 
     def connect(self) -> None:
-        load_outlet(self._outlet())  # wrong settings are told at once; there is nothing to log in to
+        load_outlet(self._outlet())  # raises for wrong settings; HTTP has no connection to open in advance
         self._is_open = True
 
     def close(self) -> None:
@@ -114,8 +111,8 @@ class HttpDestination(Destination):
         if load.id in self._done:
             return msgspec.structs.replace(self._done[load.id], already=True)
         staged = StagedFiles(load.files)
-        sending = _Sending(self, load, staged, self._sent.setdefault(load.id, set()))
-        refused = sending.run(self._outlet())
+        requests = _LoadRequests(self, load, staged, self._sent.setdefault(load.id, set()))
+        refused = requests.run(self._outlet())
         loaded = Loaded(id=load.id, rows=staged.rows - len(refused), refused=tuple(refused))
         del self._sent[load.id]
         self._done[load.id] = loaded
@@ -124,7 +121,7 @@ class HttpDestination(Destination):
         return loaded
 
     def body(self, load: Load, row: dict[str, Any]) -> bytes:
-        """A row as the receiver gets it: the fields that it has."""
+        """The JSON of a row: the fields that it has."""
         number, options = row.pop(ROW), self.options
         fields = {name: value for name, value in row.items() if value is not None}
         if (unmapped := fields.get(UNMAPPED)) is not None:
@@ -152,21 +149,21 @@ class HttpDestination(Destination):
             raise DestinationUnavailable(f"destination {self.id} is not connected.")
 
 
-class _Sending:
-    """The rows of one load on their way; `sent` remembers over tries which of them need not go again."""
+class _LoadRequests:
+    """Sends the rows of one load; `sent` keeps the rows that a retry must not send again."""
 
     def __init__(self, destination: HttpDestination, load: Load, staged: StagedFiles, sent: set[int]) -> None:
         self._to, self._load, self._staged, self._sent = destination, load, staged, sent
-        self._rows: list[int] = []  # by the client's positions, which count from 1
+        self._rows: list[int] = []  # by position in the client, from 1
         self._refused: dict[int, str] = {}
 
     def run(self, settings: OutletSettings) -> list[RefusedRow]:
-        """Send all; the rows that the receiver refuses. DestinationUnavailable if it took too long."""
-        client = Client(settings, on_rejected=self._note)
+        """Send all rows and return the refused ones; DestinationUnavailable after `give_up_seconds`."""
+        client = Client(settings, on_rejected=self._record_refused)
         left: list[Event] = []
         try:
             for bodies in self._pieces():
-                self._hand_in(client, bodies)
+                self._add(client, bodies)
             is_done = client.flush(self._to.options.give_up_seconds)
             reason = client.trouble() or "it takes too long"
         finally:
@@ -179,44 +176,44 @@ class _Sending:
             )
         if not is_done or left:
             raise DestinationUnavailable(
-                f"destination {self._to.id}: {len(left)} of {self._staged.rows} rows are not taken: "
+                f"destination {self._to.id}: {len(left)} of {self._staged.rows} rows were not taken: "
                 f"{reason}.",
-                hint="They are sent again; those that were taken are not.",
+                hint="The load is retried; rows that were taken are not sent again.",
             )
         if len(self._refused) > self._to.max_refused:
             last = next(reversed(self._refused.values()))
             raise LoadRefused(
                 f"{len(self._refused)} of {self._staged.rows} rows are refused; the last reason: {last}",
-                hint="The others were sent. Mend the receiver or the mapping; then run again.",
+                hint="The other rows were sent. Change the receiver or the mapping; then run again.",
             )
         return [RefusedRow(row, reason) for row, reason in sorted(self._refused.items())]
 
     def _pieces(self) -> Iterator[list[bytes]]:
-        for batch in self._staged.batches(_PIECE):
+        for batch in self._staged.batches(_ROWS_PER_PIECE):
             rows = [row for row in _plain(batch).to_pylist() if row[ROW] not in self._sent]
             self._rows += [row[ROW] for row in rows]
             if rows:
                 yield [self._to.body(self._load, row) for row in rows]
 
-    def _hand_in(self, client: Client, bodies: list[bytes]) -> None:
+    def _add(self, client: Client, bodies: list[bytes]) -> None:
         try:
             client.add_events(bodies)
         except BatchRejected as refusal:
-            # too much in memory: wait until what is there has gone
+            # the client's memory is full: wait until it is empty
             if not client.flush(self._to.options.give_up_seconds):
                 reason = client.trouble() or refusal.text
                 raise DestinationUnavailable(
-                    f"destination {self._to.id}: {reason}.", hint="It is tried again."
+                    f"destination {self._to.id}: {reason}.", hint="The load is retried."
                 ) from refusal
             client.add_events(bodies)
 
-    def _note(self, rejected: Sequence[tuple[Event, str]]) -> None:
+    def _record_refused(self, rejected: Sequence[tuple[Event, str]]) -> None:
         for event, reason in rejected:
             self._refused[self._rows[event.position - 1]] = reason
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Numbers instead of decimals, which JSON does not have."""
+    """The batch with doubles instead of decimals, which JSON does not have."""
     columns = [
         column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column for column in batch.columns
     ]

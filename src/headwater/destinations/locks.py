@@ -1,8 +1,8 @@
 """Locks: one pipeline at a time changes a table.
 
-Which service keeps them is the user's choice: files (all pipelines on one machine), a Postgres server, or
-a Redis server. Each lets go by itself when its holder dies: the kernel closes the file, Postgres ends the
-session, Redis forgets the key.
+The settings choose the service: files (all pipelines on one machine), a Postgres server, or a Redis server.
+Each releases a lock when its holder dies: the kernel closes the file, Postgres ends the session, and the key
+in Redis expires. A holder whose key has expired may still be patching; patches are idempotent.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _PAUSE_SECONDS = 0.05
 
 
 class Locks(ABC):
-    """Where locks are kept."""
+    """A service that keeps the locks of tables."""
 
     def __init__(self, timeout_seconds: float = 60.0) -> None:
         self.timeout_seconds = timeout_seconds
 
     @contextmanager
     def hold(self, destination: str, table: str) -> Iterator[None]:
-        """Be the only one to work on the table; LockTaken when another does for too long."""
+        """Hold the lock of a table; LockTaken if another pipeline holds it for too long."""
         limit = time.monotonic() + self.timeout_seconds
         with self._service(destination, table) as attempt:
             while not attempt():
@@ -43,14 +43,14 @@ class Locks(ABC):
                     raise LockTaken(
                         f"another pipeline has worked on the table {table!r} of the destination "
                         f"{destination} for {self.timeout_seconds:g} seconds.",
-                        hint="It is tried again; if patches take so long, raise the lock's time limit.",
+                        hint="The load is retried; for slow patches raise `pipeline.lock.timeout_seconds`.",
                     )
                 time.sleep(_PAUSE_SECONDS)
             yield
 
     @abstractmethod
     def _service(self, destination: str, table: str) -> AbstractContextManager[Any]:
-        """Gives a function that tries to take the lock; leaving lets go of it, taken or not."""
+        """Yield a function that tries to take the lock; the end of the block releases it."""
 
 
 class FileLocks(Locks):
@@ -63,7 +63,7 @@ class FileLocks(Locks):
     @contextmanager
     def _service(self, destination: str, table: str) -> Iterator[Any]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # never unlinked: somebody may wait on the file that would go
+        # never unlinked: another process may wait for a lock on this very file
         fd = os.open(
             self._folder / f"{_digest(destination, table).hex()}.lock",
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
@@ -87,7 +87,7 @@ class PostgresLocks(Locks):
         psycopg = _module("psycopg", "postgres")
         number = int.from_bytes(_digest(destination, table), "big", signed=True)
         try:
-            # a session of its own: within one session the same lock would be given twice
+            # a new session: Postgres grants the same lock twice within one session
             connection = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             raise _unavailable("Postgres", error) from error
@@ -152,18 +152,21 @@ class RedisLocks(Locks):
             client.close()
 
 
+_BY_URL: dict[str, type[PostgresLocks] | type[RedisLocks]] = {"postgres": PostgresLocks, "redis": RedisLocks}
+
+
 def load_locks(settings: LockSettings, folder: Path) -> Locks:
-    """The lock service that the settings name; `folder` is where files go that have no place of their own."""
-    if settings.type == "file":
+    """The lock service that the settings name; `folder` is the default folder of lock files."""
+    service = _BY_URL.get(settings.type)
+    if service is None:
         return FileLocks(Path(settings.dir) if settings.dir else folder, settings.timeout_seconds)
     if not settings.url:
         raise SettingsError([f"`pipeline.lock.url` is missing; `{settings.type}` needs it"])
-    kind = PostgresLocks if settings.type == "postgres" else RedisLocks
-    return kind(settings.url, settings.timeout_seconds)
+    return service(settings.url, settings.timeout_seconds)
 
 
 def _digest(destination: str, table: str) -> bytes:
-    """Names of any length and alphabet as one that every service takes."""
+    """A short id of a table for every service, whatever the length and alphabet of its name."""
     return blake2b(f"{len(destination)}:{destination}{table}".encode(), digest_size=8).digest()
 
 
@@ -180,5 +183,5 @@ def _unavailable(service: str, error: Exception) -> DestinationUnavailable:
     text = str(error).strip().split("\n", 1)[0]
     return DestinationUnavailable(
         f"the lock service ({service}) does not answer: {text}.",
-        hint="Check `pipeline.lock.url`; it is tried again.",
+        hint="Check `pipeline.lock.url`; the load is retried.",
     )

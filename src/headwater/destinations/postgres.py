@@ -89,11 +89,11 @@ class PostgresSettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         msgspec.Meta(description="The database, such as `postgresql://user:${env.PGPASSWORD}@host:5432/db`."),
     ]
-    schema: Annotated[str, msgspec.Meta(description="Schema of the tables; made if it is not there.")] = (
-        "public"
-    )
+    schema: Annotated[
+        str, msgspec.Meta(description="Schema of the tables; created if it does not exist.")
+    ] = "public"
     connect_timeout_seconds: Annotated[
-        int, msgspec.Meta(ge=1, description="The server must answer a new connection within this time.")
+        int, msgspec.Meta(ge=1, description="Time limit for a new connection.")
     ] = 10
 
 
@@ -148,7 +148,7 @@ class PostgresDestination(SqlDestination):
             connection = psycopg.connect(
                 self.options.url,
                 autocommit=True,
-                prepare_threshold=None,  # a pooler between us and the server may not keep prepared statements
+                prepare_threshold=None,  # a connection pooler may not keep prepared statements
                 connect_timeout=self.options.connect_timeout_seconds,
                 application_name="headwater",
             )

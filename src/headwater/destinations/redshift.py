@@ -61,18 +61,18 @@ class RedshiftSettings(msgspec.Struct, frozen=True, kw_only=True):
     staging_url: Annotated[
         str,
         msgspec.Meta(
-            description="Where files wait to be copied, such as `s3://bucket/headwater?region=eu-west-1`; "
+            description="Folder of the files for COPY, such as `s3://bucket/headwater?region=eu-west-1`; "
             "credentials come from the environment, as usual with AWS."
         ),
     ]
     iam_role: Annotated[
         str, msgspec.Meta(description="Role with which Redshift reads them: an ARN, or `default`.")
     ] = "default"
-    schema: Annotated[str, msgspec.Meta(description="Schema of the tables; made if it is not there.")] = (
-        "public"
-    )
+    schema: Annotated[
+        str, msgspec.Meta(description="Schema of the tables; created if it does not exist.")
+    ] = "public"
     connect_timeout_seconds: Annotated[
-        int, msgspec.Meta(ge=1, description="The cluster must answer a new connection within this time.")
+        int, msgspec.Meta(ge=1, description="Time limit for a new connection.")
     ] = 10
 
 

@@ -48,22 +48,18 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     account: Annotated[str, msgspec.Meta(description="The account, such as `myorg-myaccount`.")]
     user: Annotated[str, msgspec.Meta(description="The user.")]
-    database: Annotated[str, msgspec.Meta(description="Database of the tables; it must be there.")]
-    schema: Annotated[str, msgspec.Meta(description="Schema of the tables; made if it is not there.")] = (
-        "PUBLIC"
-    )
-    warehouse: Annotated[
-        str, msgspec.Meta(description="Warehouse that does the work; empty: the user's.")
-    ] = ""
-    role: Annotated[str, msgspec.Meta(description="Role; empty: the user's.")] = ""
+    database: Annotated[str, msgspec.Meta(description="Database of the tables; it must exist.")]
+    schema: Annotated[
+        str, msgspec.Meta(description="Schema of the tables; created if it does not exist.")
+    ] = "PUBLIC"
+    warehouse: Annotated[str, msgspec.Meta(description="Virtual warehouse; empty: the user's default.")] = ""
+    role: Annotated[str, msgspec.Meta(description="Role; empty: the user's default.")] = ""
     password: Annotated[str, msgspec.Meta(description="Write it as `${env.NAME}`.")] = ""
     private_key_file: Annotated[
         str, msgspec.Meta(description="The user's key, in the place of a password.")
     ] = ""
     private_key_password: Annotated[str, msgspec.Meta(description="Of that file.")] = ""
-    login_timeout_seconds: Annotated[
-        int, msgspec.Meta(ge=1, description="Snowflake must let us in within this time.")
-    ] = 30
+    login_timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for the login.")] = 30
     parameters: Annotated[
         dict[str, str | int | bool],
         msgspec.Meta(description="Further arguments of Snowflake's `connect`, such as `authenticator`."),
@@ -155,7 +151,7 @@ class SnowflakeDestination(FileLoadDestination):
                 session_parameters={"TIMEZONE": "UTC"},
                 login_timeout=options.login_timeout_seconds,
                 application="headwater",
-                # nothing of ours runs on after `close`
+                # no thread of the client outlives `close`
                 enable_server_session_keep_alive_auto_detection=False,
                 **{name: value for name, value in arguments.items() if value},
                 **options.parameters,
@@ -181,7 +177,7 @@ class SnowflakeDestination(FileLoadDestination):
             try:
                 connection.close()
             except errors.Error:
-                pass  # the server ends sessions by itself
+                pass  # the server ends idle sessions
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:

@@ -1,4 +1,4 @@
-"""The structure of a table, and what must be done to make one fit another."""
+"""The structure of a table, and the patch between two structures."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from headwater.errors import TableRefused
 __all__ = ["ROW", "UNMAPPED", "Column", "Patch", "Table", "check_names", "check_sql_type", "diff", "table_of"]
 
 UNMAPPED = "_unmapped_data"
-"""Column of the values that do not fit their own: a JSON object by column name."""
+"""Column of the values that do not fit their own column: a JSON object by column name."""
 
 ROW = "_headwater_row"
-"""Order of the rows in staged Parquet; it is not stored."""
+"""Staged column that orders the rows; it is not stored."""
 
 
 class Column(msgspec.Struct, frozen=True):
     """A column of a table.
 
-    Wanted: `sql_type` is an explicit type of the mapping, in the product's SQL, and empty where the kind
-    decides; `cast_type` is what values are cast to first, where the column itself is made with another type.
-    Read from a destination: `kind` is what values are staged as, `sql_type` the type as the product calls it.
+    In a wanted table `sql_type` is an explicit type of the mapping in the product's SQL, and empty where the
+    kind decides; `cast_type` is the type that values are cast to before that of the column. In a table of a
+    destination `kind` is how values are staged, and `sql_type` the product's name of the type.
     """
 
     name: str
@@ -36,8 +36,8 @@ class Column(msgspec.Struct, frozen=True):
 class Table(msgspec.Struct, frozen=True):
     """The structure of a table.
 
-    `primary_key` is the key that rows are upserted by. `users_key` is one that somebody else put on the
-    table: it is never changed or dropped, and rows are upserted by it where none is configured.
+    `primary_key` is the key that Headwater created. `users_key` is a key that the table's owner created: it
+    is never changed or dropped, and rows are upserted by it if no key is configured.
     """
 
     name: str
@@ -47,12 +47,12 @@ class Table(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What rows are upserted by; empty: they are appended."""
+        """The key that rows are upserted by; empty: they are appended."""
         return self.primary_key or self.users_key
 
 
 class Patch(msgspec.Struct, frozen=True):
-    """What must be done to a table. Nothing is ever dropped but a key that we made."""
+    """The changes that make a table fit. Only a key that Headwater created is ever dropped."""
 
     create: bool = False
     add: tuple[Column, ...] = ()
@@ -69,11 +69,10 @@ def table_of(name: str, columns: Iterable[Column], primary_key: Iterable[str] = 
 
 
 def diff(existing: Table | None, wanted: Table, *, folds_case: bool = False) -> Patch:
-    """What `existing` lacks of `wanted`; pure.
+    """The patch from `existing` to `wanted`.
 
-    Columns that only exist are left alone, types are not compared (a value that does not fit goes to
-    `_unmapped_data`). A key that is configured otherwise now is replaced, one that is configured no longer is
-    dropped, and a user's own key stays whatever is configured.
+    Columns of `existing` alone stay, and types are not compared: a value that does not fit goes to
+    `_unmapped_data`. A key that Headwater created is replaced or dropped as configured; a user's key stays.
     """
     if existing is None:
         whole = all(name in wanted.columns for name in wanted.primary_key)
@@ -94,16 +93,17 @@ def diff(existing: Table | None, wanted: Table, *, folds_case: bool = False) -> 
 
 
 def check_names(table: Table, max_bytes: int) -> None:
-    """Refuse names that the product would cut or cannot hold: two of them could become one (G12)."""
+    """Raise TableRefused for names that a product would cut or cannot store: two could become one (G12)."""
     for name in (table.name, *table.columns):
         if not name or "\0" in name:
             raise TableRefused(
-                f"{name[:80]!r} cannot be a name in a database.", hint="Names come sanitised here."
+                f"{name[:80]!r} cannot be a name in a database.",
+                hint="The pipeline sanitises names before it patches a table.",
             )
         if len(name.encode()) > max_bytes:
             raise TableRefused(
-                f"the name {name[:80]!r}… has {len(name.encode())} bytes, and {max_bytes} are the most.",
-                hint="Names come cut to their length here.",
+                f"the name {name[:80]!r}… has {len(name.encode())} bytes; the maximum is {max_bytes}.",
+                hint="The pipeline shortens names before it patches a table.",
             )
 
 
@@ -111,7 +111,7 @@ _TYPE = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_ ,()\[\]=.]|'[^'\\]*')*")
 
 
 def check_sql_type(text: str) -> str:
-    """The type as it may stand in a statement; raises ValueError for what could end it or add to it (G12)."""
+    """The type, stripped; ValueError for a text that could end the type or add to it (G12)."""
     depth = 0
     for character in re.sub(r"'[^']*'", "", text):
         depth += {"(": 1, ")": -1}.get(character, 0)

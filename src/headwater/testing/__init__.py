@@ -1,6 +1,6 @@
-"""For people who extend Headwater: conformance suites and small real servers to test against.
+"""Conformance suites for extensions, and small servers to test against. Start reading at `destinations`.
 
-The conformance suite of outlets is `headwater.testing.outlets`; it needs pytest, the rest does not.
+The suites are `headwater.testing.outlets` and `headwater.testing.destinations`; they need pytest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A DataSet for tests and benchmarks, which enforces what the real one asks for (seed 001's D1, D2, D3)."""
+"""A DataSet server for tests and benchmarks that enforces the rules of the real one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ SUCCESS = b'{"status":"success","message":"","bytesCharged":0}'
 
 
 class DataSetServer(ScriptedServer):
-    """Takes `POST /api/addEvents`; keeps the events of each session in `sessions`, in order.
+    """Takes `POST /api/addEvents` and keeps the events of each session in `sessions`, in order.
 
-    D1: two requests of a session at once are noted in `violations`, and `stop` then fails the test.
-    D2: sessions are spread over `queues` queue servers; one that `restart` takes down answers 503.
-    D3: a body of more than `max_bytes` before compression is answered 413, and noted as well.
+    Two concurrent requests of a session, and a body of more than `max_bytes` before compression, are refused
+    and recorded in `violations`; `stop` then fails the test. Sessions are spread over `queues` queue servers;
+    one that `restart` stops answers 503.
     """
 
     def __init__(
@@ -53,15 +53,15 @@ class DataSetServer(ScriptedServer):
         self._down: dict[int, float] = {}
 
     def queue_of(self, session: str) -> int:
-        """Which queue server a session belongs to."""
+        """The queue server of a session."""
         return zlib.crc32(session.encode()) % self.queues
 
     def restart(self, queue: int, seconds: float) -> None:
-        """Take a queue server away for so long."""
+        """Stop a queue server for some seconds."""
         self._down[queue] = time.monotonic() + seconds
 
     def restart_all(self, seconds_each: float) -> None:
-        """A deployment: one queue server after the other goes away and comes back."""
+        """Restart one queue server after the other, as a deployment does."""
         now = time.monotonic()
 
         async def roll() -> None:
@@ -81,12 +81,12 @@ class DataSetServer(ScriptedServer):
         if request.method != "POST" or request.path != "/api/addEvents":
             return Answer(status=404)
         if len(request.body) > self._max_bytes:
-            self.violations.append(f"D3: request {request.number} has {len(request.body)} bytes")
+            self.violations.append(f"request {request.number} has {len(request.body)} bytes")
             return _error(413, "error/client/badParam", "the request is too large")
-        said = orjson.loads(request.body)
-        session = said["session"]
+        sent = orjson.loads(request.body)
+        session = sent["session"]
         if session in self._busy:
-            self.violations.append(f"D1: request {request.number} of session {session} overlaps another")
+            self.violations.append(f"request {request.number} of session {session} overlaps another")
             return _error(409, "error/client/badParam", "one request at a time")
         self._busy.add(session)
         self.most_at_once = max(self.most_at_once, len(self._busy))
@@ -100,20 +100,20 @@ class DataSetServer(ScriptedServer):
                     return answer
             if self._down.get(self.queue_of(session), 0.0) > time.monotonic():
                 return _error(503, "error/server/backoff", "this queue server restarts")
-            if said["token"] != self._token:
+            if sent["token"] != self._token:
                 return _error(401, "error/client/noPermission", "no such token")
-            self._take(session, said, len(request.body))
+            self._take(session, sent, len(request.body))
         finally:
             self._busy.discard(session)
         return answer or Answer(body=SUCCESS, headers=JSON)
 
-    def _take(self, session: str, said: Any, size: int) -> None:
-        self.events += len(said["events"])
+    def _take(self, session: str, sent: Any, size: int) -> None:
+        self.events += len(sent["events"])
         self.bytes += size
         if self._keeps:
-            self.sessions.setdefault(session, []).extend(said["events"])
-            self.infos[session] = said["sessionInfo"]
-            self.bodies.append(said)
+            self.sessions.setdefault(session, []).extend(sent["events"])
+            self.infos[session] = sent["sessionInfo"]
+            self.bodies.append(sent)
 
 
 def _error(status: int, kind: str, text: str) -> Answer:

@@ -1,4 +1,4 @@
-"""A small real HTTP server for tests: in a thread of its own, and made to misbehave on demand."""
+"""A small HTTP server for tests, in its own thread, that can be made to fail."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PHRASES = {200: "OK", 201: "Created", 204: "No Content", 400: "Bad Request", 40
 
 
 class Request(msgspec.Struct):
-    """A request as it came, with its body decompressed; `number` counts all requests from 1."""
+    """A request with its body decompressed; `number` counts all requests from 1."""
 
     number: int
     connection: int
@@ -32,10 +32,10 @@ class Request(msgspec.Struct):
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What to answer.
+    """An answer.
 
-    `cut` closes the connection: `before` a byte of the answer, or in its `middle`. `raw` is sent instead of
-    an HTTP answer. `keep` says whether the server takes the events all the same; unsaid: as the status says.
+    `cut` closes the connection `before` the first byte of the answer, or in its `middle`. `raw` replaces the
+    HTTP answer. `keep` states whether the server keeps the events; None: if the status is a success.
     """
 
     status: int = 200
@@ -63,7 +63,7 @@ class Answer(msgspec.Struct, kw_only=True):
 class ScriptedServer:
     """Listens on `port` (0: a free one) between `start` and `stop`; may be started again on the same port.
 
-    What to answer is, in this order: what `answer_next` queued, what `answer_always` set, what `handle` says.
+    The answer is, in this order: the next of `answer_next`, that of `answer_always`, that of `handle`.
     """
 
     def __init__(self, *, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
@@ -79,17 +79,17 @@ class ScriptedServer:
         self._open: set[_Connection] = set()
 
     async def handle(self, request: Request, answer: Answer | None) -> Answer:
-        """Take the request; `answer` is what the script says, if anything. Its delay is for you to wait."""
+        """Answer a request; `answer` is the scripted one, if any, whose delay this method waits for."""
         if answer is not None:
             await asyncio.sleep(answer.delay_seconds)
         return answer or Answer()
 
     def answer_next(self, *answers: Answer) -> None:
-        """Give these answers to the next requests, one each."""
+        """Use these answers for the next requests, one each."""
         self._queued.extend(answers)
 
     def answer_always(self, answer: Answer | Callable[[Request], Answer | None] | None) -> None:
-        """Answer so from now on, or as the function says; None goes back to normal."""
+        """Use this answer, or that of the function, for all further requests; None ends it."""
         self._always = answer
 
     @property
@@ -117,7 +117,7 @@ class ScriptedServer:
         self.stop()
 
     def wait_until(self, condition: Callable[[], bool], timeout_seconds: float = 30.0) -> bool:
-        """Whether the condition came true in time."""
+        """Wait for a condition; False after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while not condition():
             if time.monotonic() > deadline:
@@ -169,7 +169,7 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._server._open.discard(self)
         if self._task is not None:
-            self._task.cancel()  # nobody is left to be answered
+            self._task.cancel()  # the client is gone
 
     def abort(self) -> None:
         self._transport.abort()

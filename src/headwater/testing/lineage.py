@@ -50,7 +50,7 @@ class CollectingTransport(Transport):
 
 
 class Events:
-    """The events so far, in order. Reading them waits until all that has happened is told."""
+    """The events so far, in order. Reading waits until every pending event is sent."""
 
     def __init__(
         self, transport: CollectingTransport, *, flush: Callable[[float], bool] = attach.flush
@@ -62,7 +62,7 @@ class Events:
     @property
     def all(self) -> list[Event]:
         """Every event since the beginning of the block."""
-        assert self._flush(PATIENCE_SECONDS), "events were not told in time"
+        assert self._flush(PATIENCE_SECONDS), "events were not sent in time"
         return self._transport.events[self._first :]
 
     def __iter__(self) -> Iterator[Event]:
@@ -95,8 +95,8 @@ class Events:
         """The one event that `select` finds; an AssertionError that lists what there is otherwise."""
         found = self.select(state, **wanted)
         if len(found) != 1:
-            told = "\n".join(f"  {line}" for line in self.describe()) or "  none"
-            raise AssertionError(f"{len(found)} events are {state} {wanted}, of:\n{told}")
+            described = "\n".join(f"  {line}" for line in self.describe()) or "  none"
+            raise AssertionError(f"{len(found)} events are {state} {wanted}, of:\n{described}")
         return found[0]
 
     def runs(self) -> dict[str, list[str]]:

@@ -55,7 +55,7 @@ class OpenLineageServer(ScriptedServer):
         self._journal = -1
         if journal is not None:
             if journal.exists():
-                # a last line without its end was cut off by the kill, and nobody was told that it is here
+                # a last line without its end was cut off by the kill before its request was answered
                 self.received = journal.read_bytes().split(b"\n")[:-1]
                 os.truncate(journal, sum(len(line) + 1 for line in self.received))
             self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)

@@ -47,9 +47,9 @@ class ClickHouseSettings(msgspec.Struct, frozen=True, kw_only=True):
             "`chdb:///folder` runs the engine in this process."
         ),
     ]
-    database: Annotated[str, msgspec.Meta(description="Database of the tables; made if it is not there.")] = (
-        "default"
-    )
+    database: Annotated[
+        str, msgspec.Meta(description="Database of the tables; created if it does not exist.")
+    ] = "default"
 
 
 class _Marker(msgspec.Struct):

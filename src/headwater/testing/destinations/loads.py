@@ -1,4 +1,4 @@
-"""A load is stored once, and what is refused is told."""
+"""A load is stored once, and refused rows are returned."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ class LoadTests(Suite):
         assert load(subject, staging, made, [{"v": 1}], id="it's").already
         assert by(subject.rows("t"), "v") == [(1,)]
 
-    def test_loads_are_told_by_the_order_of_their_ids_when_a_stream_begins(
+    def test_loads_are_found_in_the_order_of_their_ids_when_a_stream_begins(
         self, subject: Subject, staging: Path
     ) -> None:
         if type(subject.destination).loaded_between is Destination.loaded_between:
-            pytest.skip("it does not tell: a stream's cursor must not be lost")
+            pytest.skip("not applicable: no loaded_between, so a stream's cursor must not be lost")
         made = subject.destination.patch(table("t", v=Kind.INT64))
         for id in ("0a09", "0a10", "0a1f", "0b00", "0910"):
             load(subject, staging, made, [{"v": 1}], id=id)

@@ -8,7 +8,7 @@
     files = platter.after_power_loss("torn", random.Random(1))
 
 What was synced is there. Of what was not, all may be there, nothing, or any part of it, torn at the boundary
-of a sector: the disk may write in any order what nobody waited for.
+of a sector: the disk may write unsynced data in any order.
 """
 
 from __future__ import annotations
