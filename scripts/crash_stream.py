@@ -36,7 +36,7 @@ from scripts.crash_pipeline import (
     rows_of_postgres,
 )
 from tests.parts.postgres import PostgresServer
-from tests.parts.processes import kill
+from tests.support.process_tree import kill
 
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.files.layout import EventFolder

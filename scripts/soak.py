@@ -41,7 +41,7 @@ from scripts.crash_pipeline import (
 )
 from scripts.soak_watch import Watch
 from tests.parts.postgres import PostgresServer
-from tests.parts.processes import descendants, is_worker
+from tests.support.process_tree import descendants, is_worker
 
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import stat, tail_of

@@ -67,7 +67,7 @@ MAY_IMPORT_HEAVY = (
 # The client costs 20 MB and half a second, and both are extras: only these may name them, even in functions.
 MAY_IMPORT_CLIENT = (
     "headwater.spool",
-    "headwater.cli.demo.processes",
+    "headwater.cli.demo.delivery",
     "headwater.lineage.",
     "headwater.testing.lineage",
 )

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 
 import pytest
 
-from headwater.cli.demo.processes import Producer
+from headwater.cli import demo
+from headwater.cli.demo.delivery import Producer
+from headwater.cli.demo.pipeline import run_pipeline
+from headwater.cli.demo.shop import first_day, order_table, second_day
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,18 +26,20 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_nothing_is_lost_when_everything_is_killed_in_the_demo(tmp_path: Path) -> None:
     done = run(tmp_path, "--json")
     assert done.returncode == 0, done.stderr
-    journey = json.loads(done.stdout)["sidecar"]
-    assert journey["sent"] == 150
-    assert journey["kills"] == 3
-    assert (journey["lost"], journey["out_of_order"]) == (0, 0)
-    assert journey["delivered"] >= journey["acknowledged"] >= 90
+    delivery = json.loads(done.stdout)["sidecar"]
+    assert delivery["sent"] == 150
+    assert delivery["kills"] == 3
+    assert (delivery["lost"], delivery["out_of_order"]) == (0, 0)
+    assert delivery["delivered"] >= delivery["acknowledged"] >= 90
     assert "waiting until everything is delivered" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_the_table_and_the_folder_are_shown_when_it_is_kept(tmp_path: Path) -> None:
     done = run(tmp_path, "--keep")
     assert done.returncode == 0, done.stderr
@@ -48,12 +55,47 @@ def test_losses_duplicates_and_disorder_are_counted_when_there_are_any() -> None
     producer.sent = 6
     producer.acknowledged = [1, 2, 3, 4, 6]
     journal = [{"outputs": [{"name": str(number)}]} for number in (1, 3, 2, 2, 3, 5)]
-    journey = producer.compare(journal)
-    assert (journey.delivered, journey.duplicates, journey.lost, journey.out_of_order) == (4, 2, 2, 1)
+    delivery = producer.compare(journal)
+    assert (delivery.delivered, delivery.duplicates, delivery.lost, delivery.out_of_order) == (4, 2, 2, 1)
 
 
+@pytest.mark.parametrize("year", [2026, 2027, 2031])
+def test_the_report_reads_the_table_of_the_year_when_it_is_another_one(year: int) -> None:
+    today = date(year, 1, 1)
+    events = first_day(60, today) + second_day(60, today)
+    years = {event["_timestamp"][:4] for event in events} - {"yest"}
+    assert years == {str(year)}
+    assert order_table(today) == f"order_{year}"
+    job = (Path(demo.__file__).parent / "report_job.py").read_text(encoding="utf-8")
+    assert re.findall(r"20\d\d", job.rpartition('"""')[2]) == []
+
+
+@pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_tables_types_and_numbers_are_right_when_the_demo_makes_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("year", [2027, 2031])
+def test_tables_types_counts_and_lineage_are_right_when_the_demo_runs_in_another_year(
+    tmp_path: Path, year: int
+) -> None:
+    pytest.importorskip("pyspark", reason="Spark is missing: pip install 'headwater[pipeline,java]'")
+    report = run_pipeline(tmp_path, 60, lambda text: None, date(year, 1, 1))
+    assert report.acknowledged == 120
+    assert report.adds_up
+    assert min(report.skipped, report.rejected, report.unmapped) > 0
+    tables = {table.name: table.columns for table in report.tables}
+    orders, views = tables[f"order_{year}"], tables[f"pageview_{year}"]
+    assert orders.items() >= {"amount": "DOUBLE", "customer_id": "VARCHAR"}.items()
+    assert views["eventn_ctx_utc_time"] == "TIMESTAMP"
+    assert views["eventn_ctx_user_is_new"] == "BOOLEAN"
+    trace = "\n".join(report.trace)
+    assert "value/amount " in trace
+    assert "value/customer/address/city " in trace
+    assert f"by pipeline.load_order_{year}_into_warehouse" in trace
+    assert report.reasons == ['the filter `date` got "yesterday", which is no time']
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_report_is_printed_when_the_demo_runs_as_typed(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="Spark is missing: pip install 'headwater[pipeline,java]'")
     done = subprocess.run(
         [sys.executable, "-m", "headwater", "demo", "--part", "pipeline", "--events", "60", "--json"],
@@ -63,17 +105,6 @@ def test_tables_types_and_numbers_are_right_when_the_demo_makes_tables(tmp_path:
         env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     assert done.returncode == 0, done.stderr
-    tally = json.loads(done.stdout)["pipeline"]
-    assert tally["acknowledged"] == 120 == tally["rows"] + tally["skipped"] + tally["rejected"]
-    assert min(tally["skipped"], tally["rejected"], tally["unmapped"]) > 0
-    orders, views = tally["tables"]
-    assert orders["columns"].items() >= {"amount": "DOUBLE", "customer_id": "VARCHAR"}.items()
-    assert orders["columns"]["coupon_percent"] == "BIGINT"
-    assert views["columns"]["eventn_ctx_utc_time"] == "TIMESTAMP"
-    assert views["columns"]["eventn_ctx_user_is_new"] == "BOOLEAN"
-    trace = "\n".join(tally["trace"])
-    assert "value/amount " in trace
-    assert "value/customer/address/city " in trace
-    assert "by pipeline.load_order_2026_into_warehouse" in trace
-    assert tally["reasons"] == ['the filter `date` got "yesterday", which is no time']
+    load = json.loads(done.stdout)["pipeline"]
+    assert load["acknowledged"] == 120 == load["rows"] + load["skipped"] + load["rejected"]
     assert list(tmp_path.glob("headwater-demo-*")) == []

@@ -11,10 +11,10 @@ import httpx2
 import pytest
 
 from headwater.log.queue.log import Log
-from tests.cli.servers import Server
 from tests.gateway.running import wait_until
 from tests.graph.events import dataset, encoded, flow, run_event
 from tests.graph.shop import shop
+from tests.support.server import Server
 
 from .conftest import Headwater
 

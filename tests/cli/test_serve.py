@@ -18,8 +18,7 @@ import pytest
 
 from headwater.log.queue import offline as inspect
 from headwater.testing import OpenLineageServer
-
-from .servers import EVENT, Server
+from tests.support.server import EVENT, Server
 
 Serve = Callable[..., Server]
 NOISE = {"_producer": "https://p.example", "_schemaURL": "https://s.example", "x": os.urandom(100_000).hex()}
@@ -52,9 +51,9 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     yield start
     for server in servers:
-        if server.process.poll() is None:
-            server.process.kill()
-        server.process.wait(60)
+        if server.is_running:
+            server.kill()
+        server.wait(60)
 
 
 def test_an_event_goes_all_the_way_and_nothing_heavy_is_loaded_when_everything_is_well(serve: Serve) -> None:
@@ -91,7 +90,7 @@ def test_little_memory_is_used_when_the_server_is_idle(serve: Serve) -> None:
     outlet = {"name": "a", "type": "openlineage", "url": "http://127.0.0.1:9"}
     server = serve({"outlets": [outlet]}, env=env)
     assert httpx2.get(f"{server.url}/healthz").status_code == 200
-    assert psutil.Process(server.process.pid).memory_info().rss <= 64 * 1024 * 1024
+    assert psutil.Process(server.pid).memory_info().rss <= 64 * 1024 * 1024
 
 
 def test_it_quits_at_once_when_it_is_signalled_twice(serve: Serve) -> None:
@@ -100,12 +99,12 @@ def test_it_quits_at_once_when_it_is_signalled_twice(serve: Serve) -> None:
     with socket.create_connection((host, int(port))) as half:
         half.sendall(b"POST /api/v1/lineage HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n{")
         deadline = time.monotonic() + 60
-        server.process.send_signal(signal.SIGTERM)
+        server.send_signal(signal.SIGTERM)
         while "Stopping on SIGTERM" not in server.output:
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(60) == 128 + signal.SIGINT
+        server.send_signal(signal.SIGINT)
+        assert server.wait(60) == 128 + signal.SIGINT
     assert "Exiting at once" in server.output
 
 
@@ -113,8 +112,8 @@ def test_the_second_server_refuses_to_start_when_both_have_one_folder(serve: Ser
     first = serve()
     assert first.url
     second = serve({"gateway": {"port": 0}, "data_dir": str(tmp_path / "first" / "headwater-data")}, "second")
-    assert second.process.wait(60) == 1
-    assert f"is in use by process {first.process.pid}" in second.output
+    assert second.wait(60) == 1
+    assert f"is in use by process {first.pid}" in second.output
     assert "Traceback" not in second.output
 
 
@@ -122,7 +121,7 @@ def test_the_port_is_named_when_somebody_listens_there(serve: Serve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = serve({"gateway": {"port": port}})
-        assert server.process.wait(60) == 1
+        assert server.wait(60) == 1
     assert f"cannot listen on 127.0.0.1:{port}" in server.output
     assert "`gateway.port`" in server.output
     assert "Traceback" not in server.output
@@ -130,13 +129,13 @@ def test_the_port_is_named_when_somebody_listens_there(serve: Serve) -> None:
 
 def test_the_key_is_named_when_an_outlets_option_is_wrong(serve: Serve) -> None:
     server = serve({"outlets": [{"name": "a", "type": "openlineage", "ulr": "http://x"}]})
-    assert server.process.wait(60) == 2
+    assert server.wait(60) == 2
     assert "did you mean `url`?" in server.output
 
 
 def test_the_types_are_named_when_an_outlets_is_unknown(serve: Serve) -> None:
     server = serve({"outlets": [{"name": "a", "type": "pigeon"}]})
-    assert server.process.wait(60) == 1
+    assert server.wait(60) == 1
     assert "`pigeon`" in server.output
     assert "openlineage" in server.output
 
@@ -144,7 +143,7 @@ def test_the_types_are_named_when_an_outlets_is_unknown(serve: Serve) -> None:
 def test_the_folder_is_named_when_it_cannot_be_made(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     server = serve({"data_dir": str(tmp_path / "file" / "data")})
-    assert server.process.wait(60) == 1
+    assert server.wait(60) == 1
     assert "cannot be made" in server.output
     assert "`data_dir`" in server.output
 

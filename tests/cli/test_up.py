@@ -19,8 +19,7 @@ import pytest
 
 from headwater import settings
 from headwater.cli.up import FAILED, MISCONFIGURED, Part, Supervisor, parts
-
-from .servers import EVENT
+from tests.support.server import EVENT
 
 DEADLINE_SECONDS = 60.0
 

@@ -15,9 +15,9 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport
 
 import headwater.lineage
 from headwater.testing.lineage import CollectingTransport
-from tests.cli.servers import Server
 from tests.parts.cache import Missing
 from tests.parts.marquez import Marquez
+from tests.support.server import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,6 +28,6 @@ def test_a_stream_ends_when_the_server_is_stopped(tmp_path: Path) -> None:
         with httpx2.stream("GET", shop.address("/live", view="system"), timeout=90) as answer:
             lines = answer.iter_lines()
             next(line for line in lines if line.startswith("data: "))
-            shop.server.process.send_signal(signal.SIGTERM)
+            shop.server.send_signal(signal.SIGTERM)
             assert all(isinstance(line, str) for line in lines)  # to its end: it is not cut off
-        assert "Stopped." in shop.server.output or shop.server.process.wait(90) == 0
+        assert "Stopped." in shop.server.output or shop.server.wait(90) == 0

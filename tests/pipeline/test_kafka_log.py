@@ -18,10 +18,10 @@ from headwater.log.files.event_counts import stat_events
 from headwater.log.streams.stream_cursor import stream_folder
 from headwater.pipeline.stream.streams import Streams
 from headwater.settings import Settings, parse
-from tests.cli.servers import Server
 from tests.parts.kafka_broker import KafkaBroker
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.stream_rig import until
+from tests.support.server import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,7 @@ def test_every_acknowledged_event_is_one_row_when_a_gateway_is_killed_and_the_br
             for sender in senders:
                 sender.start()
             until(lambda: acknowledged() > wanted // 3, "events")
-            gateways[0].process.kill()
+            gateways[0].kill()
             until(lambda: acknowledged() > 2 * wanted // 3, "events by the other gateway")
             kafka_broker.kill()
             until(lambda: bool(senders[1].refused), "a refusal")
@@ -135,8 +135,8 @@ def test_every_acknowledged_event_is_one_row_when_a_gateway_is_killed_and_the_br
             until(lambda: _tended(streams) and expected <= set(made.ids()), "rows")
     finally:
         for gateway in gateways:
-            gateway.process.kill()
-            gateway.process.wait()
+            gateway.kill()
+            gateway.wait()
 
     found = made.ids()
     assert len(found) == len(set(found)), "no event is there twice, acknowledged or not"

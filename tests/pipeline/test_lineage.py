@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
 import pytest
 
-from headwater.cli.demo.pipeline import TEMPLATE
-from headwater.cli.demo.shop import first_day, second_day
+from headwater.cli.demo.shop import TEMPLATE, first_day, second_day
 from headwater.log.files.layout import EventFolder
 from headwater.pipeline.lineage_hints import dataset_of
 from headwater.settings import DestinationSettings
@@ -33,13 +33,16 @@ def value_at(event: Any, pointer: str) -> bool:
     return True
 
 
+TODAY = date(2026, 11, 16)
+
+
 def stored(event: dict[str, Any]) -> dict[str, Any]:
     """An event as the gateway would have put it into the file."""
     return {"_timestamp": "2026-11-16T10:00:00.000000Z", "source_ip": "127.0.0.1", **event}
 
 
 def test_every_column_leads_to_a_pointer_in_the_file_when_the_demos_events_are_loaded(rig: Rig) -> None:
-    days = [[stored(event) for event in day(60)] for day in (first_day, second_day)]
+    days = [[stored(event) for event in day(60, TODAY)] for day in (first_day, second_day)]
     for day in days:
         rig.file(day)
     settings = rig.settings({"table_name_template": TEMPLATE})
@@ -81,7 +84,7 @@ def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
 ) -> None:
     with StreamRig(spark, tmp_path) as rig, collect_lineage(spark) as events:
         few = rig.stream_settings({"table_name_template": TEMPLATE})
-        rig.drained(few, *(stored(event) for event in first_day(60)))
+        rig.drained(few, *(stored(event) for event in first_day(60, TODAY)))
         many = rig.stream_settings({"table_name_template": "many"})
         rig.drained(many, *({"user": {"id": n}, "at": "2026-11-16"} for n in range(2_500)))
         queue = str(EventFolder(tmp_path / "events").queue("dwh"))

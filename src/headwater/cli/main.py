@@ -1,4 +1,4 @@
-"""`headwater`: one command per file, each imported only when it is asked for."""
+"""`headwater`: the list of commands, one module each, imported when the command is called."""
 
 from __future__ import annotations
 
@@ -14,46 +14,48 @@ from headwater.errors import HeadwaterError, SettingsError
 __all__ = ["COMMANDS", "cli", "main"]
 
 
-class Place(NamedTuple):
-    """Where a command is written, and its one line of help, which is here so that `--help` imports none."""
+class Command(NamedTuple):
+    """The module of a command and its line of help, which is here so that `--help` imports no command."""
 
     module: str
     help: str
 
 
 COMMANDS = {
-    "init": Place("headwater.cli.init", "Write a commented headwater.yml to begin with."),
-    "check": Place("headwater.cli.check", "Say what is wrong with the configuration."),
-    "serve": Place("headwater.cli.serve", "Run the sidecar: take events in, keep them, send them on."),
-    "up": Place("headwater.cli.up", "Run everything as one: sidecar and pipeline, restarted when they die."),
-    "pipeline": Place("headwater.cli.pipeline.run", "Turn events into rows of tables."),
-    "lineage": Place("headwater.cli.lineage.command", "Where tables and columns come from."),
-    "status": Place("headwater.cli.status", "Say what became of every event, and what is waiting."),
-    "rejects": Place("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
-    "log": Place("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
-    "demo": Place(
+    "init": Command("headwater.cli.init", "Write a commented headwater.yml to begin with."),
+    "check": Command("headwater.cli.check", "Say what is wrong with the configuration."),
+    "serve": Command(
+        "headwater.cli.serve", "Run the server: accept events, store them, deliver them to the outlets."
+    ),
+    "up": Command("headwater.cli.up", "Run server and pipeline as one, and restart the part that dies."),
+    "pipeline": Command("headwater.cli.pipeline.run", "Load events into tables."),
+    "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
+    "status": Command("headwater.cli.status", "Say what became of every event, and what is waiting."),
+    "rejects": Command("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
+    "log": Command("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
+    "demo": Command(
         "headwater.cli.demo.command",
-        "Send events through outages, make tables of others, count; trace columns.",
+        "Deliver events through kills, load events into tables, trace a column.",
     ),
 }
 
 
 class Commands(click.Group):
-    """A group that imports a command when it is called, and shows our errors as a person wants them."""
+    """A group that imports a command when it is called, and prints a HeadwaterError with its hint."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if (place := COMMANDS.get(cmd_name)) is None:
+        if (found := COMMANDS.get(cmd_name)) is None:
             return None
-        command = importlib.import_module(place.module).command
+        command = importlib.import_module(found.module).command
         assert isinstance(command, click.Command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, place.help) for name, place in COMMANDS.items()])
+            formatter.write_dl([(name, found.help) for name, found in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -80,9 +82,9 @@ class Commands(click.Group):
 )
 @click.pass_context
 def cli(ctx: click.Context, config: str | None) -> None:
-    """Takes events in over HTTP and never loses one that it acknowledged.
+    """Accepts events over HTTP and never loses an acknowledged one.
 
-    Exit codes: 0 all is well, 1 it failed, 2 the command line or the configuration is wrong.
+    Exit codes: 0 success, 1 failure, 2 the command line or the configuration is wrong.
     """
     ctx.obj = config
 

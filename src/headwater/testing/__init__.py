@@ -12,12 +12,23 @@ if TYPE_CHECKING:
     from headwater.testing.dataset_server import DataSetServer
     from headwater.testing.http_server import Answer, Request, ScriptedServer
     from headwater.testing.openlineage_server import OpenLineageServer
+    from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess
 
-__all__ = ["Answer", "DataSetServer", "OpenLineageServer", "Request", "ScriptedServer"]
+__all__ = [
+    "Answer",
+    "DataSetServer",
+    "HeadwaterProcess",
+    "OpenLineageProcess",
+    "OpenLineageServer",
+    "Request",
+    "ScriptedServer",
+]
 
 _HOMES = {
     "Answer": "http_server",
     "DataSetServer": "dataset_server",
+    "HeadwaterProcess": "processes",
+    "OpenLineageProcess": "processes",
     "OpenLineageServer": "openlineage_server",
     "Request": "http_server",
     "ScriptedServer": "http_server",

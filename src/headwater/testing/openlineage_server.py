@@ -143,9 +143,15 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--journal", type=Path, help="append each event to this file before it is answered")
     parser.add_argument("--no-batch", action="store_true", help="have no batch endpoint, like Marquez")
+    parser.add_argument("--refuse", metavar="TEXT", help="refuse events that contain this text")
     args = parser.parse_args()
+    text = (args.refuse or "").encode()
     server = OpenLineageServer(
-        host=args.host, port=args.port, has_batch=not args.no_batch, journal=args.journal
+        host=args.host,
+        port=args.port,
+        has_batch=not args.no_batch,
+        journal=args.journal,
+        refuse=(lambda event: "refused" if text in orjson.dumps(event) else None) if text else None,
     )
     asyncio.run(_serve(server))
 

@@ -17,8 +17,8 @@ from playwright.sync_api import Browser, Playwright, expect
 
 from headwater.log.files.layout import EventFolder
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
-from tests.cli.servers import Server
 from tests.page.shop import story
+from tests.support.server import Server
 
 SECONDS = 90.0  # to wait for something that takes a moment; machines are busy
 ORDER = {"event_type": "Order", "amount": 12.5, "_timestamp": "2026-11-16T10:00:00Z"}

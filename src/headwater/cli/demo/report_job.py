@@ -1,9 +1,9 @@
-"""A report on the shop's tables: a PySpark script of somebody's, run by `headwater lineage run`.
+"""A report on the shop's tables: a PySpark script that `headwater lineage run` runs.
 
-    headwater lineage run report_job.py warehouse.duckdb report-folder
+    headwater lineage run report_job.py warehouse.duckdb order_2026 report-folder
 
-Spark knows nothing of DuckDB files, so the script brings a data source of its own; with `get_inputs` that
-names the table it reads, and the trace goes on where Spark alone would lose it.
+Spark cannot read DuckDB files, so the script has its own data source. The data source's `get_inputs` names
+the table that it reads, so that lineage connects the report with the table.
 """
 
 from __future__ import annotations
@@ -39,38 +39,36 @@ class DuckDbReader(DataSourceReader):
 
 
 class DuckDbTable(DataSource):
-    """`spark.read.format("duckdb_table").option("path", …).load("orders")`"""
+    """`spark.read.format("duckdb_table").option("database", path).option("table", name).load()`."""
 
     @classmethod
     def name(cls) -> str:
         return "duckdb_table"
 
     @property
-    def place(self) -> tuple[str, str]:
+    def _location(self) -> tuple[str, str]:
         return str(Path(self.options["database"]).resolve()), self.options["table"]
 
     def schema(self) -> StructType:
-        path, table = self.place
+        path, table = self._location
         with duckdb.connect(path, read_only=True) as database:
             return from_arrow_schema(database.table(table).limit(0).to_arrow_table().schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return DuckDbReader(*self.place)
+        return DuckDbReader(*self._location)
 
     def get_inputs(self, context: Any) -> list[InputDatasetWithIdentifier]:
-        path, table = self.place
+        path, table = self._location
         return [InputDatasetWithIdentifier(f"duckdb://{path}", f"main.{table}")]
 
 
-def main(database: str, target: str) -> None:
+def main(database: str, table: str, target: str) -> None:
     """Revenue of each city, as Parquet."""
     spark = start(
         PipelineSettings(), log_file=Path(target).parent / "report.spark.log", app_name="shop report"
     )
     spark.dataSource.register(DuckDbTable)
-    orders = (
-        spark.read.format("duckdb_table").option("database", database).option("table", "order_2026").load()
-    )
+    orders = spark.read.format("duckdb_table").option("database", database).option("table", table).load()
     (
         orders.where("amount is not null")
         .groupBy(f.upper("customer_address_city").alias("city"))

@@ -1,48 +1,60 @@
-"""Events of a small shop, as senders really send them: nested, drifting, in conflict with each other."""
+"""Events of a small shop as real senders produce them: nested, with types that drift and conflict."""
 
 from __future__ import annotations
 
 import random
+from datetime import date
 from typing import Any
 
-__all__ = ["first_day", "second_day"]
+__all__ = ["AGENTS", "TEMPLATE", "first_day", "order_table", "second_day"]
 
+TEMPLATE = "{% if event_type %}{{ event_type | lower }}_{{ _timestamp | date('%Y') }}{% endif %}"
 AGENTS = (
     "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",
     "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) Version/18.0 Mobile/15E148 Safari/604.1",
 )
 
 
-def first_day(count: int) -> list[dict[str, Any]]:
+def order_table(today: date) -> str:
+    """The table that `TEMPLATE` gives the orders of a day."""
+    return f"order_{today:%Y}"
+
+
+def first_day(count: int, today: date) -> list[dict[str, Any]]:
     """Page views and orders; amounts are whole numbers in some and fractions in others."""
     chance = random.Random(1)
-    return [_pageview(chance, n) if n % 3 else _order(chance, n) for n in range(count)]
+    return [_event(chance, n, today) for n in range(count)]
 
 
-def second_day(count: int) -> list[dict[str, Any]]:
-    """The same shop after a release: new fields, and values that do not fit the tables any more."""
+def second_day(count: int, today: date) -> list[dict[str, Any]]:
+    """The same shop after a release: new fields, and values that do not fit the tables."""
     chance = random.Random(2)
     found = []
     for n in range(count):
-        event = _pageview(chance, n) if n % 3 else _order(chance, n)
+        event = _event(chance, n, today)
         if event["event_type"] == "Order":
             event["coupon"] = {"code": f"C{n}", "percent": 10}
         if n % 20 == 3:
-            event["amount"] = "on request"  # the column holds numbers: goes to _unmapped_data
+            event["amount"] = "on request"  # The column holds numbers: the value goes to _unmapped_data.
         if n % 20 == 9:
-            event["event_type"] = ""  # no table: skipped, and counted
+            event["event_type"] = ""  # No table: the event is skipped.
         if n % 20 == 15 and n > count // 2:
-            event["_timestamp"] = "yesterday"  # the table's name needs a time: a reject
+            event["_timestamp"] = "yesterday"  # The table's name needs a time: the event is rejected.
         found.append(event)
     return found
 
 
-def _pageview(chance: random.Random, n: int) -> dict[str, Any]:
+def _event(chance: random.Random, n: int, today: date) -> dict[str, Any]:
+    event = _pageview(chance, n, today) if n % 3 else _order(chance, n)
+    return event | {"_timestamp": f"{today}T10:{n % 60:02d}:00.000000Z"}
+
+
+def _pageview(chance: random.Random, n: int, today: date) -> dict[str, Any]:
     return {
         "event_type": "Pageview",
         "eventn_ctx": {
             "event_id": f"view-{chance.getrandbits(48):012x}",
-            "utc_time": f"2026-11-16T10:{n % 60:02d}:00.000000Z",
+            "utc_time": f"{today}T10:{n % 60:02d}:00.000000Z",
             "user": {"anonymous_id": f"u{n % 17}", "is_new": chance.random() < 0.5},
             "url": f"https://shop.example/item/{n}?utm_source=demo",
         },

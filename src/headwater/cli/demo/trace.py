@@ -1,4 +1,4 @@
-"""The demo's report on the shop's tables, and the trace of its columns back to fields of the events."""
+"""Runs the demo's report on the shop's tables, and traces its columns to the fields of the events."""
 
 from __future__ import annotations
 
@@ -17,36 +17,34 @@ COLUMNS = ("city", "revenue")
 FOLD_SECONDS = 120.0
 
 
-def make_report(url: str, folder: Path) -> Path:
-    """Run the script as its author would, unchanged; where the report is."""
+def make_report(url: str, folder: Path, table: str) -> Path:
+    """Run the script on a table as its author would; return the report's folder."""
     report = folder / "report"
     done = _headwater(
-        "lineage", "run", str(SCRIPT), str(folder / "warehouse.duckdb"), str(report),
+        "lineage", "run", str(SCRIPT), str(folder / "warehouse.duckdb"), table, str(report),
         OPENLINEAGE_URL=url, OPENLINEAGE_NAMESPACE="shop",
     )  # fmt: skip
     if done.returncode:
-        raise HeadwaterError(
-            "The report of the demo was not made.", hint=f"It printed: {done.stderr[-2000:]}"
-        )
+        raise HeadwaterError("The report of the demo failed.", hint=f"Its output: {done.stderr[-2000:]}")
     return report
 
 
 def trace_report(config: Path, report: Path) -> list[str]:
-    """Each column of the report, as a tree up to the JSON pointer in the file of events."""
+    """Trace each column of the report, as a tree, to the JSON pointer in the event file."""
     deadline = time.monotonic() + FOLD_SECONDS
     found: list[str] = []
     for column in COLUMNS:
         while True:
             arguments = ("lineage", "show", "-n", "file", str(report), "--column", column, "--up", "--direct")
             done = _headwater("-c", str(config), *arguments)
-            # the events of the pipeline and those of the report come by ways of their own
+            # Lineage of the pipeline and of the report arrive independently.
             if done.returncode == 0 and "incoming" in done.stdout:
                 found += ["", *done.stdout.splitlines()]
                 break
             if time.monotonic() > deadline:
                 raise HeadwaterError(
-                    f"The graph of the demo does not know where {column} comes from.",
-                    hint=f"It printed: {done.stdout[-2000:]}{done.stderr[-2000:]}",
+                    f"The graph of the demo has no origin of {column}.",
+                    hint=f"Its output: {done.stdout[-2000:]}{done.stderr[-2000:]}",
                 )
             time.sleep(0.5)
     return found

@@ -1,4 +1,4 @@
-"""Processes that a process has started, to be killed by tests."""
+"""The descendants of a process, for tests that kill them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["descendants", "is_worker", "kill"]
 
 
 def descendants(process: int) -> list[tuple[int, list[bytes]]]:
-    """The processes that it started, and those that they did, with their command lines.
+    """The process ids and command lines of all processes below a process.
 
-    By their parents: the JVM and Spark's Python processes have process groups of their own.
+    Found by their parents, since the JVM and Spark's Python processes have other process groups.
     """
     parents: dict[int, int] = {}
     for entry in Path("/proc").iterdir():
@@ -36,7 +36,7 @@ def descendants(process: int) -> list[tuple[int, list[bytes]]]:
 
 
 def kill(process: int, is_wanted: Callable[[list[bytes]], bool]) -> int:
-    """SIGKILL to those of its descendants that are wanted by their command lines; how many they were."""
+    """Send SIGKILL to the descendants whose command line is wanted; return their number."""
     killed = 0
     for each, words in descendants(process):
         if is_wanted(words):
@@ -49,5 +49,5 @@ def kill(process: int, is_wanted: Callable[[list[bytes]], bool]) -> int:
 
 
 def is_worker(words: list[bytes]) -> bool:
-    """Whether it is a Python process of Spark's."""
+    """Whether the command line is that of a Python worker of Spark."""
     return b"python" in words[0] and any(word.startswith(b"pyspark.") for word in words[:4])

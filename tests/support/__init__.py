@@ -1,0 +1,1 @@
+"""What tests of several stages share: waiting, processes, servers."""
