@@ -6,8 +6,8 @@
       url: https://backend.example
 
 An event is on the local disk when `emit` returns; it is sent in the background, in order, and again and again
-while the backend is away. What is left when the process ends, however it ends, is sent by the next process
-that uses the same `path`, or by another one that is running.
+while the backend is unreachable. Events that are left when the process ends, even by kill -9, are sent by the
+next process that uses the same `path`, or by another one that is running.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class SpoolConfig(Config):
             options["api_key"] = key
         own = {name: options.pop(name) for name in SpoolSettings.__struct_fields__ if name in options}
         config = cls(convert(own, SpoolSettings, source="spool transport"), options)
-        load_outlet(config.outlet("spool"))  # so that a wrong key is told now, not in the background
+        load_outlet(config.outlet("spool"))  # so that a wrong key is reported now, not in the background
         return config
 
     def outlet(self, name: str) -> OutletSettings:
@@ -144,7 +144,7 @@ class _Folder:
 
 
 def _remove(path: Path) -> None:
-    """Remove a drained sub-folder, unless somebody has just opened it; that one will then remove it."""
+    """Remove a drained sub-folder, unless another process has just opened it, which will then remove it."""
     try:
         lock = FolderLock(path)
     except (LogLocked, OSError):
@@ -215,10 +215,11 @@ class SpoolTransport(Transport):
                 self._open()
 
     def close(self, timeout: float = -1) -> bool:
-        """Deliver what is left, for at most `timeout` seconds; whether all of this process's was.
+        """Deliver pending events for at most `timeout` seconds; whether all of this process's were delivered.
 
-        A negative timeout means `close_timeout_seconds`, and not for ever: what is not delivered is on disk,
-        and a job should not wait for a backend that is away.
+        A negative timeout means `close_timeout_seconds`: events that are left are on disk, and a job should
+        not wait for a backend that is unreachable. A request that is in flight may end up to a few seconds
+        later.
         """
         if self._is_closed or self._process != os.getpid():
             return True
@@ -227,9 +228,10 @@ class SpoolTransport(Transport):
         deadline = time.monotonic() + wait
         self._stop.set()
         self._own.wait(deadline)
-        self._adopter.join()
+        self._adopter.join(max(0.0, deadline - time.monotonic()))  # what it adopted stays on disk
         is_drained = self._own.close(deadline)
-        self._rejects.close()
+        if not self._adopter.is_alive():
+            self._rejects.close()
         _open_transports.discard(self)
         if not is_drained:
             logger.warning(
@@ -256,7 +258,7 @@ class SpoolTransport(Transport):
         try:
             folder = _Folder(path, self.config, self._rejects)
         except (LogLocked, FileNotFoundError):
-            return  # its process lives, or somebody else was quicker
+            return  # its process lives, or another adopter was faster
         except HeadwaterError as error:
             logger.warning("%s cannot be adopted: %s", path, error)
             return
@@ -270,19 +272,19 @@ class SpoolTransport(Transport):
 def _load_http() -> None:
     """Load what the HTTP client imports only when it is first used, before any thread of ours runs.
 
-    A fork in the middle of such an import would leave the child waiting for ever for a module that nobody
-    finishes loading.
+    A fork in the middle of such an import would leave the child waiting without end for a module that no
+    thread finishes loading.
     """
 
-    async def ask_nobody() -> None:
-        with socket.socket() as nobody:
-            nobody.bind(("127.0.0.1", 0))  # but does not listen: refused at once
+    async def ask_closed_port() -> None:
+        with socket.socket() as closed:
+            closed.bind(("127.0.0.1", 0))  # but does not listen: refused at once
             async with httpx2.AsyncClient(trust_env=False) as client:
                 with contextlib.suppress(httpx2.HTTPError):
-                    await client.get(f"http://127.0.0.1:{nobody.getsockname()[1]}/")
+                    await client.get(f"http://127.0.0.1:{closed.getsockname()[1]}/")
 
     # in a thread, since the caller may be inside a loop of its own
-    loading = threading.Thread(target=lambda: asyncio.run(ask_nobody()), name="headwater-spool-load")
+    loading = threading.Thread(target=lambda: asyncio.run(ask_closed_port()), name="headwater-spool-load")
     loading.start()
     loading.join()
 

@@ -27,7 +27,7 @@ def events(*ids: int, **fields: Any) -> list[bytes]:
     return [body(i, **fields) for i in ids]
 
 
-def test_events_arrive_in_order_when_handed_in_by_a_thread() -> None:
+def test_events_arrive_in_order_when_added_by_a_thread() -> None:
     outlet = Memory()
     with Client(outlet.settings, outlet) as client:
         for start in range(0, 1000, 10):
@@ -41,7 +41,7 @@ def test_events_arrive_in_order_when_handed_in_by_a_thread() -> None:
     assert outlet.connects == 1
 
 
-def test_events_arrive_in_order_when_handed_in_on_the_callers_loop() -> None:
+def test_events_arrive_in_order_when_added_on_the_callers_loop() -> None:
     outlet = Memory()
 
     async def work() -> None:
@@ -191,7 +191,7 @@ def test_memory_is_what_is_counted_when_events_wait(text: str) -> None:
     assert client.close(30) == []
 
 
-def test_exactly_what_is_left_is_handed_back_when_closed_in_time() -> None:
+def test_exactly_the_pending_events_are_returned_when_closed_in_time() -> None:
     def act(batch: Batch) -> Exception | float | None:
         return {"a": None, "b": OutletUnavailable("away"), "c": 60.0}[batch.info["k"]]
 
@@ -233,7 +233,7 @@ def test_a_batch_is_sent_when_its_first_event_is_old_enough_though_others_trickl
     outlet = Memory(settings)
     with Client(settings, outlet) as client:
         i = 0
-        while not outlet.batches:  # upstream's timer began anew with every event and would never end this
+        while not outlet.batches:  # a timer that begins again with every event would never end this
             client.add_events(events(i))
             i += 1
             threading.Event().wait(0.01)
@@ -260,7 +260,7 @@ def test_flush_says_no_when_not_all_is_settled_in_time() -> None:
     assert len(client.close(0)) == 1
 
 
-def test_refused_events_are_reported_when_somebody_listens() -> None:
+def test_refused_events_are_reported_when_there_is_a_listener() -> None:
     told: list[tuple[Event, str]] = []
     outlet = Memory(act=lambda batch: [Refused("bad")] + [DELIVERED] * (len(batch.events) - 1))
     with Client(outlet.settings, outlet, on_rejected=told.extend, metrics=(metrics := Metrics())) as client:
@@ -272,7 +272,7 @@ def test_refused_events_are_reported_when_somebody_listens() -> None:
     assert metrics.counter("delivery_events_delivered").values == {("memory",): 2}
 
 
-def test_refused_events_are_an_error_line_when_nobody_listens(caplog: pytest.LogCaptureFixture) -> None:
+def test_refused_events_are_an_error_line_when_there_is_no_listener(caplog: pytest.LogCaptureFixture) -> None:
     outlet = Memory(act=lambda batch: EventRefused("bad"))
     with Client(outlet.settings, outlet) as client:
         client.add_events(events(1))
@@ -293,7 +293,7 @@ def test_delivery_goes_on_when_the_listener_fails(caplog: pytest.LogCaptureFixtu
     assert "`on_rejected` of outlet memory failed" in caplog.text
 
 
-def test_a_refused_event_is_tried_for_ever_when_told_to_block() -> None:
+def test_a_refused_event_is_retried_without_limit_when_set_to_block() -> None:
     outlet = Memory(settings_of(on_refused="block"), lambda batch: EventRefused("bad"))
     client = Client(outlet.settings, outlet)
     client.add_events(events(1, 2))
@@ -362,7 +362,7 @@ def test_an_outlet_is_made_from_the_settings_when_none_is_given(backend: OpenLin
     assert client.flush()
 
 
-def test_an_empty_batch_is_accepted_when_handed_in() -> None:
+def test_an_empty_batch_is_accepted_when_it_is_added() -> None:
     outlet = Memory()
     with Client(outlet.settings, outlet) as client:
         client.add_events([])

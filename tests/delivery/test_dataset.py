@@ -7,10 +7,11 @@ import orjson
 import pytest
 
 from headwater.delivery import Client
-from headwater.delivery.batches import TRIMMED_FIELD, Buffer
+from headwater.delivery.batches import Buffer
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Batch
 from headwater.delivery.outlets.dataset import DataSetOutlet
+from headwater.delivery.trim import TRIMMED_FIELD
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
 from headwater.events import Event
 from headwater.settings import OutletSettings, RetrySettings, convert

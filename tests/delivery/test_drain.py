@@ -188,7 +188,7 @@ def test_only_the_bad_events_are_rejected_when_a_batch_holds_some(
 
 
 @pytest.mark.parametrize("has_batch", [True, False])
-def test_a_bad_event_holds_up_its_successors_when_told_to_block(
+def test_a_bad_event_holds_up_its_successors_when_set_to_block(
     rig: Rig, backend: OpenLineageServer, has_batch: bool
 ) -> None:
     backend.refuse = lambda event: "bad" if event["i"] == 5 else None
@@ -294,7 +294,7 @@ def test_a_reject_is_delivered_when_replayed_after_the_fix(rig: Rig, backend: Op
     assert "still bad" in left.reason
 
 
-def test_a_replayed_reject_holds_up_nobody_when_refused_again_under_block(
+def test_a_replayed_reject_holds_up_nothing_when_refused_again_under_block(
     rig: Rig, backend: OpenLineageServer
 ) -> None:
     backend.refuse = lambda event: "bad" if event["i"] == 1 else None

@@ -29,15 +29,15 @@ def test_connect_is_repeated_when_it_fails() -> None:
     assert outlet.numbers() == [1]
 
 
-def test_trouble_is_told_when_connect_goes_on_failing() -> None:
+def test_trouble_is_reported_when_connect_keeps_failing() -> None:
     def connect() -> None:
-        raise OutletUnavailable("nobody there")
+        raise OutletUnavailable("no receiver")
 
     outlet = Memory(settings_of(retry=RetrySettings(initial_seconds=60)), connect=connect)
     metrics = Metrics()
     client = Client(outlet.settings, outlet, metrics=metrics)
     client.add_events([body(1)])
-    assert eventually(lambda: client.trouble() == "cannot connect: nobody there")
+    assert eventually(lambda: client.trouble() == "cannot connect: no receiver")
     assert metrics.gauge("delivery_failing").values == {("memory",): 1}
     assert len(client.close(0.01)) == 1
 
@@ -119,7 +119,7 @@ def test_events_that_fit_no_request_are_refused_when_their_turn_comes() -> None:
     assert b"_trimmed" in outlet.pieces[2]
 
 
-def test_an_event_that_fits_no_request_blocks_its_session_when_told_to() -> None:
+def test_an_event_that_fits_no_request_blocks_its_session_when_set_to_block() -> None:
     settings = settings_of(on_refused="block")
     outlet = Memory(settings, hard=200)
     client = Client(settings, outlet)

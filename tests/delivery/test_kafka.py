@@ -78,7 +78,7 @@ def test_an_event_is_refused_when_it_is_too_large_for_the_producer() -> None:
     assert [orjson.loads(value)["name"] for _, value in cluster.read("events")] == ["a", "c"]
 
 
-def test_events_are_handed_to_the_producer_once_when_a_try_ran_into_its_timeout() -> None:
+def test_events_are_produced_once_when_a_try_ran_into_its_timeout() -> None:
     cluster = MockCluster()
     outlet = outlet_of(cluster.servers, linger_seconds=0.4)
 

@@ -73,12 +73,12 @@ def test_others_go_on_and_it_catches_up_when_one_key_is_dead_for_a_while(rig: Ri
     outlet.act = dead()
     assert eventually(rig.settled)
     assert_each_key_in_order(outlet)
-    assert len(outlet.received) == 4_000  # nobody's events came twice
+    assert len(outlet.received) == 4_000  # no event came twice
     assert drain.deferred == 0
     assert drain.trouble() is None
 
 
-def test_a_slow_session_holds_up_nobody_when_its_share_is_full(rig: Rig) -> None:
+def test_a_slow_session_holds_up_no_other_when_its_share_is_full(rig: Rig) -> None:
     fill(rig, 4_000, 4, size=200)
     settings = settings_of(**KEYED, max_batch_events=10, budget_bytes=200_000, session_budget_bytes=20_000)
     outlet = Memory(settings, lambda batch: 0.01 if batch.info["k"] == 0 else None)

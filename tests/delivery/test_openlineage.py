@@ -76,7 +76,7 @@ def test_single_requests_are_made_when_the_backend_knows_no_batches(
     assert backend.singles == 1
 
 
-def test_a_missing_batch_endpoint_is_waited_for_when_told_to_use_it_always(
+def test_a_missing_batch_endpoint_is_waited_for_when_batch_is_always(
     backend: OpenLineageServer,
 ) -> None:
     backend.has_batch = False
@@ -142,7 +142,7 @@ def test_key_and_headers_are_sent_when_they_are_set(backend: OpenLineageServer) 
 
 
 @pytest.mark.parametrize("compression", ["gzip", "zstd"])
-def test_bodies_are_compressed_when_told_to(backend: OpenLineageServer, compression: str) -> None:
+def test_bodies_are_compressed_when_compression_is_set(backend: OpenLineageServer, compression: str) -> None:
     seen: list[Request] = []
     backend.answer_always(remember(seen))
     names = ["x" * 100_000, "y"]
@@ -181,7 +181,7 @@ def test_settings_are_refused_when_a_certificate_cannot_be_read() -> None:
         outlet_of(url="https://host", tls={"certificate": "/nowhere/me.pem"})
 
 
-def test_the_check_of_certificates_can_be_left_out_when_told_to() -> None:
+def test_certificates_are_not_checked_when_verify_is_off() -> None:
     outlet = outlet_of(url="https://127.0.0.1:9", tls={"verify": False})
     with pytest.raises(OutletUnavailable):
         send(outlet, ["one"])

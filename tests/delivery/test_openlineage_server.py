@@ -58,7 +58,7 @@ def test_the_process_ends_quietly_when_interrupted() -> None:
         assert process.communicate()[1] == b""
 
 
-def test_answers_are_as_scripted_when_told_so() -> None:
+def test_answers_are_as_scripted_when_a_script_is_given() -> None:
     with OpenLineageServer() as server:
         url = f"{server.url}/api/v1/lineage"
         server.answer_next(Answer(status=418, headers={"x-a": "b"}, body=b"teapot"))

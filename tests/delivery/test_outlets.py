@@ -94,7 +94,7 @@ class Terminal(io.StringIO):
 
     def write(self, text: str) -> int:
         if self.is_gone:
-            raise BrokenPipeError("nobody reads")
+            raise BrokenPipeError("no reader")
         return super().write(text)
 
 

@@ -14,7 +14,7 @@ from tests.log.parts import FaultyDisk
 
 @pytest.fixture
 def disk(request: pytest.FixtureRequest) -> Iterator[FaultyDisk]:
-    """A file system that fails when it is told to."""
+    """A file system that fails on demand."""
     made = FaultyDisk(f"faulty-{request.node.name}")
     yield made
     made.unregister()

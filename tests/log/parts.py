@@ -22,7 +22,7 @@ MIB = 1024 * 1024
 
 
 def small(**changes: Any) -> LogSettings:
-    """Settings of a log whose partitions are small and that collects only when it is told to."""
+    """Settings of a log whose partitions are small and that collects only on demand."""
     values: dict[str, Any] = {
         "partition_bytes": 256 * 1024,
         "retention_bytes": 64 * MIB,
@@ -73,7 +73,7 @@ def copy_of(folder: Path, to: Path) -> Path:
 
 
 class FaultyDisk(apsw.VFS):
-    """A file system that fails when it is told to: `fault` is `full`, `sync`, `write`, `read` or `corrupt`.
+    """A file system that fails on demand: `fault` is `full`, `sync`, `write`, `read` or `corrupt`.
 
     `only` limits the fault to files whose name contains it, `times` how often it shows. `written` lists the
     files written since.

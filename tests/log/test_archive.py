@@ -40,7 +40,7 @@ def test_a_file_is_compressed_under_its_day_with_its_status_when_it_is_done(tmp_
     assert archive(file) == place
 
 
-def test_it_is_told_when_a_file_has_disappeared(tmp_path: Path) -> None:
+def test_archiving_fails_when_a_file_has_disappeared(tmp_path: Path) -> None:
     a_file(tmp_path)
     (file,) = unprocessed(tmp_path)
     file.path.unlink()

@@ -71,7 +71,7 @@ def test_what_was_finished_is_not_read_again_when_the_log_is_reopened(tmp_path: 
     log.close()
 
 
-def test_readers_begin_where_they_are_told_when_they_are_new(tmp_path: Path) -> None:
+def test_readers_begin_where_start_says_when_they_are_new(tmp_path: Path) -> None:
     log = Log.open(tmp_path, small())
     log.append_wait([b"old"])
     early, late = log.reader("early"), log.reader("late", "latest")

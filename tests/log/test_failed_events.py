@@ -69,7 +69,7 @@ def test_a_torn_line_is_cut_when_the_next_is_written(tmp_path: Path) -> None:
     assert kept(tmp_path) == [b'{"n":1}', b'{"n":2}']
 
 
-def test_a_line_of_somebody_else_is_kept_as_it_is_when_it_is_read(tmp_path: Path) -> None:
+def test_a_line_that_is_no_reject_is_kept_as_it_is_when_it_is_read(tmp_path: Path) -> None:
     DestinationRejects(tmp_path).append("dwh", [reject(b'{"n":1}')])
     with (tmp_path / "failed" / "failed.dst=dwh.log").open("ab") as file:
         file.write(b"not ours\n")
@@ -81,7 +81,7 @@ def test_a_line_of_somebody_else_is_kept_as_it_is_when_it_is_read(tmp_path: Path
     ]
 
 
-def test_it_is_told_when_the_disk_is_full(tmp_path: Path) -> None:
+def test_the_error_is_raised_when_the_disk_is_full(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no space"):
         DestinationRejects(tmp_path).append("dwh", [reject(b'{"n":1}')], disk=FullDisk(room=10))
     DestinationRejects(tmp_path).append("dwh", [reject(b'{"n":1}')])

@@ -160,7 +160,7 @@ def test_looking_does_no_harm_when_a_log_is_written_and_collected_meanwhile(tmp_
     assert inspect.verify(tmp_path) == []
 
 
-def test_a_lock_is_taken_when_somebody_only_looks_at_it(tmp_path: Path) -> None:
+def test_a_lock_is_taken_when_another_process_only_looks_at_it(tmp_path: Path) -> None:
     stop = threading.Event()
 
     def look() -> None:

@@ -25,21 +25,21 @@ def destination(id: str, mode: str = "stream", *only_keys: str) -> DestinationSe
 
 
 class Answers:
-    """What senders were told."""
+    """The answers that senders got."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[Any, HeadwaterError | None]] = []
+        self.received: list[tuple[Any, HeadwaterError | None]] = []
         self._grew = threading.Condition()
 
     def __call__(self, tokens: list[Any], error: HeadwaterError | None) -> None:
         with self._grew:
-            self.told += [(token, error) for token in tokens]
+            self.received += [(token, error) for token in tokens]
             self._grew.notify_all()
 
     def wait(self, count: int) -> list[tuple[Any, HeadwaterError | None]]:
         with self._grew:
-            assert self._grew.wait_for(lambda: len(self.told) >= count, 30)
-        return self.told
+            assert self._grew.wait_for(lambda: len(self.received) >= count, 30)
+        return self.received
 
 
 def kept(folder: Path, id: str) -> list[bytes]:
@@ -81,21 +81,21 @@ def test_events_go_to_the_files_when_no_destination_wants_them(tmp_path: Path) -
     assert kept(tmp_path, "web") == []
 
 
-def test_the_sender_is_told_the_error_once_when_one_place_fails(tmp_path: Path) -> None:
+def test_the_sender_gets_the_error_once_when_one_store_fails(tmp_path: Path) -> None:
     wanted = [destination("s"), destination("f", "batch")]
     incoming, queues = Incoming(tmp_path, disk=FullDisk(0)), Queues(tmp_path, wanted[:1])
     answers = Answers()
     places = FanOut(incoming, queues, wanted)
     for token in "abc":
         places.append("web", [b"1"], answers, token)
-    told = answers.wait(3)
-    assert [token for token, _ in sorted(told, key=lambda each: str(each[0]))] == ["a", "b", "c"]
-    assert all(isinstance(error, LogFull) for _, error in told)
+    found = answers.wait(3)
+    assert [token for token, _ in sorted(found, key=lambda each: str(each[0]))] == ["a", "b", "c"]
+    assert all(isinstance(error, LogFull) for _, error in found)
     queues.close()
     incoming.close()
 
 
-def test_nobody_is_left_waiting_when_a_place_is_closed_already(tmp_path: Path) -> None:
+def test_every_request_is_answered_when_a_store_is_closed_already(tmp_path: Path) -> None:
     wanted = [destination("s"), destination("f", "batch")]
     incoming, queues = Incoming(tmp_path), Queues(tmp_path, wanted[:1])
     queues.close()
@@ -124,7 +124,7 @@ def test_only_what_is_archived_is_collected_when_the_pipeline_is_slow(tmp_path: 
     queues.close()
 
 
-def test_a_cursor_is_not_believed_when_it_tells_of_another_queue(tmp_path: Path) -> None:
+def test_a_cursor_is_ignored_when_it_belongs_to_another_queue(tmp_path: Path) -> None:
     with_cursor = Queues(tmp_path, [destination("s")])
     folder = with_cursor.log("s").folder
     fill(with_cursor.log("s"), 10)
@@ -138,7 +138,7 @@ def test_a_cursor_is_not_believed_when_it_tells_of_another_queue(tmp_path: Path)
     with_cursor.close()
 
 
-def test_the_end_is_told_to_readers_outside_when_the_note_of_it_was_lost(tmp_path: Path) -> None:
+def test_readers_outside_see_the_end_when_its_record_was_lost(tmp_path: Path) -> None:
     queues = Queues(tmp_path, [destination("s")])
     folder = queues.log("s").folder
     fill(queues.log("s"), 10)

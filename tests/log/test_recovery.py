@@ -187,7 +187,7 @@ def test_the_current_partition_is_repaired_when_it_is_damaged_under_the_writer(t
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_the_index_is_written_anew_from_memory_when_it_is_damaged_under_a_running_log(
+def test_the_index_is_written_again_from_memory_when_it_is_damaged_under_a_running_log(
     tmp_path: Path, disk: FaultyDisk, times: int
 ) -> None:
     log = Log.open(tmp_path / "log", small(), vfs=disk.name)

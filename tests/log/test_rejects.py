@@ -1,4 +1,4 @@
-"""The rejects: kept with their reason until somebody replays or drops them (G6)."""
+"""The rejects: kept with their reason until they are replayed or dropped (G6)."""
 
 from __future__ import annotations
 

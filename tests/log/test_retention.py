@@ -175,7 +175,7 @@ def test_space_is_given_back_when_every_reader_has_passed(tmp_path: Path) -> Non
     assert 1 < log.stat().first <= 250
     assert folder_bytes(log.folder) < before / 2
     log.forget("two")
-    log.forget("nobody")
+    log.forget("unknown")
     fill(log, 1)
     log.collect()
     assert [found.name for found in log.stat().readers] == ["one"]
@@ -189,7 +189,7 @@ def test_space_is_given_back_when_every_reader_has_passed(tmp_path: Path) -> Non
     log.close()
 
 
-def test_dropped_events_are_counted_when_nobody_reads(tmp_path: Path) -> None:
+def test_dropped_events_are_counted_when_there_is_no_reader(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log", small(retention_bytes=1 * MIB))
     fill(log, 700)
     stat = log.stat()

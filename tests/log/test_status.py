@@ -25,7 +25,7 @@ def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
     status = FileStatus.load(file)
     assert not status.is_done("dwh", "events")
     status.mark("dwh", "events", True, rows=12)
-    status.mark("dwh", "a/b", False, error="the server is away")
+    status.mark("dwh", "a/b", False, error="the server is unreachable")
     status.count("dwh", events=15, skipped=1, rejected=2)
     assert not FileStatus.load(file).is_done("dwh", "events")
     status.save()
@@ -33,7 +33,7 @@ def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
     assert again.is_done("dwh", "events")
     assert not again.is_done("dwh", "a/b")
     assert not again.is_complete
-    assert again.pairs["dwh", "a/b"].error == "the server is away"
+    assert again.pairs["dwh", "a/b"].error == "the server is unreachable"
     assert again.counts["dwh"].rejected == 2
 
 
@@ -49,7 +49,7 @@ def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: P
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"status": 5}', b"\xff"])
-def test_it_begins_anew_when_the_file_is_damaged(tmp_path: Path, content: bytes) -> None:
+def test_it_begins_again_when_the_file_is_damaged(tmp_path: Path, content: bytes) -> None:
     file = a_file(tmp_path)
     file.status_path.write_bytes(content)
     status = FileStatus.load(file)

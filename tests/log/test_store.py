@@ -109,7 +109,7 @@ def test_an_event_larger_than_a_commit_is_taken_when_it_comes(folder: Path) -> N
     log.close()
 
 
-def test_everybody_is_answered_and_the_commit_counts_when_callbacks_raise(
+def test_every_request_is_answered_and_the_commit_counts_when_callbacks_raise(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, answers = Log.open(folder), Answers()

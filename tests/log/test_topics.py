@@ -104,7 +104,7 @@ def test_an_event_is_taken_when_it_is_larger_than_kafkas_own_limit(
 
 
 @pytest.mark.long
-def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_away_and_it_heals(
+def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_unreachable_and_it_heals(
     kafka_broker: KafkaBroker, opened: Callable[..., Topics]
 ) -> None:
     settings = settings_for(kafka_broker.bootstrap, timeout_seconds=2.0, buffer_bytes=1024 * 1024)

@@ -12,7 +12,7 @@ from headwater.log.queue.group_commit import GroupCommit, PendingAppend
 
 
 class Store:
-    """Keeps what the writer commits; fails when told to."""
+    """Keeps what the writer commits; fails on demand."""
 
     def __init__(self) -> None:
         self.groups: list[list[bytes]] = []
@@ -29,7 +29,7 @@ class Store:
 
     def tick(self) -> None:
         self.ticks += 1
-        raise RuntimeError("a tick that fails stops nobody")
+        raise RuntimeError("a tick that fails stops nothing")
 
 
 def started(store: Store, *, tick_seconds: float = 60, max_bytes: int = 100) -> GroupCommit:
@@ -58,11 +58,11 @@ def test_what_gathers_during_a_commit_becomes_one_group_when_it_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [(LogFull("full"), LogFull), (RuntimeError("a fault of ours"), LogUnavailable)],
 )
-def test_everybody_in_the_group_is_told_when_a_commit_fails(
-    error: Exception, told: type[HeadwaterError]
+def test_every_request_of_the_group_fails_when_a_commit_fails(
+    error: Exception, reported: type[HeadwaterError]
 ) -> None:
     store = Store()
     store.error = error
@@ -74,11 +74,11 @@ def test_everybody_in_the_group_is_told_when_a_commit_fails(
     writer.append([b"b"], lambda tokens, error: answers.append((tokens, error)), 2)
     writer.close()
     assert [tokens for tokens, _ in answers] == [[1], [2]]
-    assert type(answers[0][1]) is told
+    assert type(answers[0][1]) is reported
     assert answers[1][1] is None
 
 
-def test_it_is_told_once_and_counted_when_a_fault_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fault_is_logged_once_and_counted_when_it_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
     store.error = RuntimeError("a fault of ours")
     writer = started(store)
@@ -94,7 +94,7 @@ def test_it_is_told_once_and_counted_when_a_fault_goes_on(caplog: pytest.LogCapt
     ]
 
 
-def test_one_entry_holds_what_fits_into_a_commit_when_many_are_handed_in() -> None:
+def test_one_append_holds_what_fits_into_a_commit_when_many_are_appended() -> None:
     store = Store()
     store.gate.clear()
     writer = started(store, max_bytes=10)

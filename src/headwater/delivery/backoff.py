@@ -49,7 +49,7 @@ class Backoff:
     def failed(self, retry_after: float | None = None) -> float:
         """Count a failure; the pause is the receiver's wish where it stated one, else ours.
 
-        A wish of nought seconds is answered with our own pause: a tight loop helps nobody.
+        A Retry-After of 0 seconds is replaced by our own pause, to avoid a tight loop.
         """
         self.failures += 1
         if retry_after:

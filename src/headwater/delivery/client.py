@@ -109,7 +109,7 @@ class Client:
     # --- taking in
 
     def add_events(self, events: Sequence[bytes | Mapping[str, Any]]) -> None:
-        """Accept the whole batch, or raise BatchRejected and accept nothing of it (U2).
+        """Accept the whole batch, or raise BatchRejected and accept nothing of it.
 
         Returns at once; an accepted event is delivered, rejected by the receiver, or handed back by `close`.
         """
@@ -161,7 +161,7 @@ class Client:
             )
 
     def _admit_sessions(self, coming: Mapping[str, int], now: float) -> None:
-        """Error mode and budgets by session: one that fails closes the door for nobody else (KI1)."""
+        """Error mode and budgets are kept by session: a failing session does not stop the others."""
         name, settings = self._settings.name, self._settings
         for id, size in coming.items():
             session = self._engine.sessions.get(id)
@@ -184,7 +184,7 @@ class Client:
         for key, event in arrived:
             self._engine.put(key, event)
 
-    # --- what the engine tells us
+    # --- called by the engine
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         done = [*delivered, *(event for event, _ in refused)]

@@ -1,6 +1,6 @@
 """The engine: many sessions, few requests at once, each session in order.
 
-One engine runs on one asyncio loop. It is fed by `put`; its owner is told what became of the events. There is
+One engine runs on one asyncio loop. `put` adds events, and the owner is called with their outcomes. There is
 no task per session: sessions that have something to send stand in one line and get a request slot in turn,
 so ten thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7).
 """
@@ -39,7 +39,7 @@ class Owner(Protocol):
         ...
 
     def retries_refused(self, event: Event) -> bool:
-        """Whether the event, once refused for good, is tried for ever instead."""
+        """Whether a refused event is retried without limit instead of rejected."""
         ...
 
     def on_retry_scheduled(self, session: Session) -> None:

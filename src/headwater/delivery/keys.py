@@ -76,7 +76,7 @@ class Keys:
         except orjson.JSONDecodeError:
             event = None
         values = [find(event, path) for _, path in self._paths]
-        # absent is told from null by having no canonical form at all
+        # absent differs from null: it has no canonical form at all
         canonical = tuple(
             b"" if value is ABSENT else orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in values
         )

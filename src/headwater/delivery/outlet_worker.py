@@ -116,7 +116,7 @@ class OutletWorker:
         try:
             self._loop.call_soon_threadsafe(callback)
         except RuntimeError:
-            pass  # the loop has just been closed: nobody is left to be told
+            pass  # the loop has just been closed, and with it the worker
 
     # --- the thread
 
@@ -179,7 +179,7 @@ class OutletWorker:
     async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
         return self._reader.read(position, max_events, max_bytes)
 
-    # --- what the engine tells us
+    # --- called by the engine
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         self._delivered += delivered

@@ -52,7 +52,7 @@ class ReadAhead:
         self._rescanned: set[str] = set()  # those that the scan under way is for
         self._rescan_at = 0
 
-    # --- told by the drain
+    # --- called by the outlet worker
 
     def on_settled(self, session: Session, events: list[Event]) -> None:
         """These events are done with, but not yet committed."""

@@ -4,7 +4,7 @@ An outlet is a class named by an entry point of the group `headwater.outlets`. I
 thread only, on one asyncio loop, in this order:
 
     connect    first, and again with back-off until it does not raise; again after `send` raised NotConnected
-    send       never before `connect` succeeded; at most once at a time per session, but for several sessions
+    send       never before `connect` succeeded; at most once at a time per session, and for several sessions
                at once; cancelled after `timeout_seconds`, which counts as OutletUnavailable
     close      once nothing is under way; may be called twice, and without `connect`
 
@@ -63,7 +63,7 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """Not this time: try again, after the receiver's own wish where it stated one."""
+    """Retry the event, after `after_seconds` if the receiver sent Retry-After."""
 
     reason: str
     after_seconds: float | None = None
@@ -154,7 +154,7 @@ class Outlet(ABC):
 
     def trim(self, piece: bytes, limit_bytes: int) -> bytes:
         """The piece made to fit `limit_bytes`; raises EventRefused when it cannot be."""
-        from headwater.delivery.batches import trim_json
+        from headwater.delivery.trim import trim_json
 
         return trim_json(piece, limit_bytes)
 

@@ -27,7 +27,7 @@ class ConsoleOutlet(Outlet):
         text = "".join(piece.decode("utf-8", "replace") + "\n" for piece in batch.pieces)
         try:
             async with self._lock:
-                # in a thread: whoever reads the pipe may be slow
+                # in a thread: the reader of the pipe may be slow
                 await asyncio.to_thread(self._write, text)
         except (OSError, ValueError) as error:  # a closed stream says ValueError
             raise OutletUnavailable(f"standard output cannot be written: {error}.") from error

@@ -10,7 +10,7 @@ A request, before compression:
 An event's nested objects become dotted attributes and its lists JSON text. The fields of `group_by` go into
 `sessionInfo`, those of `log_fields` into `logs`; neither is repeated in the events. `ts` is text, since a
 nanosecond count is larger than a JSON reader's safe integers. The receiver takes one request at a time per
-session (D1), may be away for minutes (D2), and takes 6 MB (D3).
+session, may be unreachable for minutes, and takes 6 MB.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import msgspec
 import orjson
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.batches import trim_json
 from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer
 from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
 from headwater.delivery.outlets.http_client import (
@@ -40,6 +39,7 @@ from headwater.delivery.outlets.http_client import (
     error_for,
     excerpt,
 )
+from headwater.delivery.trim import trim_json
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
 from headwater.settings import OutletSettings
@@ -86,7 +86,7 @@ class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], _doc("JSON pointers to fields that many events share; sent once per request.")
     ] = ()
     max_request_bytes: Annotated[
-        int, msgspec.Meta(ge=1000, le=6_225_920), _doc("Most bytes of a request before compression (D3).")
+        int, msgspec.Meta(ge=1000, le=6_225_920), _doc("Most bytes of a request before compression.")
     ] = 6_000_000
     compression: Annotated[Compression, _doc("How request bodies are compressed.")] = "gzip"
     tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
@@ -226,7 +226,7 @@ class DataSetOutlet(Outlet):
         if isinstance(value, str) and (found := _parse_time(value)) is not None:
             return found
         if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e19:
-            for unit in (_NS, 1_000_000, 1_000, 1):  # seconds, ms, µs, ns: told apart by their size
+            for unit in (_NS, 1_000_000, 1_000, 1):  # seconds, ms, µs, ns: distinguished by their size
                 if value * unit < 1e19 / 2 and value * unit > 1e17:
                     return int(value * unit)
         return int(event.received_at * _NS)

@@ -160,7 +160,7 @@ class HttpOutlet(Outlet):
         return self._body.fill(values | {"events": self._separator.join(batch.pieces)})
 
     def envelope_bytes(self, session: str, key: Key) -> int:
-        # `$events` may stand in the template more than once, but not in any that somebody would write
+        # `$events` may stand in the template more than once, which no sensible template does
         longest = self._about(session, key, 10**9)
         return len(self._body.fill(longest | {"events": b""}))
 

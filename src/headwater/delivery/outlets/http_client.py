@@ -45,7 +45,7 @@ __all__ = [
 RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 
 
-"""4xx that say nothing against the event: the key, the address or the pace is wrong; an operator mends it."""
+"""4xx that are not about the event: an operator can correct the key, the address or the pace."""
 
 
 _EXCERPT_CHARACTERS = 200
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None or self._answer.done():
-            self.close()  # nobody asked
+            self.close()  # bytes without a request
             return
         self._has_begun = True
         self._size += len(data)
@@ -370,7 +370,7 @@ class HttpClient:
                 answer = await connection.request(head + body)
             except BrokenAnswer as error:
                 if error.is_stale and not fresh:
-                    continue  # it was closed while it was idle, so nobody has read this request: another one
+                    continue  # closed while idle: the receiver has not read this request
                 raise
             if connection.is_open and self._is_open and len(self._idle) < self._max_connections:
                 self._idle.append(connection)

@@ -179,7 +179,7 @@ class KafkaOutlet(Outlet):
             try:
                 self._loop.call_soon_threadsafe(_settle, report, error)
             except RuntimeError:
-                pass  # the loop is closed: nobody waits any more
+                pass  # the loop is closed, and with it the outlet
 
         try:
             self._producer.produce(self.options.topic, piece, reported, key)

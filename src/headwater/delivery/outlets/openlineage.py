@@ -2,7 +2,7 @@
 
 Events go in order. With the single endpoint each is a request of its own, so a restart repeats at most one;
 with the batch endpoint a backend that takes only some of a batch may say that others should be tried again,
-and those then arrive after their successors: that is the backend's choice and cannot be mended from here.
+and those then arrive after their successors: that is the backend's choice and cannot be changed from here.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from headwater.log.files.layout import EventFolder, IncomingFile
 
 __all__ = ["archive", "clean_archive", "finish_archiving", "open_gzip"]
 
-DRAFT_SECONDS = 24 * 3600  # a draft this old is nobody's any more
+DRAFT_SECONDS = 24 * 3600  # the process that wrote a draft this old is dead
 # CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
 # 3 7.9 and 6.0, level 6 18 and 7.2. With zlib the archive was a seventh of all that a load costs.
 ISAL_LEVEL, ZLIB_LEVEL = 2, 3
@@ -87,7 +87,7 @@ def clean_archive(events_dir: Path, days: float, now: float) -> int:
         try:
             is_old = date.fromisoformat(folder.name) < limit
         except ValueError:
-            continue  # somebody else's folder
+            continue  # not a folder of ours
         if is_old:
             removed += _remove_day(folder)
     return removed

@@ -1,4 +1,4 @@
-"""What is in the event files: what waits, what was done, what failed (G3). Reads only, beside anybody."""
+"""Counts of the event files: waiting, loaded, rejected, archived (G3). Only reads, beside other processes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class TokenStat(msgspec.Struct):
 
 
 class DestinationStat(msgspec.Struct):
-    """What became of events at a destination, as the statuses tell that are kept.
+    """Counts of events at a destination, from the statuses that are kept.
 
-    events = rows + skipped + rejected, but for pairs that are open. `open_rejects` are those that nobody has
-    replayed; a reject that was replayed is an event again.
+    events = rows + skipped + rejected, except for pairs that are not loaded yet. `open_rejects` are those
+    that were neither replayed nor dropped.
     """
 
     id: str
@@ -44,7 +44,7 @@ class DestinationStat(msgspec.Struct):
 
 
 class StreamStat(msgspec.Struct):
-    """A destination in stream mode, as its cursor tells: appended = rows + skipped + rejected + missing +
+    """A destination in stream mode, by its cursor: appended = rows + skipped + rejected + missing +
     waiting, since its queue was made.
     """
 

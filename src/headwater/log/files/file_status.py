@@ -1,4 +1,4 @@
-"""What the last cycle of the pipeline could not load, and why, for `headwater status`."""
+"""The status of an event file, pair by pair of destination and table, and the result of the last cycle."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class FileStatus:
             return cls(path)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # every pair is tried again, and the ledger knows those that were loaded (G5, G9)
-            log.error("%s is damaged (%s); it begins anew.", path, error)
+            log.error("%s is damaged (%s); the file is loaded again.", path, error)
             return cls(path)
 
     def save(self) -> None:
@@ -120,7 +120,7 @@ class LastCycle(msgspec.Struct, kw_only=True):
 
     @classmethod
     def load(cls, events_dir: Path) -> LastCycle | None:
-        """The last one; None if there was none, or if it cannot be read: it is only told, never acted on."""
+        """The last one; None if there was none, or if it cannot be read: it is shown and never acted on."""
         try:
             return msgspec.json.decode((events_dir / NAME).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):

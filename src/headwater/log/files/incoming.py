@@ -1,4 +1,4 @@
-"""Incoming files: events of one token after the other, on disk before anybody is answered (G1).
+"""Incoming files: the events of a token in one file, on disk before a request is answered (G1).
 
 Each token has a file and a group commit of its own: one thread writes what has gathered, syncs it once, then
 answers. A file is closed by its age or its size: it gets its final name and belongs to the pipeline.
@@ -153,7 +153,7 @@ class _TokenFile:
             self.healthy = False
             failure = classify(error, self._owner.folder.incoming)
             self._errors.add(1, "full" if isinstance(failure, LogFull) else "io")
-            self.group_commit.run_and_log_errors(self._mend)
+            self.group_commit.run_and_log_errors(self._cut_unacknowledged)
             raise failure from error
         self.healthy = True
         self._seconds.observe(self._owner.clock.monotonic() - began)
@@ -163,7 +163,7 @@ class _TokenFile:
     def _write(self, data: bytes) -> None:
         disk = self._owner.disk
         if self._is_torn:
-            self._mend()
+            self._cut_unacknowledged()
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o644)
@@ -180,7 +180,7 @@ class _TokenFile:
         self._size += len(data)
         crash_point("incoming.after_sync")
 
-    def _mend(self) -> None:
+    def _cut_unacknowledged(self) -> None:
         """Cut off what was not acknowledged; until that succeeds nothing is written behind it."""
         if self._fd is not None and self._is_torn:
             self._owner.disk.cut(self._fd, self._size)
@@ -209,7 +209,7 @@ class _TokenFile:
         """Give the file its final name. What it holds was synced before, so the name is all that changes."""
         if self._fd is None or not self._size:
             return
-        self._mend()
+        self._cut_unacknowledged()
         crash_point("incoming.before_rotate")
         _complete(self._path, self._token_id, self._owner.clock)
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails

@@ -103,7 +103,7 @@ class EventFolder:
 
 
 class IncomingFile(NamedTuple):
-    """A complete file of events, one JSON object a line, which nobody writes any more.
+    """A complete file of events, one JSON object a line, which is no longer written.
 
     `kind` is `incoming` (`id` is the token's; it goes to all destinations that want the token) or `failed`
     (`id` is a destination's; rejects that are tried again, for that destination alone).
@@ -163,7 +163,7 @@ def unprocessed(events_dir: Path) -> list[IncomingFile]:
 
 
 class ArchivedFile(NamedTuple):
-    """A file of the archive: `id` is the token's or the destination's that its name tells."""
+    """A file of the archive: `id` is the token's or the destination's in its name."""
 
     path: Path
     kind: ArchivedKind
@@ -193,7 +193,7 @@ def rotated_name(kind: ArchivedKind, id: str, at: datetime) -> str:
 def _read_stamp(text: str) -> datetime | None:
     try:
         return datetime.strptime(text + "000", "%Y-%m-%dT%H-%M-%S.%f").replace(tzinfo=UTC)
-    except ValueError:  # the 45th of a month: somebody else's file
+    except ValueError:  # the 45th of a month: not a file of ours
         return None
 
 

@@ -18,7 +18,7 @@ __all__ = ["TopicReader"]
 
 ASK_SECONDS = 3.0
 PATIENCE_SECONDS = 60.0
-"""So long a broker may be away before a read, or the look for new events, fails."""
+"""How long the brokers may be unreachable before a read, or the look for new events, fails."""
 WAIT_SECONDS = 1.0
 READ_EVENTS = 10_000
 
@@ -54,7 +54,7 @@ class TopicReader:
         return self._ends()[1] + 1
 
     def _ends(self) -> tuple[int, int]:
-        """Where it begins and ends. While the broker is away for a moment: as far as was known."""
+        """The first and the next offset; the last known ones while the broker is briefly unreachable."""
         from confluent_kafka import KafkaException, TopicPartition
 
         if self._asking is None:

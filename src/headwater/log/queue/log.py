@@ -1,4 +1,4 @@
-"""Which partitions may go, and why. A pure decision; store.py carries it out."""
+"""The log: append, commit, readers, retention, close. Start reading here."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
 class Log:
     """Appends are acknowledged when they are on disk (G1); readers see them in that order (G2).
 
-    One writer thread alone changes partitions: it commits, rotates, collects and repairs. Everybody else
+    One writer thread alone changes partitions: it commits, rotates, collects and repairs. Other threads
     reads copies of the list of ranges. Thread-safe.
     """
 
@@ -149,7 +149,7 @@ class Log:
         return stop
 
     def _commit(self, group: list[PendingAppend]) -> None:
-        """Store one group; the writer's thread answers everybody in it afterwards."""
+        """Store one group; the writer's thread completes its requests afterwards."""
         began = self.clock.monotonic()
         bodies = [body for append in group for body in append.bodies]
         position = first = self.end
@@ -170,7 +170,7 @@ class Log:
             raise self._commit_failed(error) from error
         self.end, self._stamp, self.healthy = position, stamp, True
         try:
-            # Not synced: it only tells how much is missing, should this very partition be found damaged.
+            # Not synced: it is used only to count the lost events if this partition is found damaged.
             os.pwrite(self._tail, tail_line(self.end), 0)
         except OSError as error:
             self.log_once_a_minute("The log's tail could not be noted", error)
@@ -199,7 +199,7 @@ class Log:
         self._guarded_collect()
 
     def _probe(self) -> None:
-        """Ask whether the disk takes writes again: while not ready, no event may come that would tell."""
+        """Find out whether the disk takes writes again: while /readyz fails, no event may arrive."""
         path = self.folder / "probe"
         try:
             with path.open("wb", buffering=0) as file:
@@ -260,7 +260,7 @@ class Log:
             for cursor in list(self._cursors.values()):
                 cursor.store()
         except (apsw.Error, OSError) as error:
-            # What everybody has passed may go all the same: on a full disk that is what makes room.
+            # Partitions that every reader has passed may go all the same: on a full disk that makes room.
             self.on_index_error("The cursors could not be stored", error)
             return False
         return True
@@ -378,7 +378,7 @@ class Log:
             self.log_once_a_minute("The index could not be replaced", again)
 
     def log_once_a_minute(self, text: str, error: Exception) -> None:
-        """Say it once a minute, not a thousand times a second."""
+        """Log the same error once a minute, not a thousand times a second."""
         now = self.clock.monotonic()
         if now - self._logged_at.get(text, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
             self._logged_at[text] = now

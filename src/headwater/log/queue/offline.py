@@ -125,9 +125,9 @@ def summarise(
 
 
 def gaps(ranges: Sequence[PartitionRange], cursors: Sequence[CursorRow]) -> list[str]:
-    """The stretches that no partition holds, but for those that every reader has passed.
+    """The positions that no partition holds, except those that every reader has passed.
 
-    A power cut may bring a collected partition back, and not its neighbour: that is nobody's loss.
+    A power cut may bring a collected partition back, and not its neighbour: no event is lost by that.
     """
     passed = min((row.position for row in cursors), default=0)
     return [
@@ -217,7 +217,7 @@ def export(folder: Path, first: int | None = None, last: int | None = None) -> I
 def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit]:
     """The commits that hold positions from `first` up to and without `end`, cut to them.
 
-    Damaged stretches, and what was collected, are passed over: the positions tell.
+    Damaged stretches, and what was collected, are skipped; the positions show it.
     """
     position = first
     paths = partition_paths(folder)

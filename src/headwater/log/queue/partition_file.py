@@ -75,7 +75,7 @@ def disk_bytes(path: Path) -> int:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether the database file alone tells all: no WAL or journal of a writer or of a crash beside it."""
+    """Whether the database file alone is complete: no WAL or journal of a writer or of a crash beside it."""
     _, wal, _, journal = files_of(path)
     with contextlib.suppress(FileNotFoundError):
         if wal.stat().st_size > 0:
@@ -145,7 +145,7 @@ class PartitionWriter:
 class PartitionReader:
     """A connection that reads one partition, beside the writer and other readers.
 
-    `closed` says that nobody will write to it any more. It is then read without a shared-memory file, which
+    `closed` says that it is no longer written. It is then read without a shared-memory file, which
     leaves nothing behind and works on a full disk, where draining is what makes room.
     """
 
@@ -252,5 +252,5 @@ def _passing_over_damage() -> Iterator[None]:
     try:
         yield
     except (apsw.Error, ValueError) as error:
-        if not is_damage(error):  # the disk is unwell, and what it cannot give now is not lost
+        if not is_damage(error):  # the disk fails, and events that it cannot return now are not lost
             raise

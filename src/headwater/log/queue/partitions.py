@@ -30,7 +30,7 @@ class Partitions:
     """Begins, closes, repairs and removes partitions.
 
     Changed by the writer's thread alone. `ranges` is a tuple that is replaced, never changed, so that
-    everybody else may read it at any time; only the last partition grows.
+    other threads may read it at any time; only the last partition grows.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Partitions:
         self._opened_at = 0.0
         self._bytes_since_measured = 0
         # Never written again: what came after an I/O error is not known to be on disk, and a later success
-        # would not put it there. A WAL that is left over may tell of such an error in the process before.
+        # would not put it there. A WAL that is left over may come from such an error in an earlier process.
         self._read_only = {
             partition.path for partition in ranges if not partition_file.is_whole(partition.path)
         }
 
-    # --- for everybody -------------------------------------------------------------------------------
+    # --- for every thread -------------------------------------------------------------------------------
 
     def at(self, position: int) -> PartitionRange | None:
         """The partition that holds the position, or the next one that holds any."""
@@ -68,7 +68,7 @@ class Partitions:
         return all(each is not partition for each in self.ranges)
 
     def is_closed(self, partition: PartitionRange) -> bool:
-        """Whether nobody will write to it again. The last one may be gone on with, even after a restart."""
+        """Whether it is never written again. The last partition may be continued, even after a restart."""
         ranges = self.ranges
         return bool(ranges) and partition is not ranges[-1]
 

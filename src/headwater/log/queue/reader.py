@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader"]
 
-MAX_REPAIRS = 3  # in one read; a disk that damages what was just written is not mended by trying
+MAX_REPAIRS = 3  # in one read; a disk that damages what was just written is not repaired by another try
 
 
 class Reader:

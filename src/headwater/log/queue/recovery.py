@@ -61,7 +61,7 @@ def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     if ranges:
         _sync(ranges[-1].path)
     index = _open_index(folder, vfs)
-    # After damage the highest position that anybody knows of counts: a position is never given out twice.
+    # After damage the highest known position counts: a position is never given out twice.
     end = max([1, tail_of(folder), index.highest(), *(partition.end for partition in ranges)])
     cursors = index.cursors()
     passed = min((row.position for row in cursors), default=0)

@@ -50,7 +50,7 @@ def connect(
     """A connection with the settings every file of ours has.
 
     A reader never checkpoints: one connection per file does, which is also what keeps SQLite's
-    WAL-reset bug (before 3.51.3) out of reach. `immutable` is for a file that nobody writes any more: no
+    WAL-reset bug (before 3.51.3) out of reach. `immutable` is for a file that is no longer written: no
     locks, no companions.
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
@@ -97,14 +97,14 @@ def migrate(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> i
 
 
 def is_damage(error: Exception) -> bool:
-    """Whether the error says that the file is damaged, rather than that the disk is unwell."""
+    """Whether the error says that the file is damaged, rather than an I/O error of the disk."""
     if isinstance(error, apsw.IOError):
         return getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_SHORT_READ
     return isinstance(error, DAMAGE)
 
 
 def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
-    """The error for whoever waits for the disk: full (507) or otherwise unwell (503)."""
+    """The error for callers that wait for the disk: full (507) or another failure (503)."""
     full = isinstance(error, apsw.FullError) or getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
     if not full:
         try:

@@ -1,4 +1,4 @@
-"""Queues of stream destinations: `events/queue.dst=<destination>/`, each a log of its own (seed 003).
+"""Queues of stream destinations: `events/queue.dst=<destination>/`, each a log.
 
 The gateway appends; the pipeline reads the files from outside and keeps its cursor beside them. What the
 pipeline has loaded and archived is collected; nothing else ever is: an outage of a destination costs disk,
@@ -95,7 +95,7 @@ class Queues:
         return all(each.healthy for each in self._logs.values())
 
     def collect_loaded(self) -> None:
-        """Let go of what the pipeline has loaded and archived."""
+        """Finish the positions that the pipeline has loaded and archived, so that they can be collected."""
         for id, reader in self._readers.items():
             queue = self._logs[id].folder
             cursor = StreamCursor.peek(queue)
@@ -110,7 +110,7 @@ class Queues:
             try:
                 self.collect_loaded()
             except Exception:
-                log.exception("What the pipeline has done could not be noted; it is tried again.")
+                log.exception("The progress of the pipeline could not be recorded; trying again.")
 
     def close(self) -> None:
         """Commit and answer what is pending, and free the folders."""
@@ -124,6 +124,6 @@ def _prepare(queue: Path, end: int) -> None:
     stream_folder(queue).mkdir(exist_ok=True)
     if not identity_of(queue):
         replace(queue / "identity", uuid.uuid4().hex.encode())
-    # After a power cut the note of the end may be old, and whoever reads from outside goes by it.
+    # After a power cut the recorded end may be old, and readers in other processes rely on it.
     with (queue / "tail").open("r+b") as tail:
         tail.write(tail_line(end))

@@ -31,8 +31,8 @@ def stream_folder(queue: Path) -> Path:
 class Planned(msgspec.Struct):
     """A micro-batch that was begun: it ends before `end`.
 
-    `split` are the pieces (table, first, end) that were refused whole and are loaded in halves: whoever tries
-    again must cut in the same places.
+    `split` are the pieces (table, first, end) that were refused whole and are loaded in halves: a repeated
+    load must cut in the same places.
     """
 
     end: int
@@ -75,7 +75,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
             found = _DECODER.decode(path.read_bytes())
             if found.queue == identity:
                 return found
-            log.warning("%s tells of another queue; this one begins at its oldest event.", path)
+            log.warning("%s is the cursor of another queue; this one begins at its oldest event.", path)
         except FileNotFoundError:
             pass
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -97,8 +97,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         replace(_path(queue), msgspec.json.encode(self))
 
 
-# Made here, once: msgspec prepares a type when it is first decoded, and two threads that do so at the same
-# time crash the process. Every stream has a thread.
+# Built at import: msgspec crashes when two threads prepare a type at the same time, and every stream has one.
 _DECODER = msgspec.json.Decoder(StreamCursor)
 
 
