@@ -1,4 +1,4 @@
-"""Lineage in a running Spark: installed, flushed, taken out; several sessions, threads and streams."""
+"""Lineage in a running Spark: installed, flushed, uninstalled; several sessions, threads and streams."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_saved_table_is_one_run_when_spark_needs_three_executions(
     assert found[1]["outputs"][0]["outputFacets"]["outputStatistics"]["rowCount"] == 10
 
 
-def test_reads_are_told_when_they_have_inputs(spark: SparkSession, events: Events, tmp_path: Path) -> None:
+def test_reads_have_events_when_they_have_inputs(spark: SparkSession, events: Events, tmp_path: Path) -> None:
     spark.range(10).write.parquet(str(tmp_path / "in"))
     before = len(events)
     spark.read.parquet(str(tmp_path / "in")).collect()
@@ -52,7 +52,7 @@ def test_reads_are_told_when_they_have_inputs(spark: SparkSession, events: Event
     assert all(event["inputs"][0]["name"] == str(tmp_path / "in") for event in found)
 
 
-def test_no_read_is_told_when_the_setting_says_none(spark: SparkSession, tmp_path: Path) -> None:
+def test_no_read_has_events_when_the_setting_says_none(spark: SparkSession, tmp_path: Path) -> None:
     spark.range(10).write.mode("overwrite").parquet(str(tmp_path / "in"))
     with collect_lineage(spark, reads="none") as events:
         spark.read.parquet(str(tmp_path / "in")).collect()
@@ -90,9 +90,7 @@ def test_jobs_are_named_by_their_description_when_the_setting_says_so(
     assert other.startswith("lineage_tests.execute_insert_into_hadoop_fs_relation_command")
 
 
-def test_every_run_has_the_application_as_its_root_when_it_is_told(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_every_run_has_the_application_as_its_root(spark: SparkSession, tmp_path: Path) -> None:
     with collect_lineage(spark) as events:
         spark.range(10).write.parquet(str(tmp_path / "out"))
         spark.sparkContext.textFile(str(tmp_path / "out")).count()
@@ -126,7 +124,7 @@ def test_the_orchestrator_is_parent_and_root_when_the_settings_name_it(spark: Sp
     assert root_run(failed) == run
 
 
-def test_other_sessions_and_threads_are_told_when_they_run_queries(
+def test_other_sessions_and_threads_have_events_when_they_run_queries(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:
     def work(number: int) -> None:
@@ -159,7 +157,7 @@ def test_nothing_is_left_behind_when_it_is_uninstalled(spark: SparkSession) -> N
     assert headwater.lineage.flush(), "there is nothing to wait for"
 
 
-def test_nothing_is_told_when_it_is_disabled(spark: SparkSession, tmp_path: Path) -> None:
+def test_nothing_is_sent_when_it_is_disabled(spark: SparkSession, tmp_path: Path) -> None:
     with collect_lineage(spark, disabled=True) as events:
         spark.range(10).write.parquet(str(tmp_path / "out"))
     assert events.all == []
@@ -205,7 +203,9 @@ def test_a_running_query_is_aborted_when_lineage_ends_under_it(spark: SparkSessi
     events.assert_paired()
 
 
-def test_there_is_a_warning_and_no_error_when_janino_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+def test_there_is_a_warning_and_no_error_when_the_jvm_is_not_reachable(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     class Gateway:
         """A context whose JVM is of no use."""
 
@@ -219,7 +219,7 @@ def test_there_is_a_warning_and_no_error_when_janino_is_missing(spark: SparkSess
         headwater.lineage.process.install.attach_or_warn(Gateway())  # type: ignore[arg-type]
 
 
-def test_a_connect_client_is_told_why_when_it_asks_for_lineage() -> None:
+def test_a_connect_client_gets_a_warning_when_it_installs_lineage() -> None:
     class Session:
         """What a Spark Connect session looks like: no SparkContext."""
 

@@ -41,7 +41,7 @@ print([str(each.message) for each in caught if each.category is LineageUnavailab
 """
 
 
-class Told:
+class Collected:
     """What the client printed, and the events of the driver."""
 
     def __init__(self, folder: Path, client: str) -> None:
@@ -65,22 +65,22 @@ class Told:
 def environ(events: Path, **more: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("OPENLINEAGE")}
     transport = {"type": "file", "log_file_path": str(events), "append": True}
-    told = {
+    collected = {
         "PYTHONPATH": str(ROOT),
         "OPENLINEAGE__TRANSPORT": json.dumps(transport),
         "OPENLINEAGE__HEADWATER__DEADLINE_MILLIS": "120000",  # the machine may be busy
         "OPENLINEAGE__HEADWATER__EXIT_MILLIS": "200000",
     }
-    return inherited | told | more
+    return inherited | collected | more
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> Told:
+def collected(tmp_path_factory: pytest.TempPathFactory) -> Collected:
     """One cluster, one driver, one client: their start costs more than what they do."""
     folder = tmp_path_factory.mktemp("driver")
     with SparkCluster(tmp_path_factory.mktemp("cluster"), workers=1) as cluster:
         client = run_driver(cluster, folder)
-    return Told(folder, client)
+    return Collected(folder, client)
 
 
 def run_driver(cluster: SparkCluster, folder: Path) -> str:
@@ -132,28 +132,28 @@ def run_client(port: str, folder: Path) -> str:
     return done.stdout
 
 
-def test_lineage_is_told_when_the_driver_is_on_a_cluster(told: Told) -> None:
-    validate(told.events)
-    assert told.events[0]["run"]["facets"]["spark_applicationDetails"]["master"].startswith("spark://")
-    written = told.end("own")["outputs"][0]
+def test_lineage_is_sent_when_the_driver_is_on_a_cluster(collected: Collected) -> None:
+    validate(collected.events)
+    assert collected.events[0]["run"]["facets"]["spark_applicationDetails"]["master"].startswith("spark://")
+    written = collected.end("own")["outputs"][0]
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 20, "numbers of other processes"
     assert [field["name"] for field in written["facets"]["schema"]["fields"]] == ["id", "twice"]
-    assert told.events[-1]["job"]["facets"]["jobType"]["jobType"] == "APPLICATION"
+    assert collected.events[-1]["job"]["facets"]["jobType"]["jobType"] == "APPLICATION"
     runs: dict[str, list[str]] = {}
-    for event in told.events:
+    for event in collected.events:
         runs.setdefault(event["run"]["runId"], []).append(event["eventType"])
     assert set(map(tuple, runs.values())) == {("START", "COMPLETE")}
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"Spark Connect needs {', '.join(MISSING)}")
-def test_a_client_works_and_is_told_why_when_it_asks_for_lineage(told: Told) -> None:
-    assert told.client[0] == "290"
-    assert "Spark Connect client sees no plans" in told.client[1]
+def test_a_client_works_and_warns_when_it_installs_lineage(collected: Collected) -> None:
+    assert collected.client[0] == "290"
+    assert "Spark Connect client sees no plans" in collected.client[1]
 
 
 @pytest.mark.skipif(bool(MISSING), reason=f"Spark Connect needs {', '.join(MISSING)}")
-def test_the_server_tells_the_lineage_of_its_clients_when_they_write(told: Told) -> None:
-    end = told.end("total")
-    assert [each["name"] for each in end["inputs"]] == [str(told.folder / "own")]
+def test_the_server_sends_the_lineage_of_its_clients_when_they_write(collected: Collected) -> None:
+    end = collected.end("total")
+    assert [each["name"] for each in end["inputs"]] == [str(collected.folder / "own")]
     fields = end["outputs"][0]["facets"]["columnLineage"]["fields"]
     assert [each["field"] for each in fields["total"]["inputFields"]] == ["twice"]

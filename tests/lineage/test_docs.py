@@ -46,7 +46,7 @@ def test_the_table_of_settings_is_fresh_when_made_again() -> None:
     assert found[1] == table()
 
 
-def test_the_readmes_example_tells_its_lineage_when_it_is_run(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_readmes_example_sends_its_lineage_when_it_is_run(spark: SparkSession, tmp_path: Path) -> None:
     page = (ROOT / "README.md").read_text(encoding="utf-8")
     code = next(
         each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "lineage.install" in each

@@ -22,7 +22,7 @@ Seen = tuple[str, dict[str, str], Any]
 
 
 class Receiver(ThreadingHTTPServer):
-    """Answers as it is told, 200 otherwise; keeps path, headers and event of each request."""
+    """Answers with the configured responses, then 200; records path, headers and event of each request."""
 
     daemon_threads = True
 

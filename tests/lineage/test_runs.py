@@ -50,7 +50,7 @@ def start(id: int, root: int | None = None, *, plan: bool = True, **more: object
     return SqlStart(**fields, plan=PLAN if plan else msgspec.Raw(b""))  # type: ignore[arg-type]
 
 
-def test_the_application_starts_once_when_it_is_told_twice() -> None:
+def test_the_application_starts_once_when_its_message_comes_twice() -> None:
     runs = RunTracker(UUID(QUERY))
     steps = play(runs, AppStart(id="a", name="shop", time=5), AppStart(id="a", name="shop", time=6))
     assert states(steps) == [(RunKind.APPLICATION, "START", 5)]
@@ -90,7 +90,7 @@ def test_the_start_waits_for_the_end_when_the_plan_was_gone_already() -> None:
     assert steps[0].run.execution.plan is not None
 
 
-def test_a_query_fails_when_its_end_tells_an_error() -> None:
+def test_a_query_fails_when_its_end_has_an_error() -> None:
     runs = begun()
     steps = play(runs, start(1), SqlEnd(id=1, time=12, error="no such file", error_class="X", stack="at"))
     assert states(steps)[1] == (RunKind.SQL, "FAIL", 12)
@@ -107,7 +107,7 @@ def test_a_query_completes_when_only_a_job_inside_it_failed() -> None:
     assert states(play(runs, start(1), *job, SqlEnd(id=1, time=14)))[1][1] == "COMPLETE"
 
 
-def test_an_end_is_a_whole_run_when_its_start_was_never_heard() -> None:
+def test_an_end_is_a_whole_run_when_its_start_is_missing() -> None:
     runs = begun()
     steps = play(runs, SqlEnd(id=9, time=50, plan=PLAN))
     assert states(steps) == [(RunKind.SQL, "START", 50), (RunKind.SQL, "COMPLETE", 50)]
@@ -163,7 +163,7 @@ def test_micro_batches_are_runs_of_their_stream_when_it_runs() -> None:
     assert stream.progress is not None
 
 
-def test_executions_of_foreach_batch_belong_to_the_batch_when_no_root_is_told() -> None:
+def test_executions_of_foreach_batch_belong_to_the_batch_when_there_is_no_root() -> None:
     runs = begun()
     steps = play(
         runs,
@@ -180,12 +180,12 @@ def test_executions_of_foreach_batch_belong_to_the_batch_when_no_root_is_told() 
     assert [each.id for each in steps[1].run.executions] == [1, 2]
 
 
-def test_a_stream_is_told_when_it_began_before_we_listened() -> None:
+def test_a_stream_has_events_when_it_started_before_the_agent() -> None:
     steps = play(begun(), start(1, stream_run=STREAM_RUN, batch=7))
     assert states(steps) == [(RunKind.STREAM, "START", 11), (RunKind.BATCH, "START", 11)]
 
 
-def test_a_stream_fails_when_its_end_tells_an_error() -> None:
+def test_a_stream_fails_when_its_end_has_an_error() -> None:
     runs = begun()
     play(runs, StreamStart(id=STREAM, run=STREAM_RUN, name=None, time=5))
     steps = play(runs, StreamEnd(id=STREAM, run=STREAM_RUN, time=9, error="boom"))
@@ -231,7 +231,7 @@ def test_a_run_gets_a_new_id_when_spark_has_none_that_fits(query_id: str | None)
     assert str(run.id) != query_id
 
 
-def test_each_run_has_one_start_and_one_end_when_anything_is_told_twice() -> None:
+def test_each_run_has_one_start_and_one_end_when_any_message_comes_twice() -> None:
     runs = begun()
     end = SqlEnd(id=1, time=20)
     steps = play(runs, start(1), start(1), end) + runs.finish(30)

@@ -1,4 +1,4 @@
-"""Events reach the transport in order; a transport that hangs or fails holds nobody up."""
+"""Events reach the transport in order; a transport that hangs or fails delays no job."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_the_event_is_the_same_when_the_transport_takes_dicts(tmp_path: Path) ->
     sent = event(inputs=["a"], outputs=["b"])
     sent["inputs"][0] |= {"facets": {"schema": schema_facet(3)}, "inputFacets": {}}
     sent["outputs"][0] |= {"facets": {}, "outputFacets": {}}
-    nobody = {"filters": [{"type": "exact", "match": "nobody's job"}]}
+    nobody = {"filters": [{"type": "exact", "match": "no user's job"}]}
     assert written("as-it-is") == written("as_run_event", **nobody)
 
 
@@ -118,7 +118,7 @@ def test_closing_takes_no_longer_than_allowed_when_the_transport_hangs(hanging: 
     assert hanging.begun.wait(30)
     before = time.monotonic()
     assert made.close(0.2) is False
-    assert time.monotonic() - before < 20, "it would wait for ever"
+    assert time.monotonic() - before < 20, "it would never return"
     made.put(event())
     assert made.dropped == 1
 
@@ -182,7 +182,9 @@ def test_parameters_of_the_url_are_sent_when_sparks_settings_have_them(spool: bo
         assert made.close(60)
 
 
-def test_a_line_tells_it_when_a_key_of_the_transport_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_warning_is_logged_when_a_key_of_the_transport_is_not_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     given = {"type": "http", "url": "http://127.0.0.1:9", "colour": "blue", "sslContext": {"caCertPath": "x"}}
     client(LineageSettings(transport=given)).close(0)
     assert [record.getMessage() for record in caplog.records] == [

@@ -66,7 +66,7 @@ def test_arguments_have_the_last_word_when_they_are_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", ""], ids=["word", "negative", "zero", "empty"])
-def test_the_default_holds_and_a_line_tells_when_a_value_cannot_be_used(
+def test_the_default_holds_and_a_warning_is_logged_when_a_value_is_not_valid(
     text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -125,9 +125,7 @@ def test_it_is_disabled_when_openlineage_is() -> None:
     assert read({"spark.openlineage.disabled": "true"}, environ={}).disabled
 
 
-def test_a_broken_file_is_told_and_left_aside_when_it_is_found(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_broken_file_is_logged_and_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "openlineage.yml"
     file.write_text("{")
     with caplog.at_level(logging.WARNING):
@@ -136,7 +134,7 @@ def test_a_broken_file_is_told_and_left_aside_when_it_is_found(
     assert "openlineage.yml" in caplog.text
 
 
-def test_a_line_tells_it_when_a_setting_of_openlineage_spark_says_nothing_here(
+def test_a_warning_is_logged_when_a_setting_of_openlineage_spark_is_not_used(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -50,7 +50,7 @@ def test_names_of_datasets_go_when_nothing_else_is_left() -> None:
     validate([made])
 
 
-def test_errors_are_added_to_those_that_are_told_already() -> None:
+def test_errors_are_added_to_those_of_the_event() -> None:
     made = event()
     add_extraction_errors(made, [ExtractionError("a", "first")])
     add_extraction_errors(made, [ExtractionError("b", "second", "stack")])

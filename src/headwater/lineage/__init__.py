@@ -1,10 +1,10 @@
-"""Lineage of any PySpark job: what it read, what it wrote, column by column, as OpenLineage events.
+"""Lineage of any PySpark job: its inputs and outputs, column by column, as OpenLineage events.
 
     import headwater.lineage
     headwater.lineage.install(spark)
 
-Needs pyspark and openlineage-python, and nothing else of Headwater: people use it alone. Lineage never fails
-or slows the job (G10): whatever goes wrong in here is told in the event or in the log, never raised.
+Needs pyspark and openlineage-python, and no other part of Headwater. Lineage never fails or slows the job
+(G10): its errors are in the event or in the log, and are never raised. Start reading at session.py.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _HOMES = dict.fromkeys(__all__, "process.install")
 
 
 def __getattr__(name: str) -> Any:
-    # On demand: the environment variable's hook imports this package in every Python, also where no Spark is.
+    # On demand: the hook of HEADWATER_LINEAGE imports this package in every Python process.
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -10,7 +10,7 @@ USAGE = "usage: python -m headwater.lineage [-m MODULE | SCRIPT] [ARGUMENT]..."
 
 
 def main(arguments: list[str]) -> None:
-    """Run what the command line names; everything else is the script's own business."""
+    """Run the script or module of the command line with its arguments."""
     from headwater.lineage.process.run_script import run, run_module
 
     if not arguments or arguments[0] in ("-h", "--help"):

@@ -1,13 +1,13 @@
-"""Settings of lineage: one struct from what users of openlineage-spark and openlineage-python have already.
+"""Settings of lineage, with the keys of openlineage-spark and openlineage-python.
 
-The same keys in three places, the first that has one wins:
+Each key may be set in three places; the first that has it wins:
 
     spark.openlineage.jobName.appendDatasetName=false     Spark's configuration
     jobName: {appendDatasetName: false}                   openlineage.yml, where openlineage-python has it
     OPENLINEAGE__JOB_NAME__APPEND_DATASET_NAME=false      the environment
 
-A value that cannot be used is told in the log and its default holds: lineage never stops a job (G10). So is a
-setting of openlineage-spark that says nothing to Headwater: nobody shall believe that it holds (G11).
+A value that is not valid is logged and its default holds: lineage never stops a job (G10). A setting of
+openlineage-spark that Headwater does not use is logged, too.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ENVIRONMENT_PREFIX = "OPENLINEAGE__"
 
 
 def find(spark: Mapping[str, str], environ: Mapping[str, str]) -> Found:
-    """What is set, by source, the one that wins first."""
+    """The settings of each source, in order of precedence."""
     own = {key[len(SPARK_PREFIX) :]: value for key, value in spark.items() if key.startswith(SPARK_PREFIX)}
     return Found([own, dict(_flat(_file(environ))), dict(_environment(environ))])
 
@@ -76,7 +76,7 @@ class Found:
         return None
 
     def disabled_facets(self) -> dict[str, bool]:
-        """By key of the facet, whether it is switched off; `facets.disabled=[a;b]` is the old form."""
+        """By facet, whether it is switched off; `facets.disabled=[a;b]` is the old form."""
         found = dict.fromkeys(self.array("facets.disabled") or [], True)
         for source in reversed(self._sources):
             for written, value in source.values():
@@ -86,7 +86,7 @@ class Found:
         return found
 
     def flat(self) -> dict[str, str]:
-        """All of it, the source that wins last; not the transport's, where secrets are (G12)."""
+        """All settings by key, without the transport's, which hold secrets (G12)."""
         every = [pair for source in reversed(self._sources) for pair in source.values()]
         return {key: str(value) for key, value in every if not _normal(key).startswith("transport.")}
 
@@ -118,7 +118,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
             continue
         key = name[len(ENVIRONMENT_PREFIX) :].lower().replace("__", ".")
         if value.lstrip().startswith(("{", "[")):
-            try:  # JSON at any level, as openlineage-python has it
+            try:  # JSON at any level, as in openlineage-python
                 yield from _flat(yaml.safe_load(value), key)
                 continue
             except yaml.YAMLError:
@@ -127,7 +127,7 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 
 
 def _file(environ: Mapping[str, str]) -> Any:
-    """openlineage.yml from where openlineage-python would take it."""
+    """openlineage.yml from the places of openlineage-python."""
     named = environ.get("OPENLINEAGE_CONFIG")
     for path in [
         *([Path(named)] if named else []),
@@ -146,13 +146,13 @@ def _file(environ: Mapping[str, str]) -> Any:
 MIB = 1024 * 1024
 
 
-# What openlineage-spark knows and Headwater does otherwise, or not at all; and what is used of it.
+# Settings of openlineage-spark that Headwater does not use, with the reason.
 UNUSED = {
     "circuitBreaker": "used are memoryThreshold and timeoutInSeconds; events have a queue and threads anyway",
     "timeout": "an event has one deadline, headwater.deadlineMillis",
     "debug": "there is no debug facet",
     "metrics": "lineage keeps no metrics in the driver",
-    "vendors": "Iceberg and Delta are always looked at",
+    "vendors": "Iceberg and Delta are always read",
     "testExtensionProvider": "extensions are Python; see headwater.extensions",
 }
 
@@ -168,7 +168,7 @@ def _set(key: str, text: str) -> msgspec.Meta:
 
 
 class ParentRun(msgspec.Struct, frozen=True):
-    """A run of somebody else's: the task that started this application, or what started that."""
+    """A run of another system: the task that started this application, or the root of that task."""
 
     namespace: str
     name: str
@@ -176,7 +176,7 @@ class ParentRun(msgspec.Struct, frozen=True):
 
 
 class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What can be set. `key` of each is what follows `spark.openlineage.`"""
+    """The settings; `key` follows `spark.openlineage.`"""
 
     disabled: Annotated[bool, _set("disabled", "No lineage at all.")] = False
     namespace: Annotated[str, _set("namespace", "Namespace of this application's jobs.")] = "default"
@@ -211,14 +211,14 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = {}
     disabled_facets: Annotated[
-        frozenset[str], _set("facets.<name>.disabled", "Facets that are left out, by key.")
+        frozenset[str], _set("facets.<name>.disabled", "Facets that are not sent, by key.")
     ] = frozenset({"debug", "spark.logicalPlan", "spark_unknown"})
     environment_variables: Annotated[
         tuple[str, ...],
-        _set("facets.custom_environment_variables", "Variables told in the environmentVariables facet."),
+        _set("facets.custom_environment_variables", "Variables in the environmentVariables facet."),
     ] = ()
     captured_properties: Annotated[
-        tuple[str, ...], _set("capturedProperties", "Spark properties told in the spark_properties facet.")
+        tuple[str, ...], _set("capturedProperties", "Spark properties in the spark_properties facet.")
     ] = ("spark.master", "spark.app.name")
 
     dataset_remove_path: Annotated[
@@ -229,10 +229,10 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     dataset_namespace_resolvers: Annotated[
         dict[str, Any],
-        _set("dataset.namespaceResolvers", "Hosts that are one, by name: hostList, pattern, patternGroup."),
+        _set("dataset.namespaceResolvers", "Several hosts under one name: hostList, pattern, patternGroup."),
     ] = {}
     dataset_disabled_trimmers: Annotated[
-        tuple[str, ...], _set("dataset.disabledTrimmers", "Trimmers of partition folders that are not used.")
+        tuple[str, ...], _set("dataset.disabledTrimmers", "Trimmers of partition folders to switch off.")
     ] = ()
     dataset_extra_trimmers: Annotated[
         tuple[str, ...], _set("dataset.extraTrimmers", "Further trimmers, by dotted name of a Python class.")
@@ -247,7 +247,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         bool,
         _set(
             "jobName.fromDescription",
-            "Name a job by what the program says with `setJobDescription`, where it says something.",
+            "Name a job by its `setJobDescription`, if the program has set one.",
         ),
     ] = False
     job_owners: Annotated[dict[str, str], _set("job.owners", "Owners of the jobs, by type.")] = {}
@@ -259,24 +259,26 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     column_lineage_datasets: Annotated[
         bool,
         _set(
-            "columnLineage.datasetLineageEnabled", "Tell what concerns all columns once, not in each of them."
+            "columnLineage.datasetLineageEnabled",
+            "List filters, joins and groupings once for the dataset, not for each column.",
         ),
     ] = True
     column_lineage_descriptions: Annotated[
-        bool, _set("columnLineage.descriptionsEnabled", "Tell the expressions behind the columns.")
+        bool,
+        _set("columnLineage.descriptionsEnabled", "Add the expression of each column as its description."),
     ] = False
     column_lineage_max_columns: Annotated[
         Positive,
         _set(
             "columnLineage.schemaSizeLimit",
-            "Columns of an output that are told; the facet says how many more there are.",
+            "Columns of an output in the facet; it states how many more there are.",
         ),
     ] = 10_000
     column_lineage_max_edges: Annotated[
-        Positive, _set("columnLineage.edgeLimit", "Edges after which the facet is cut, and says so.")
+        Positive, _set("columnLineage.edgeLimit", "Edges after which the facet is cut, which it states.")
     ] = 1_000_000
     explicit_lineage: Annotated[
-        bool, _set("columnLineage.lineageFacetEnabled", "Also tell the newer `lineage` facet.")
+        bool, _set("columnLineage.lineageFacetEnabled", "Also send the newer `lineage` facet.")
     ] = False
 
     reads: Annotated[
@@ -284,7 +286,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         _set(
             "filter.reads",
             "Events for queries that write nothing, such as `collect` and `show`: `all`; `upstream`, those"
-            " that openlineage-spark tells; `none`. Failed ones are always told.",
+            " of openlineage-spark; `none`. Failed queries are always sent.",
         ),
     ] = "all"
     denied_nodes: Annotated[
@@ -293,7 +295,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     allowed_nodes: Annotated[
         tuple[str, ...],
-        _set("filter.allowedSparkNodes", "Events for those that would be left out otherwise."),
+        _set("filter.allowedSparkNodes", "Events for such queries in spite of the other filters."),
     ] = ()
     rdd_events_disabled: Annotated[bool, _set("filter.rddEventsDisabled", "No events for RDD jobs.")] = False
 
@@ -306,22 +308,28 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     deadline_millis: Annotated[
         Positive,
-        _set("headwater.deadlineMillis", "Time to build one event; then it goes out as far as it is."),
+        _set("headwater.deadlineMillis", "Time to build one event; after it the event is partial."),
     ] = 10_000
     exit_millis: Annotated[
         int,
-        _set("headwater.exitMillis", "The longest that the end of the job may wait for events to be sent."),
+        _set("headwater.exitMillis", "Longest time that the end of the job waits for events to be sent."),
     ] = 10_000
     event_bytes: Annotated[
-        Positive, _set("headwater.eventBytes", "A larger event loses its largest facets, and says so.")
+        Positive,
+        _set(
+            "headwater.eventBytes", "A larger event loses its largest facets; `extractionError` names them."
+        ),
     ] = MIB
     facet_bytes: Annotated[
-        Positive, _set("headwater.facetBytes", "A larger facet is left out, and the event says so.")
+        Positive, _set("headwater.facetBytes", "A larger facet is removed; `extractionError` names it.")
     ] = MIB // 2
     queue_events: Annotated[
-        Positive, _set("headwater.queueEvents", "Events that may wait for the transport; then the oldest go.")
+        Positive,
+        _set(
+            "headwater.queueEvents", "Events in the queue of the transport; above it the oldest are dropped."
+        ),
     ] = 10_000
-    queue_bytes: Annotated[Positive, _set("headwater.queueBytes", "Bytes of events that may wait.")] = (
+    queue_bytes: Annotated[Positive, _set("headwater.queueBytes", "Bytes of events in that queue.")] = (
         64 * MIB
     )
     spool: Annotated[
@@ -335,7 +343,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         int,
         _set(
             "circuitBreaker.memoryThreshold",
-            "Percent of the driver's heap that must be free for a plan to be looked at.",
+            "Percent of the driver's heap that must be free for a plan to be read.",
         ),
     ] = 5
 
@@ -343,21 +351,21 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         Positive | None,
         _set(
             "circuitBreaker.timeoutInSeconds",
-            "openlineage-spark's word for `headwater.deadlineMillis`, which wins where both are set.",
+            "openlineage-spark's key for `headwater.deadlineMillis`, which wins if both are set.",
         ),
     ] = None
 
     properties: dict[str, str] = {}
-    """Everything that was set, by key: for extensions, and for what has no field here."""
+    """All settings by key, for extensions and for keys without a field."""
 
     @property
     def parent(self) -> ParentRun | None:
-        """The run that started the application; only whole, for half of it would be refused by receivers."""
+        """The run that started the application, if all of its parts are set."""
         return _parent(self.parent_job_namespace or self.namespace, self.parent_job_name, self.parent_run_id)
 
     @property
     def root_parent(self) -> ParentRun | None:
-        """The run at the top: what is set, else the parent."""
+        """The run at the top of the tree; the parent if it is not set."""
         found = _parent(
             self.root_parent_job_namespace or self.parent_job_namespace or self.namespace,
             self.root_parent_job_name,
@@ -384,7 +392,7 @@ def read(
     environ: Mapping[str, str] = os.environ,
     given: Mapping[str, Any] | None = None,
 ) -> LineageSettings:
-    """The settings; `given` are arguments of `install`, by field, and have the last word."""
+    """The settings; `given` are the arguments of `install` by field, and win."""
     found = find(spark, environ)
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(LineageSettings):
@@ -395,7 +403,7 @@ def read(
     values |= _context(values.get("context"))
     if (seconds := values.pop("timeout_seconds", None)) is not None:
         values.setdefault("deadline_millis", seconds * 1000)
-    _tell_unused(found)
+    _warn_of_unused(found)
     if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         values["disabled"] = True
     if "namespace" not in values and environ.get("OPENLINEAGE_NAMESPACE"):
@@ -406,7 +414,7 @@ def read(
 
 
 def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str, Any]:
-    """The field's value where one is set and can be used."""
+    """The field's value, if a valid one is set."""
     if key == "facets.<name>.disabled":
         default: frozenset[str] = field.default
         changed = found.disabled_facets()
@@ -432,7 +440,7 @@ def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str
         return {}
 
 
-def _tell_unused(found: Found) -> None:
+def _warn_of_unused(found: Found) -> None:
     for key in sorted(found.flat()):
         reason = UNUSED.get(key.partition(".")[0])
         if reason is not None and key not in USED:
@@ -440,7 +448,7 @@ def _tell_unused(found: Found) -> None:
 
 
 def _context(text: str | None) -> dict[str, str]:
-    """`context` as the six settings that it stands for."""
+    """The six settings in `context`."""
     if not text:
         return {}
     try:

@@ -1,1 +1,1 @@
-"""A run becomes an event: its builders are asked, its datasets, columns and facets put together, in time."""
+"""Runs become OpenLineage events; start at build.py."""

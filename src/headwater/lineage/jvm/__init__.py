@@ -1,1 +1,1 @@
-"""Inside the JVM: Java that Spark's own Janino compiles, what it says, and who listens to it from Python."""
+"""The agent in the driver's JVM and its messages; start at agent.py."""

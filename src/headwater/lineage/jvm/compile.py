@@ -1,8 +1,8 @@
 """The agent's Java, compiled inside the driver's JVM by Janino, which every Spark has for its own code.
 
-No jar, no build, no compiler to install. Units are compiled one by one, each with the former as its parent:
-one that this Spark does not take costs its feature, and is told, never the rest. What was compiled is kept on
-disk by source and Spark release, so that the second later sessions need for it is milliseconds.
+No jar, no build, no compiler to install. Units are compiled one by one, each with the former as its parent: a
+unit that a Spark release does not accept costs its feature and a warning, not the agent. The classes are
+cached on disk by source and Spark release: compiling takes a second, loading milliseconds.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["UNITS", "Units", "load", "reason"]
 logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"
-# In this order: a unit sees those before it, directly; those after it, or that may be missing, by reflection.
+# In this order: a unit uses those before it directly, and others or optional ones by reflection.
 UNITS = (
     "JsonWriter",
     "MessageQueue",
@@ -45,7 +45,7 @@ _KEPT_FORM = 1
 
 
 class Units(msgspec.Struct, frozen=True):
-    """The compiled classes of one JVM: their loader, and why the units that are missing are missing."""
+    """The compiled classes of one JVM: their loader, and the reasons why units are missing."""
 
     loader: Any
     missing: dict[str, str]
@@ -60,7 +60,7 @@ class Units(msgspec.Struct, frozen=True):
 
 
 class _Compiled(msgspec.Struct, frozen=True):
-    """What is kept on disk: bytecode by class name."""
+    """The cache file: bytecode by class name."""
 
     form: int
     classes: dict[str, bytes]
@@ -68,15 +68,15 @@ class _Compiled(msgspec.Struct, frozen=True):
 
 
 def load(context: SparkContext) -> Units:
-    """The units in this JVM: those that are there already, else from disk, else compiled now.
+    """The units in this JVM: loaded already, else from the cache, else compiled now.
 
-    Raises whatever Janino or py4j raise if nothing can be had at all.
+    Raises what Janino or py4j raise if a required unit does not compile.
     """
     jvm: Any = context._jvm
     sources = _sources()
     digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in sources.items()).encode())
     key = f"headwater.lineage.{digest.hexdigest()[:16]}"
-    # py4j remembers methods by the name of their class: load it once in a JVM, not once a session
+    # py4j caches methods by class name: load a class once per JVM, not once per session
     found = jvm.java.lang.System.getProperties().get(key)
     if found is not None:
         return Units(found.get("loader"), dict(found.get("missing")))
@@ -88,7 +88,7 @@ def load(context: SparkContext) -> Units:
         _write(kept, _Compiled(_KEPT_FORM, classes, units.missing))
     for unit, why in units.missing.items():
         logger.warning(
-            "Lineage without %s, which this Spark (%s) does not take: %s", unit, context.version, why
+            "Lineage without %s, which does not compile on Spark %s: %s", unit, context.version, why
         )
     place = jvm.java.util.HashMap()
     place.put("loader", units.loader)
@@ -124,7 +124,7 @@ def _compile(jvm: Any, parent: Any, sources: dict[str, str]) -> tuple[Units, dic
 
 
 def reason(error: Exception) -> str:
-    """What the JVM said, in one line; py4j's own first line only tells which call it was."""
+    """The JVM's message in one line, without py4j's own first line."""
     cause = getattr(error, "java_exception", None)
     text = str(cause.getMessage() if cause is not None else error) or repr(error)
     return text.splitlines()[0][:500]
@@ -139,7 +139,7 @@ def _kept(digest: str, version: str) -> Path:
 def _read(jvm: Any, parent: Any, kept: Path) -> Units | None:
     try:
         found = msgspec.msgpack.decode(kept.read_bytes(), type=_Compiled)
-        # whoever may write there may change our package as well: only form and owner are checked
+        # a user who can write there can change the package as well: only format and owner are checked
         if found.form != _KEPT_FORM or kept.stat().st_uid != os.getuid():
             return None
         codes = jvm.java.util.HashMap()
@@ -151,12 +151,12 @@ def _read(jvm: Any, parent: Any, kept: Path) -> Units | None:
     except FileNotFoundError:
         return None
     except Exception as error:
-        logger.debug("Compiling anew: %s cannot be used: %s", kept, error)
+        logger.debug("%s cannot be used and is compiled again: %s", kept, error)
         return None
 
 
 def _write(kept: Path, compiled: _Compiled) -> None:
-    """Whole or not at all; a home that cannot be written costs the next session a second."""
+    """Write by rename; without a writable home the next session compiles again."""
     try:
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle, name = tempfile.mkstemp(dir=kept.parent)

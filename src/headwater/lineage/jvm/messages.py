@@ -1,6 +1,6 @@
-"""What the agent inside the JVM says, one struct per kind; see java/Agent.java for who writes them.
+"""The agent's messages, one struct per kind; java/Agent.java writes them.
 
-Plans stay raw bytes until somebody wants them: most are looked at once, some never.
+Plans stay raw bytes until their first use: most are decoded once, some never.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Millis = Annotated[int, msgspec.Meta(description="milliseconds since the epoch")
 
 
 class ExecutedNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of the executed plan that has numbers to tell: a scan, or one that writes."""
+    """A node of the executed plan with metrics: a scan, or a node that writes."""
 
     cls: str
     name: str
@@ -51,7 +51,7 @@ class StageDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):
-    """The application; told once, when the agent is attached."""
+    """The application, once, when the agent is attached."""
 
     id: str
     name: str
@@ -69,7 +69,7 @@ class AppEnd(msgspec.Struct, frozen=True, kw_only=True, tag="app_end"):
 class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     """A SQL execution begins. `root` is the execution inside which it runs, itself if there is none.
 
-    `plan` is empty where the plan was not to be had.
+    `plan` is empty if the plan could not be read.
     """
 
     id: int
@@ -80,7 +80,7 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     sql: str | None = None
     properties: dict[str, str] = {}
     database: str = ""
-    """The session's current database: what an unqualified name of a table means."""
+    """The session's current database, which qualifies names of tables."""
     physical: str = ""
     """Name of the root of the physical plan, of its child where that is WholeStageCodegen."""
     stream_run: str | None = None
@@ -152,7 +152,7 @@ class StreamStart(msgspec.Struct, frozen=True, kw_only=True, tag="stream_start")
 
 
 class StreamBatch(msgspec.Struct, frozen=True, kw_only=True, tag="stream_batch"):
-    """The progress of one micro-batch, as Spark's own JSON tells it."""
+    """The progress of one micro-batch, as Spark's own JSON."""
 
     run: str
     batch: int
@@ -170,7 +170,7 @@ class StreamEnd(msgspec.Struct, frozen=True, kw_only=True, tag="stream_end"):
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
-    """The agent's queue was full: so much was not told (G8)."""
+    """The agent's queue was full, and this many messages were dropped (G8)."""
 
     count: int
 
@@ -194,7 +194,7 @@ _message = msgspec.json.Decoder(Message)
 
 
 def decode(text: str | bytes) -> list[Message | msgspec.DecodeError]:
-    """The messages of one poll; one that cannot be read is its own error and costs no other."""
+    """The messages of one poll; one that cannot be decoded is replaced by its error."""
     found: list[Message | msgspec.DecodeError] = []
     for raw in _array.decode(text):
         try:

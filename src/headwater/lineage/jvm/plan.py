@@ -33,7 +33,7 @@ Expression = list[Any]
 
 
 class Attribute(msgspec.Struct, frozen=True, array_like=True):
-    """A column of a node: its expression id, its name, and its type where the document tells it."""
+    """A column of a node: its expression id, its name, and its type if the document has it."""
 
     id: int
     name: str

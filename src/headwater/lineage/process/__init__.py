@@ -1,1 +1,1 @@
-"""Lineage in a Python process: how it comes in, what it holds of Spark, how it learns the end and goes."""
+"""Installs lineage in a Python process and reads how the process ends; start at install.py."""

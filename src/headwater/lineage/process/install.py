@@ -1,10 +1,10 @@
-"""Installing lineage, and taking it out again.
+"""Installs lineage in this process and removes it.
 
     install(spark)      this session's application, and every one that this process starts later
-    flush()             wait until everything so far has been sent
-    uninstall()         leave nothing behind
+    flush()             wait until all events so far are sent
+    uninstall()         end all sessions and remove all hooks
 
-All of them may be called from any thread, and twice; none of them raises because of lineage (G10).
+Any thread may call them, also twice; none of them raises because of lineage (G10).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 class LineageUnavailable(UserWarning):
-    """There will be no lineage; the text says why. Warned, never raised."""
+    """There is no lineage, for the reason in the text. A warning, never raised."""
 
 
 class _Process:
-    """What lineage holds in this process."""
+    """The state of lineage in this process."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -53,11 +53,11 @@ _state = _Process()
 
 
 def install(spark: SparkSession | SparkContext | None = None, **settings: Any) -> None:
-    """Tell the lineage of `spark`'s application, and of all that this process starts after it.
+    """Send the lineage of `spark`'s application, and of all that this process starts after it.
 
     `settings` are fields of LineageSettings and have precedence over Spark's configuration, such as
     `namespace="shop"` or `transport={"type": "http", "url": "http://localhost:8750"}`. A `transport` may also
-    be an object of openlineage-python's class. Without `spark` only sessions to come are told.
+    be an object of openlineage-python's class. Without `spark` it applies to later sessions only.
     """
     with _state.lock:
         _state.given = dict(settings)
@@ -93,7 +93,7 @@ def flush(timeout_seconds: float = 30.0) -> bool:
 
 
 def attach_or_warn(context: SparkContext) -> None:
-    """Attach to this application, unless that has been done; what goes wrong is a warning."""
+    """Start a session for this application, once; an error becomes a warning."""
     try:
         _attach(context)
     except Exception as error:
@@ -102,7 +102,7 @@ def attach_or_warn(context: SparkContext) -> None:
 
 
 def warn_of_connect(session: Any) -> None:
-    """Say once why a Spark Connect client has no lineage, unless the server is in this very process."""
+    """Warn that a Spark Connect client has no lineage, unless its server is in this process."""
     del session
     with _state.lock:
         if any(not each.is_finished for each in _state.sessions):
@@ -116,7 +116,7 @@ def warn_of_connect(session: Any) -> None:
 def _warn(reason: str) -> None:
     try:
         warnings.warn(f"No lineage: {reason}", LineageUnavailable, stacklevel=3)
-    except LineageUnavailable:  # who makes errors of warnings does not mean to lose the job (G10)
+    except LineageUnavailable:  # warnings may be errors, but must not fail the job (G10)
         logger.warning("No lineage: %s", reason)
 
 
@@ -174,14 +174,14 @@ def _context(spark: Any) -> Any:
 
 
 def _finish_stopped() -> None:
-    """A new application: those before it have ended, and not badly, for the process goes on."""
+    """Finish the sessions of earlier applications: they ended well, since the process goes on."""
     for session in _state.sessions:
         _log_errors(session.finish, None, session.settings.exit_millis / 1000)
     _state.sessions = []
 
 
 def _load_spool(settings: LineageSettings) -> None:
-    # What is loaded before our own hook is closed after it, so that the last events find the spool open.
+    # A module that is imported before our hook is closed after it: the last events need the spool open.
     if settings.spool or "headwater.spool" in str(settings.transport.get("type")):
         importlib.import_module("headwater.spool")
 
@@ -189,7 +189,7 @@ def _load_spool(settings: LineageSettings) -> None:
 def _hook() -> None:
     if not _state.has_hooks:
         _state.has_hooks = True
-        # Before thread pools close, which transports may use; the plain one is for what threads did after it.
+        # Before thread pools close, which transports may use; `atexit` is for threads that end later.
         getattr(threading, "_register_atexit", atexit.register)(_before_threads_end)
         atexit.register(_at_exit)
 
@@ -212,7 +212,7 @@ def _at_exit() -> None:
 
 
 def _forget_parent_process() -> None:
-    """A forked child has none of the threads, and its parent tells its own end."""
+    """Abandon the sessions of the parent process: a forked child has none of their threads."""
     if _state.process != os.getpid():
         for session in _state.sessions:
             session.abandon()

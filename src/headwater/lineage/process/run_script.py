@@ -1,4 +1,4 @@
-"""Running somebody's script with lineage as Python would: `__main__`, argv, path, tracebacks, exit code."""
+"""Runs a script with lineage as Python runs it: `__main__`, argv, path, tracebacks, exit code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["run", "run_module"]
 def run(script: str, arguments: list[str]) -> None:
     """Run a file as `python script arguments…` would; its exceptions and SystemExit pass through."""
     sys.argv = [script, *arguments]
-    place = os.path.abspath(script)  # as Python does it: made whole, links left alone
+    place = os.path.abspath(script)  # absolute, with links unresolved, as in Python
     try:
         with io.open_code(place) as file:
             source = file.read()
@@ -34,7 +34,7 @@ def run(script: str, arguments: list[str]) -> None:
     code = compile(source, place, "exec", dont_inherit=True)
     install()
     try:
-        exec(code, main.__dict__)  # noqa: S102 - it is what the user asked for
+        exec(code, main.__dict__)  # noqa: S102 - the user's own script
     except SystemExit as asked:
         exit_status.exited(asked.code)  # also where it was raised without `sys.exit`
         raise
@@ -55,7 +55,7 @@ def run_module(name: str, arguments: list[str]) -> None:
 
 
 def _main(script: str) -> ModuleType:
-    """A fresh `__main__`: what the script defines is found there, by pickle and by multiprocessing."""
+    """A new `__main__`, in which pickle and multiprocessing find the script's definitions."""
     from importlib.machinery import SourceFileLoader
 
     main = ModuleType("__main__")
@@ -68,7 +68,7 @@ def _main(script: str) -> ModuleType:
 
 
 def _hide_own_frames(script: str | None) -> None:
-    """Tracebacks shall begin where they would without us."""
+    """Make tracebacks begin at the script's own frame."""
     before = sys.excepthook
 
     def excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> Any:

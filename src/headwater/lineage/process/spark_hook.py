@@ -1,7 +1,7 @@
-"""Calls back when a SparkContext has been made, in whatever way: by a session, by itself, after a restart.
+"""Calls back for each new SparkContext, whether a session or the program creates it.
 
-Imports nothing of Spark: it waits for somebody else to. Light, since the environment variable
-HEADWATER_LINEAGE loads it in every Python process, Spark's workers included.
+Does not import Spark: it patches Spark's modules when the program imports them. Light, since the environment
+variable HEADWATER_LINEAGE loads it in every Python process, Spark's workers included.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _finder: _Finder | None = None
 
 
 def from_environment() -> None:
-    """What the .pth file calls where HEADWATER_LINEAGE is set: lineage for every session of this process."""
+    """Install lineage for every session of this process; the .pth file calls it for HEADWATER_LINEAGE."""
 
     def context(made: Any) -> None:
         from headwater.lineage.process.install import attach_or_warn
@@ -40,7 +40,7 @@ def from_environment() -> None:
         warn_of_connect(session)
 
     hook_spark(context, connect)
-    exit_status.install()  # before anybody has taken hold of `sys.exit`
+    exit_status.install()  # before the script evaluates `sys.exit`
 
 
 def hook_spark(context: Callable[[Any], None], connect: Callable[[Any], None]) -> None:
@@ -56,7 +56,7 @@ def hook_spark(context: Callable[[Any], None], connect: Callable[[Any], None]) -
 
 
 def unhook_spark() -> None:
-    """Put everything back."""
+    """Restore the originals."""
     global _on_context, _on_connect, _finder
     _on_context = _on_connect = None
     while _originals:
@@ -69,7 +69,7 @@ def unhook_spark() -> None:
 
 
 def _patch(module: ModuleType) -> None:
-    exit_status.install()  # once more: scripts import Spark at their top, and `exit` is there by then
+    exit_status.install()  # again: by the time a script imports Spark, `exit` exists
     if module.__name__ == _CONNECT:
         _wrap(getattr(module, "SparkSession", None), "__init__", lambda made: _call(_on_connect, made))
     elif getattr(getattr(module, "SparkContext", None), "__module__", None) == module.__name__:
@@ -101,7 +101,7 @@ def _call(target: Callable[[Any], None] | None, made: Any) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Lets the real finders find the module, and patches it once it is loaded."""
+    """Delegates to the other finders, and patches Spark's modules once they are loaded."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -128,7 +128,7 @@ class _Loader(Loader):
         return found
 
     def exec_module(self, module: ModuleType) -> None:
-        # the module shall look as if nobody had been here
+        # the module must look unpatched
         if module.__spec__ is not None:
             module.__spec__.loader = self._inner
         module.__loader__ = self._inner

@@ -1,1 +1,1 @@
-"""An event on its way out: which are worth it, a bounded queue, a transport; never on the job's path."""
+"""A bounded queue of events and the transports that send them; start at sender.py."""

@@ -1,9 +1,9 @@
 """Events by HTTP as openlineage-python sends them, for a quarter of the CPU.
 
-Its transport copies every event to drop what is empty, writes it with the JSON of the standard library, and
+Its transport copies every event to remove empty values, writes it with the JSON of the standard library, and
 has `requests` look up proxies, certificates and passwords in the environment each time: 2.4 ms for ten
-kilobytes, half of what an event costs in Python. Here the request is prepared once, by the same transport and
-session, and only its body changes. Whatever is not as usual is left to the transport.
+kilobytes, half of the cost of an event in Python. Here the request is prepared once, by the same transport
+and session, and only its body changes. Unusual cases are left to the transport.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from requests import PreparedRequest, Request
 __all__ = ["HttpSender"]
 
 Event = dict[str, Any]
-# What is asked of the transport, some of it not public: releases of openlineage-python may be without it.
+# Attributes of the transport, some not public: a release of openlineage-python may lack them.
 _ASKED = ("url", "endpoint", "timeout", "verify", "session", "_prepare_request")
 
 
 class HttpSender:
-    """Stands before a transport, which keeps its settings, its session and its connections."""
+    """Sends by the settings, session and connections of a transport."""
 
     def __init__(self, transport: HttpTransport) -> None:
         self._transport = transport
@@ -35,13 +35,13 @@ class HttpSender:
         self._is_usual = all(getattr(transport, name, None) is not None for name in _ASKED)
 
     def emit(self, event: Event) -> None:
-        """Send it; raises what the transport raises."""
+        """Send an event; raises what the transport raises."""
         body = _encoded(event) if self._is_usual else None
         if body is None or not self._post(body):
             self._transport.emit(event)  # type: ignore[arg-type]
 
     def _post(self, text: str) -> bool:
-        """Whether it was sent; a redirect is the transport's to follow, and cookies are its to keep."""
+        """Whether it was sent; the transport follows redirects and keeps cookies."""
         transport = self._transport
         if self._prepared is None:
             self._prepared = self._prepare()
@@ -76,7 +76,7 @@ class HttpSender:
 
 
 def _encoded(event: Event) -> str | None:
-    """The event as JSON; None if it has something that the transport writes otherwise, such as nulls."""
+    """The event as JSON; None if the transport would write it differently, for instance without nulls."""
     try:
         text = orjson.dumps(event).decode()
     except TypeError:  # a class, a number beyond 64 bits, a key that is no text, half of a surrogate pair

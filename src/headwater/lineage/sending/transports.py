@@ -1,8 +1,7 @@
-"""The transport that the settings ask for: one of openlineage-python's, by their own rules of precedence.
+"""The transport of the settings: one of openlineage-python's, by its rules of precedence.
 
-Keys of `spark.openlineage.transport` are those of the Java client; where the Python client has another word
-for the same thing it is translated here. What neither openlineage-python nor the spool would look at is told
-in the log, since both pass over it in silence (G11).
+Keys of `spark.openlineage.transport` are those of the Java client; they are translated for the Python client.
+Keys that neither openlineage-python nor the spool reads are logged, since both ignore them silently.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _ENDPOINT = "api/v1/lineage"
 
 
 def client(settings: LineageSettings) -> OpenLineageClient:
-    """A client; raises what openlineage-python raises where its configuration cannot be used."""
+    """A client; raises what openlineage-python raises for a configuration that is not valid."""
     transport = _translated(settings.transport)
     if settings.spool:
         transport = _spooled(transport, settings.spool)
@@ -59,12 +58,12 @@ def _translated(given: dict[str, Any]) -> dict[str, Any]:
             parameters = value
         else:
             found[_WORDS.get(key, key)] = value
-    if parameters:  # openlineage-python has no word for them; but its endpoint may have a query
+    if parameters:  # openlineage-python has no key for them, but its endpoint may have a query
         found["endpoint"] = f"{found.get('endpoint') or _ENDPOINT}?{urlencode(parameters)}"
     if found.get("type") == "http":
-        _tell_unused(set(found) - _HTTP - {each.name for each in attr.fields(HttpConfig)})
+        _warn_of_unused(set(found) - _HTTP - {each.name for each in attr.fields(HttpConfig)})
     if found.get("type") == "file":
-        found.setdefault("append", True)  # one file of lines, as the Java client writes it
+        found.setdefault("append", True)  # one file of lines, as in the Java client
     for flag in ("append", "verify", "flush", "continue_on_failure"):
         if isinstance(found.get(flag), str):
             found[flag] = found[flag].strip().lower() == "true"
@@ -72,7 +71,7 @@ def _translated(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spooled(transport: dict[str, Any], path: str) -> dict[str, Any]:
-    """The spool before an HTTP backend; others keep their events themselves, or cannot be spooled."""
+    """The spool before an HTTP backend; other transports are used without it."""
     if not transport.get("type"):
         found = OpenLineageClient()
         config = getattr(found.transport, "config", None)
@@ -83,18 +82,18 @@ def _spooled(transport: dict[str, Any], path: str) -> dict[str, Any]:
         if key := getattr(config.auth, "api_key", None):
             transport["auth"] = {"type": "api_key", "apiKey": key}
     if transport["type"] != "http":
-        logger.warning("The spool stands before an http transport only, not before %s.", transport["type"])
+        logger.warning("The spool needs an http transport; %s is used without it.", transport["type"])
         return transport
     wanted = {"url", "endpoint", "auth", "compression"}
     kept: dict[str, Any] = {key: value for key, value in transport.items() if key in wanted}
-    _tell_unused(set(transport) - set(kept) - {"type", "name", "custom_headers"}, " by the spool")
+    _warn_of_unused(set(transport) - set(kept) - {"type", "name", "custom_headers"}, " by the spool")
     if "?" in str(kept.get("endpoint")):
-        kept["batch"] = "never"  # the path of a batch would end up behind the query
+        kept["batch"] = "never"  # the path of a batch would come after the query
     if "custom_headers" in transport:
         kept["headers"] = transport["custom_headers"]
     return {"type": _SPOOL, "path": path, **kept}
 
 
-def _tell_unused(keys: Iterable[str], by: str = "") -> None:
+def _warn_of_unused(keys: Iterable[str], by: str = "") -> None:
     for key in sorted(keys):
         logger.warning("Lineage setting transport.%s is not used%s.", key, by)
