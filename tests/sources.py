@@ -24,8 +24,12 @@ class Module(NamedTuple):
         return _parsed(self.text)
 
     def imports(self) -> tuple[str, ...]:
-        """Dotted names of everything imported, also inside functions, but not what only types need."""
+        """Dotted names of all imports, also inside functions, except those under TYPE_CHECKING."""
         return _imports(self)
+
+    def imports_when_loaded(self) -> tuple[str, ...]:
+        """Dotted names of the imports that run when the module is loaded."""
+        return _imports(self, when_loaded=True)
 
 
 @cache
@@ -47,20 +51,23 @@ def _parsed(text: str) -> ast.Module:
 
 
 @cache
-def _imports(module: Module) -> tuple[str, ...]:
-    typing_only = {
-        id(inner)
-        for node in ast.walk(module.tree)
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
-        for inner in ast.walk(node)
-    }
+def _imports(module: Module, *, when_loaded: bool = False) -> tuple[str, ...]:
     found: list[str] = []
-    for node in ast.walk(module.tree):
-        if id(node) in typing_only:
-            continue
+    for node in _statements(module.tree, into_functions=not when_loaded):
         if isinstance(node, ast.Import):
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module.name} has a relative import"
             found += [f"{node.module}.{alias.name}" for alias in node.names]
     return tuple(found)
+
+
+def _statements(node: ast.AST, *, into_functions: bool) -> Iterator[ast.AST]:
+    """All nodes below, except those that only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            continue
+        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) and not into_functions:
+            continue
+        yield child
+        yield from _statements(child, into_functions=into_functions)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
-import inspect
+import ast
+import re
 
 import pytest
 
 from headwater import errors
 from headwater.errors import HeadwaterError, LogFull, OutletUnavailable, SettingsError
+
+from .sources import modules
 
 
 def test_the_text_ends_with_the_hint_when_there_is_one() -> None:
@@ -47,9 +50,21 @@ def test_an_error_says_whether_a_retry_helps_when_asked(name: str, retryable: bo
 
 
 def test_the_drawn_tree_names_every_error_when_it_is_read() -> None:
-    drawing = errors.__doc__ or ""
     for name in errors.__all__:
-        assert name in drawing
-        kind = getattr(errors, name)
-        assert inspect.isclass(kind)
-        assert issubclass(kind, HeadwaterError)
+        assert issubclass(getattr(errors, name), HeadwaterError)
+    tree = set(re.findall(r"[├└]── (\w+)", errors.__doc__ or "")) | {"HeadwaterError"}
+    assert tree == error_classes()
+
+
+def error_classes() -> set[str]:
+    """The names of all public classes in the package that derive from HeadwaterError."""
+    bases = {
+        node.name: {base.id for base in node.bases if isinstance(base, ast.Name)}
+        for module in modules()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    found = {"HeadwaterError"}
+    while more := {name for name, own in bases.items() if own & found and name not in found}:
+        found |= more
+    return {name for name in found if not name.startswith("_")}

@@ -266,3 +266,16 @@ def test_a_token_or_a_destination_is_refused_when_it_could_not_work(text: str, p
 
 def test_the_defaults_hold_when_all_lines_of_an_inner_section_are_comments() -> None:
     assert parse("pipeline:\n  lock:\n    #type: file\nlog:\n", {}) == Settings()
+
+
+@pytest.mark.parametrize("section", ["outlets", "destinations"])
+@pytest.mark.parametrize("options", ["text", "[1, 2]", "5"])
+def test_a_problem_is_reported_when_options_are_not_a_mapping(section: str, options: str) -> None:
+    name = "name" if section == "outlets" else "id"
+    with pytest.raises(SettingsError, match="options"):
+        parse(f"{section}: [{{{name}: a, type: console, options: {options}}}]")
+
+
+def test_a_name_is_refused_when_it_ends_with_a_newline() -> None:
+    with pytest.raises(SettingsError, match="name"):
+        parse('outlets: [{name: "abc\\n", type: console}]')

@@ -1,27 +1,39 @@
-"""Every error that Headwater raises on purpose.
+"""Every error that Headwater raises on purpose, as one tree.
 
-    HeadwaterError                 .hint says what to type next, .retryable whether trying again may help
+    HeadwaterError                 .hint says what to do, .retryable whether a retry may succeed
     ├── SettingsError              the configuration cannot be used
-    ├── ExtensionError             an entry point is missing or does not hold its contract
+    ├── ExtensionError             an entry point is missing or breaks its contract
     ├── LogError                   the folder of the log
     │   ├── LogLocked              another process has it open
     │   ├── LogFull                no space left on the disk                      (retryable)
-    │   ├── LogUnavailable         the disk answered with an error                (retryable)
+    │   ├── LogUnavailable         the disk failed                                (retryable)
     │   ├── LogClosed              it was closed, or is being closed
     │   └── LogTooNew              written by a newer release
     ├── RejectNotFound             no reject has this id
     ├── WarehouseError             a destination
-    │   ├── DestinationUnavailable nothing wrong with the rows; the destination   (retryable)
-    │   ├── TableRefused           a table cannot be made to fit
-    │   ├── LoadRefused            the destination does not take these rows
-    │   └── LockTaken              another pipeline works on the table            (retryable)
-    └── DeliveryError              an outlet
-        ├── BatchRejected          the client has no room for this batch now       (retryable, mostly)
-        ├── OutletUnavailable      nothing wrong with the event; the receiver      (retryable)
-        └── EventRefused           the receiver will never take this event
+    │   ├── DestinationUnavailable the destination failed, not the rows           (retryable)
+    │   ├── TableRefused           a table cannot be created or changed as needed
+    │   ├── LoadRefused            the destination refuses these rows
+    │   │   └── RowsRefused        destinations: a row broke a rule of the destination
+    │   └── LockTaken              another pipeline holds the table's lock        (retryable)
+    ├── DeliveryError              an outlet
+    │   ├── BatchRejected          the client has no room for this batch now      (retryable, mostly)
+    │   ├── OutletUnavailable      the receiver failed, not the event             (retryable)
+    │   │   └── NotConnected       delivery: the outlet must connect again
+    │   └── EventRefused           the receiver will never accept this event
+    │
+    │   defined by the stage that alone raises them:
+    ├── Problem                    http: a request that is answered with an error
+    │   └── UnreadableBody         gateway: a body that is not JSON
+    ├── NotFound                   graph: no dataset, job, run or column has this name
+    ├── QueryTimeout               graph: a query took too long
+    ├── SparkUnavailable           pipeline: Spark cannot be started
+    │   └── SparkGone              pipeline: the session ended; start the process again
+    ├── SparkInterrupted           pipeline: Spark was stopped during a micro-batch
+    ├── StagingUnavailable         pipeline: the staging folder or object store failed
+    └── TemplateRefused            pipeline: a table name template cannot be compiled
 
-An error is raised where it is found and shown once, at the edge: an HTTP answer, a line of the command
-line, a line of the log.
+An error is shown once, at the edge: in an HTTP response, by the command line, or in the process's log.
 """
 
 from __future__ import annotations
@@ -50,7 +62,7 @@ __all__ = [
 
 
 class HeadwaterError(Exception):
-    """What failed, in one sentence with its ids; `.hint` is what to do next."""
+    """A failure in one sentence, with names and ids; `.hint` says what to do."""
 
     retryable = False
 
@@ -69,7 +81,7 @@ class HeadwaterError(Exception):
 
 
 class SettingsError(HeadwaterError):
-    """The configuration cannot be used as it is; each problem is a line of `.problems`."""
+    """The configuration cannot be used; `.problems` has one line for each problem."""
 
     def __init__(self, problems: list[str], *, source: str = "settings") -> None:
         lines = "\n".join(f"  {problem}" for problem in problems)
@@ -79,11 +91,11 @@ class SettingsError(HeadwaterError):
 
 
 class ExtensionError(HeadwaterError):
-    """An entry point was not found, could not be imported, or does not hold its contract."""
+    """An entry point was not found, could not be imported, or breaks its contract."""
 
 
 class LogError(HeadwaterError):
-    """Something about the folder of the log."""
+    """The folder of the log cannot be used."""
 
 
 class LogLocked(LogError):
@@ -91,19 +103,19 @@ class LogLocked(LogError):
 
 
 class LogFull(LogError):
-    """The disk is full. Nothing was acknowledged; heals by itself when space returns (G9)."""
+    """The disk is full. Nothing was acknowledged; the log recovers when there is space (G9)."""
 
     retryable = True
 
 
 class LogUnavailable(LogError):
-    """The disk answered with an error other than being full. Nothing was acknowledged."""
+    """The disk failed, but is not full. Nothing was acknowledged."""
 
     retryable = True
 
 
 class LogClosed(LogError):
-    """The log was closed, or is being closed, and takes nothing new."""
+    """The log is closed or being closed."""
 
 
 class LogTooNew(LogError):
@@ -115,21 +127,21 @@ class RejectNotFound(HeadwaterError):
 
 
 class WarehouseError(HeadwaterError):
-    """A destination could not do what it was asked."""
+    """A destination failed."""
 
 
 class DestinationUnavailable(WarehouseError):
-    """The destination is not there, too busy, or does not let us in: the load is tried again."""
+    """The destination is unreachable, busy, or refuses the credentials: the load is retried."""
 
     retryable = True
 
 
 class TableRefused(WarehouseError):
-    """A table cannot be made to fit what is wanted; nothing was changed."""
+    """A table cannot be created or changed as needed; nothing was changed."""
 
 
 class LoadRefused(WarehouseError):
-    """The destination takes nothing of this load; all of it was rolled back where that can be done."""
+    """The destination refuses the load; it was rolled back if the destination has transactions."""
 
 
 class LockTaken(WarehouseError):
@@ -139,13 +151,13 @@ class LockTaken(WarehouseError):
 
 
 class DeliveryError(HeadwaterError):
-    """An outlet could not do what it was asked."""
+    """An outlet failed."""
 
 
 class BatchRejected(DeliveryError):
-    """A delivery client took nothing of this batch: a session is in error, or a budget is used up.
+    """The delivery client accepted no event of this batch: a session is in error, or a budget is exhausted.
 
-    `retry_after_seconds` is when it may be worth another try; not retryable where it can never fit.
+    A retry may succeed after `retry_after_seconds`; a batch that can never fit is not retryable.
     """
 
     def __init__(
@@ -157,9 +169,9 @@ class BatchRejected(DeliveryError):
 
 
 class OutletUnavailable(DeliveryError):
-    """The receiver is not there, too busy, or misconfigured: the event is kept and sent again.
+    """The receiver is unreachable, busy, or misconfigured: the event is kept and sent again.
 
-    `retry_after_seconds` is the receiver's own wish, where it stated one.
+    `retry_after_seconds` is the receiver's Retry-After, if it sent one.
     """
 
     retryable = True
@@ -170,4 +182,4 @@ class OutletUnavailable(DeliveryError):
 
 
 class EventRefused(DeliveryError):
-    """The receiver has said that it will never take this event."""
+    """The receiver will never accept this event."""

@@ -165,8 +165,9 @@ class Metrics:
         return self._get(name, Histogram)
 
     def _get(self, name: str, kind: type[M]) -> M:
-        description = _BY_NAME[f"headwater_{name}"]
-        metric = self._metrics.setdefault(description.name, kind(description))
+        metric = self._metrics.get(name)
+        if metric is None:  # `setdefault` is atomic: two threads get the same metric
+            metric = self._metrics.setdefault(name, kind(_BY_NAME[f"headwater_{name}"]))
         assert isinstance(metric, kind)
         return metric
 

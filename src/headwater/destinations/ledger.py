@@ -14,6 +14,7 @@ import msgspec
 from headwater.destinations.base import Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
+from headwater.json_decoder import json_decoder
 
 __all__ = ["LEDGER", "Ledger"]
 
@@ -27,8 +28,7 @@ _COLUMNS = {
     "refused_count": Kind.INT64,
     "refused_rows": Kind.STRING,
 }
-# Module level: two threads that have msgspec prepare the same type at the same time crash the process.
-_REFUSED = msgspec.json.Decoder(tuple[RefusedRow, ...])
+_REFUSED = json_decoder(tuple[RefusedRow, ...])
 
 
 class Ledger:

@@ -1,11 +1,10 @@
 """The configuration: one typed tree, read from `headwater.yml`.
 
-Each field is declared once, with its default and its meaning; docs/settings.md is generated from here.
-`${env.NAME}` and `${env.NAME|default}` are replaced in any value. An unknown key is refused and the nearest
-known one is named.
+Each field is declared once, with its default and its meaning; docs/settings.md is generated from it.
+Start reading at `settings`.
 """
 
-from headwater.settings.load import Settings, convert, load, parse
+from headwater.settings.load import convert, load, parse
 from headwater.settings.pipeline import (
     DestinationSettings,
     EnrichmentSettings,
@@ -29,6 +28,7 @@ from headwater.settings.server import (
     TlsSettings,
     TokenSettings,
 )
+from headwater.settings.settings import Settings
 from headwater.settings.types import Bytes, Count, Hours, Id, Port, Seconds
 
 __all__ = [

@@ -1,39 +1,36 @@
-"""What is wrong with values that are fine each by itself."""
+"""Checks values of the settings against each other."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
 from headwater.settings.pipeline import DestinationSettings, FieldSettings
 from headwater.settings.server import TokenSettings
+from headwater.settings.settings import Settings
 
-if TYPE_CHECKING:  # `load` checks what it has read, so it imports this module
-    from headwater.settings.load import Settings
-
-__all__ = ["contradictions"]
+__all__ = ["inconsistencies"]
 
 
-def contradictions(settings: Settings) -> Iterator[str]:
-    """A line for each."""
+def inconsistencies(settings: Settings) -> Iterator[str]:
+    """Yield a line for each inconsistency."""
     for name in _twice(outlet.name for outlet in settings.outlets):
-        yield f"`outlets` has two of the name `{name}`; each needs its own, since the cursor goes by it"
+        yield f"`outlets` has two of the name `{name}`; each needs another name, which identifies its cursor"
     if not all(key.strip() for key in settings.gateway.api_keys):
-        yield "`gateway.api_keys` has an empty key, which anybody could show; remove it or set its variable"
+        yield "`gateway.api_keys` has an empty key, which anyone could send; remove it or set its variable"
     for i, network in enumerate(settings.gateway.trusted_proxies):
         try:
             ipaddress.ip_network(network)
         except ValueError as error:
-            yield f"`gateway.trusted_proxies[{i}]` is no network such as 10.0.0.0/8: {error}"
+            yield f"`gateway.trusted_proxies[{i}]` is not a network such as 10.0.0.0/8: {error}"
     if settings.gateway.max_event_bytes > settings.gateway.max_body_bytes:
         yield "`gateway.max_event_bytes` is larger than `gateway.max_body_bytes`"
     if settings.gateway.max_body_bytes > settings.gateway.max_pending_bytes:
-        yield "`gateway.max_body_bytes` is larger than `gateway.max_pending_bytes`: it could never be taken"
+        yield "`gateway.max_body_bytes` is larger than `gateway.max_pending_bytes`"
     if settings.log.partition_bytes * 2 > settings.log.retention_bytes:
         yield (
             "`log.retention_bytes` must be at least twice `log.partition_bytes`: "
-            "space is given back a whole partition at a time"
+            "space is freed one partition at a time"
         )
     if settings.log.partition_hours > settings.log.retention_hours:
         yield "`log.partition_hours` is longer than `log.retention_hours`"
@@ -54,24 +51,24 @@ def _twice(names: Iterable[str]) -> list[str]:
 
 
 def _of_tokens(tokens: tuple[TokenSettings, ...]) -> Iterator[str]:
-    # folded: on a disk that ignores case, two tokens would share their files
+    # lower case: on a file system that ignores case, two tokens would share their files
     for id in _twice(token.id.lower() for token in tokens):
-        yield f"`tokens` has two of the id `{id}`; each needs its own, since its files go by it"
+        yield f"`tokens` has two of the id `{id}`; each needs another id, which names its files"
     for i, token in enumerate(tokens):
         if not (token.client_secret.strip() or token.server_secret.strip()):
-            yield f"`tokens[{i}]` ({token.id}) has no secret; nobody could show it"
+            yield f"`tokens[{i}]` ({token.id}) has no secret; set `client_secret` or `server_secret`"
     secrets = [
         (token.id, secret) for token in tokens for secret in (token.client_secret, token.server_secret)
     ]
     shared = _twice(secret for _, secret in secrets if secret.strip())
-    for secret in shared:  # the secret itself is not told (G12)
+    for secret in shared:  # the message does not contain the secret (G12)
         owners = ", ".join(sorted({id for id, other in secrets if other == secret}))
         yield f"`tokens` has a secret twice ({owners}); each client_secret and server_secret must differ"
 
 
 def _of_destinations(destinations: tuple[DestinationSettings, ...], tokens: set[str]) -> Iterator[str]:
     for id in _twice(destination.id.lower() for destination in destinations):
-        yield f"`destinations` has two of the id `{id}`; each needs its own, since its status goes by it"
+        yield f"`destinations` has two of the id `{id}`; each needs another id, which names its status"
     for i, destination in enumerate(destinations):
         for key in destination.only_keys:
             if key not in tokens:

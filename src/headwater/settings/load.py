@@ -1,4 +1,4 @@
-"""From a YAML text to the tree of settings, with all problems told at once."""
+"""Reads settings from YAML: `${env.X}`, unknown keys with the nearest name, all problems at once."""
 
 from __future__ import annotations
 
@@ -9,31 +9,24 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
 import yaml
 
 from headwater.errors import SettingsError
-from headwater.settings.consistency import contradictions
-from headwater.settings.pipeline import DestinationSettings, GraphSettings, PipelineSettings
-from headwater.settings.server import (
-    EventsSettings,
-    GatewaySettings,
-    LogSettings,
-    MetricsSettings,
-    OutletSettings,
-    TokenSettings,
-)
-from headwater.settings.types import doc
+from headwater.settings.consistency import inconsistencies
+from headwater.settings.pipeline import DestinationSettings
+from headwater.settings.server import OutletSettings
+from headwater.settings.settings import Settings
 
-__all__ = ["Settings", "convert", "load", "parse", "problems_of"]
+__all__ = ["convert", "load", "parse", "problems_of"]
 
 
 def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
-    """A line for each key that no field takes, with the nearest one that exists, and for each bad value.
+    """Yield a line for each unknown key, with the nearest known one, and for each bad value.
 
-    msgspec alone stops at the first; a person who mends a file wants to see all.
+    msgspec stops at the first problem; a user wants to see all of them.
     """
     struct = _struct(kind)
     if struct is None or not isinstance(raw, dict):
@@ -83,55 +76,11 @@ def _struct(kind: Any) -> type[msgspec.Struct] | None:
     return None
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole configuration."""
-
-    data_dir: Annotated[str, doc("Folder of the log, the rejects and the events.")] = "./headwater-data"
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], doc("Least severe line that is printed.")
-    ] = "info"
-    log_format: Annotated[Literal["text", "json"], doc("Form of the lines.")] = "text"
-    gateway: Annotated[GatewaySettings, doc("Where events come in.")] = GatewaySettings()
-    log: Annotated[LogSettings, doc("How long and how much is kept.")] = LogSettings()
-    outlets: Annotated[tuple[OutletSettings, ...], doc("Who receives the events.")] = ()
-    tokens: Annotated[
-        tuple[TokenSettings, ...], doc("Who may send events for the pipeline; none: those routes are off.")
-    ] = ()
-    events: Annotated[EventsSettings, doc("The files in which events wait for the pipeline.")] = (
-        EventsSettings()
-    )
-    destinations: Annotated[tuple[DestinationSettings, ...], doc("Where rows are stored.")] = ()
-    pipeline: Annotated[PipelineSettings, doc("How the pipeline runs.")] = PipelineSettings()
-    graph: Annotated[GraphSettings, doc("The graph of lineage.")] = GraphSettings()
-    metrics: Annotated[MetricsSettings, doc("How the numbers are published.")] = MetricsSettings()
-
-    @property
-    def events_dir(self) -> Path:
-        """The folder of incoming, archived and failed events."""
-        return Path(self.events.dir) if self.events.dir else Path(self.data_dir) / "events"
-
-    @property
-    def staging_dir(self) -> Path:
-        """The folder of Parquet files on their way to a destination."""
-        # absolute: Spark's JVM has a working folder of its own
-        return Path(self.pipeline.staging_dir or Path(self.data_dir) / "staging").absolute()
-
-    @property
-    def locks_dir(self) -> Path:
-        """The folder of the lock files."""
-        return Path(self.pipeline.lock.dir or Path(self.data_dir) / "locks")
-
-    @property
-    def graph_dir(self) -> Path:
-        """The folder of the graph of lineage."""
-        return Path(self.graph.path or Path(self.data_dir) / "graph")
-
-
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ) -> Settings:
-    """The settings of `path`, else of $HEADWATER_CONFIG, else of ./headwater.yml, else the defaults."""
+    """Return the settings of `path`, $HEADWATER_CONFIG or ./headwater.yml, else the defaults."""
     chosen = (
         path
         or environ.get("HEADWATER_CONFIG")
@@ -147,7 +96,7 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
 
 
 def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
-    """The settings that a YAML text describes; all problems are raised together as one SettingsError."""
+    """Return the settings of a YAML text; SettingsError with all problems if there are any."""
     try:
         raw = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -164,14 +113,14 @@ def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "
     if problems:
         raise SettingsError(problems, source=source)
     settings = _convert(raw, Settings, source)
-    problems = list(contradictions(settings))
+    problems = list(inconsistencies(settings))
     if problems:
         raise SettingsError(problems, source=source)
     return settings
 
 
 def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
-    """Turn an extension's own settings into its Struct, with the same checks as for the whole tree."""
+    """Convert an extension's settings to its Struct, with the same checks as for the whole tree."""
     if problems := list(problems_of(dict(raw), kind, "")):
         raise SettingsError(problems, source=source)
     return _convert(dict(raw), kind, source)
@@ -186,7 +135,7 @@ def _convert(raw: dict[str, Any], kind: type[S], source: str) -> S:
 
 
 def _without_empty(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Without the sections whose lines are all commented out: read as null, meant as the defaults."""
+    """Drop sections whose lines are all commented out: YAML reads null, and the defaults are meant."""
     sections = {
         field.encode_name: field.default
         for field in msgspec.structs.fields(kind)
@@ -200,9 +149,9 @@ def _without_empty(raw: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str,
 
 
 def _split_options(raw: Any, kind: type[msgspec.Struct]) -> Any:
-    """An outlet or a destination with the keys of its type moved to `options`."""
-    if not isinstance(raw, dict):
-        return raw
+    """Move the keys of an outlet's or a destination's type to `options`."""
+    if not isinstance(raw, dict) or not isinstance(raw.get("options"), dict | None):
+        return raw  # `problems_of` reports it
     known = {field.encode_name for field in msgspec.structs.fields(kind)} - {"options"}
     own = {key: value for key, value in raw.items() if key not in known and key != "options"}
     return {key: raw[key] for key in raw if key in known} | {"options": own | (raw.get("options") or {})}

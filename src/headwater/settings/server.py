@@ -109,7 +109,7 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Annotated[
         str,
-        msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"),
+        msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"),
         doc("Names the outlet's cursor; keep it when you change the rest."),
     ]
     type: Annotated[

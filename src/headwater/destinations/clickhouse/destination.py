@@ -31,6 +31,7 @@ from headwater.destinations.sql.statements import key_present_sql
 from headwater.destinations.staged_files import StagedFiles
 from headwater.destinations.table import UNMAPPED, Column, Table, check_names, check_sql_type, diff
 from headwater.errors import DestinationUnavailable, LoadRefused
+from headwater.json_decoder import json_decoder
 
 __all__ = ["ClickHouseDestination", "ClickHouseSettings"]
 
@@ -275,8 +276,7 @@ class ClickHouseDestination(Destination):
         self._server.command(self._ledger.insert(table, loaded, state=str(state)))
 
 
-# Module level: two threads that have msgspec prepare the same type at the same time crash the process.
-_MARKER = msgspec.json.Decoder(_Marker)
+_MARKER = json_decoder(_Marker)
 
 
 def _marker(properties: Properties) -> _Marker | None:

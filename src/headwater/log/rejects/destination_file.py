@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.crash_points import crash_point
 from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
+from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import EventFolder, rotated_name
 
 __all__ = ["DestinationRejects", "EventError"]
@@ -62,8 +63,7 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
         return bytes(self.event) or self.malformed_event.encode()
 
 
-# Built at import: msgspec crashes when two threads prepare a type at the same time.
-_DECODER = msgspec.json.Decoder(EventError)
+_DECODER = json_decoder(EventError)
 
 
 class DestinationRejects:

@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.durable_files import replace
+from headwater.json_decoder import json_decoder
 from headwater.log.queue.partition_file import partition_paths
 
 __all__ = ["Planned", "StreamCursor", "stream_folder"]
@@ -97,8 +98,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         replace(_path(queue), msgspec.json.encode(self))
 
 
-# Built at import: msgspec crashes when two threads prepare a type at the same time, and every stream has one.
-_DECODER = msgspec.json.Decoder(StreamCursor)
+_DECODER = json_decoder(StreamCursor)
 
 
 def _path(queue: Path) -> Path:
