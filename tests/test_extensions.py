@@ -74,7 +74,7 @@ def test_an_outlet_is_made_when_another_package_brings_its_type() -> None:
     [
         (
             "stranger",
-            r"`stranger` \(elsewhere_outlets:NotOne\) does not hold the contract of .*Outlet",
+            r"`stranger` \(elsewhere_outlets:NotOne\) breaks the contract of .*Outlet",
         ),
         ("broken", r"cannot be imported: ModuleNotFoundError: No module named 'elsewhere_missing'"),
         ("broken", r"Install what it needs, or remove the package elsewhere, which brings it"),
@@ -83,7 +83,7 @@ def test_an_outlet_is_made_when_another_package_brings_its_type() -> None:
         ("http", r"the package elsewhere \(elsewhere_outlets:Good\) and the package headwater .*Remove one"),
     ],
 )
-def test_the_reason_is_told_when_an_outlet_cannot_be_had(type: str, problem: str) -> None:
+def test_the_reason_is_reported_when_an_outlet_cannot_be_loaded(type: str, problem: str) -> None:
     with pytest.raises(ExtensionError, match=problem):
         outlet_class(type)
 
@@ -101,10 +101,10 @@ def test_the_extra_is_named_when_a_destination_cannot_be_imported() -> None:
     ("name", "problem"),
     [
         ("broken", r"rule `broken` .*elsewhere_missing.*pip install 'headwater\[pipeline\]'"),
-        ("stranger", r"rule `stranger` .*does not hold the contract of .*Enricher"),
+        ("stranger", r"rule `stranger` .*breaks the contract of .*Enricher"),
     ],
 )
-def test_the_reason_is_told_when_a_rule_cannot_be_had(name: str, problem: str) -> None:
+def test_the_reason_is_reported_when_a_rule_cannot_be_loaded(name: str, problem: str) -> None:
     with pytest.raises(ExtensionError, match=problem):
         load_enricher(name, PipelineSettings())
 

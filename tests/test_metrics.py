@@ -74,7 +74,7 @@ def test_a_counter_without_labels_shows_zero_when_nothing_was_counted_yet() -> N
     assert samples(metrics) == {("headwater_log_events_appended_total", ()): 0}
 
 
-def test_a_gauge_asks_its_function_when_somebody_looks() -> None:
+def test_a_gauge_calls_its_function_when_metrics_are_reported() -> None:
     metrics = Metrics()
     values = [1.0]
     metrics.gauge("log_bytes").set(lambda: values[0])
@@ -125,7 +125,7 @@ def test_the_kinds_are_what_was_asked_for_when_a_metric_is_made() -> None:
     assert [kinds[type(metric)] for metric in metrics] == [entry.kind for entry in CATALOGUE]
 
 
-def test_statsd_lines_tell_the_growth_when_they_are_made_twice() -> None:
+def test_statsd_lines_have_the_growth_when_they_are_made_twice() -> None:
     metrics = Metrics()
     before: dict[str, float] = {}
     metrics.counter("gateway_requests").add(1_234_567, "/api/v1/lineage", "200")

@@ -1,4 +1,4 @@
-"""Time as an argument: whoever needs the time gets a Clock, so that a test can turn it back."""
+"""The wall clock and the monotonic clock as an argument, so that tests control time."""
 
 from __future__ import annotations
 

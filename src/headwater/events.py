@@ -21,6 +21,6 @@ def fitted(body: bytes) -> bytes:
     """The same bytes in memory of just their length, for those that are kept (G8).
 
     Encoders leave room behind what they return: orjson takes 4 KiB for 40 bytes and up to 13 times what is
-    needed for more, and never gives it back. `len` and `sys.getsizeof` do not tell.
+    needed for more, and never gives it back. `len()` and `sys.getsizeof()` do not show it.
     """
     return bytes(memoryview(body))

@@ -1,10 +1,10 @@
-"""Extensions: classes that packages bring by entry points, ours through the same doors as everybody's.
+"""Loads the classes that entry points name; the built-in ones are entry points too.
 
     load("headwater.outlets", "http", Outlet, what="outlet of the type")     one, by its name
     load_all("headwater.lineage")                                            all of a group
 
-Somebody chose the name of the one, so what is wrong with it is an error; nobody chose all of a group, so what
-is wrong with one of them is reported and the others are had.
+`load` raises if the named extension is unusable, because the user chose it. `load_all` collects the errors
+and returns the rest.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 def load(group: str, name: str, base: type[T], *, what: str, install: str = "") -> type[T]:
-    """The class of this name in the group, a subclass of `base` (or with its methods, if it is a protocol).
+    """Return the class of this name, a subclass of `base` (or with its methods, if it is a protocol).
 
-    Raises ExtensionError, which says `what` it was to be. `install` says what to type for ours when an
-    import fails, where an extra brings what they need.
+    Raises ExtensionError, in which `what` names the kind of extension and `install` is the command that
+    installs what the built-in ones need.
     """
     found = _entries(group)
     if name not in found:
@@ -38,7 +38,7 @@ def load(group: str, name: str, base: type[T], *, what: str, install: str = "") 
     entry = found[name][0]
     if not (isinstance(loaded, type) and issubclass(loaded, base)):
         raise ExtensionError(
-            f"the {what} `{name}` ({entry.value}) does not hold the contract of "
+            f"the {what} `{name}` ({entry.value}) breaks the contract of "
             f"{base.__module__}.{base.__qualname__}.",
             hint=f"Make it a subclass with all of its methods, or remove {_package(entry)}.",
         )
@@ -46,7 +46,7 @@ def load(group: str, name: str, base: type[T], *, what: str, install: str = "") 
 
 
 def load_all(group: str) -> tuple[dict[str, Any], list[ExtensionError]]:
-    """Whatever the group's entry points name, by name and in the order of names, and what went wrong."""
+    """Return the objects of the group's entry points, sorted by name, and the errors of the unusable ones."""
     loaded: dict[str, Any] = {}
     failures: list[ExtensionError] = []
     for name, entries in sorted(_entries(group).items()):
@@ -58,11 +58,11 @@ def load_all(group: str) -> tuple[dict[str, Any], list[ExtensionError]]:
 
 
 def _entries(group: str) -> dict[str, list[EntryPoint]]:
-    """By name; more than one where packages disagree about what a name means."""
+    """Return the entry points by name; several if packages use the same name."""
     found: dict[str, list[EntryPoint]] = {}
     for entry in entry_points(group=group):
         same = found.setdefault(entry.name, [])
-        if entry.value not in (other.value for other in same):  # installed twice is no disagreement
+        if entry.value not in (other.value for other in same):  # the same one, installed twice
             same.append(entry)
     return found
 
@@ -72,7 +72,7 @@ def _import(entries: list[EntryPoint], what: str, install: str) -> Any:
     if len(entries) > 1:  # which comes first depends on the order of the path
         packages = " and ".join(sorted(f"{_package(each)} ({each.value})" for each in entries))
         raise ExtensionError(
-            f"the {what} `{entry.name}` is brought by {packages}.", hint="Remove one of these packages."
+            f"the {what} `{entry.name}` is defined by {packages}.", hint="Remove one of these packages."
         )
     try:
         return entry.load()

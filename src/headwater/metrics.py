@@ -109,7 +109,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is set, or read from a function when somebody looks."""
+    """A number that is set, or read from a function when metrics are reported."""
 
     def __init__(self, description: Description) -> None:
         self.description = description
@@ -125,7 +125,7 @@ class Gauge:
             try:
                 found[labels] = value() if callable(value) else value
             except Exception:
-                # whoever is asked may just be closing; the other numbers must still be seen
+                # the function's owner may be closing; the other metrics must still be reported
                 log.debug("%s%s could not be read", self.description.name, labels, exc_info=True)
         return found
 
@@ -258,7 +258,7 @@ def _histogram_lines(metric: Histogram) -> Iterator[str]:
 class StatsdPublisher:
     """Sends the numbers to a statsd server by UDP, from a thread of its own, every few seconds.
 
-    UDP is fire and forget: a server that is not there costs nothing and stops nobody (G7).
+    UDP needs no answer: an unreachable server delays nothing (G7).
     """
 
     def __init__(self, metrics: Metrics, host: str, port: int, prefix: str, interval_seconds: float) -> None:
@@ -282,7 +282,7 @@ class StatsdPublisher:
     def publish(self) -> None:
         """Send everything now, several lines to a datagram that fits an Ethernet frame."""
         found = socket.getaddrinfo(*self._address, type=socket.SOCK_DGRAM)
-        # IPv4 where there is a choice: UDP cannot tell that nobody listens on `localhost` of the other kind
+        # IPv4 if there is a choice: UDP does not report that no server listens on the other `localhost`
         family, _, _, _, address = min(found, key=lambda info: info[0] != socket.AF_INET)
         with socket.socket(family, socket.SOCK_DGRAM) as udp:
             datagram = ""

@@ -252,7 +252,7 @@ def _framed(dice: random.Random, path: str, body: bytes, headers: list[str]) -> 
 def _with_secret(dice: random.Random, path: str, headers: list[str]) -> str:
     secret = CLIENT_SECRET if path in BROWSER else SERVER_SECRET
     if dice.random() < 0.05:
-        secret = dice.choice(("", "nobody", "\xff\xfe", CLIENT_SECRET, "x" * 5000))
+        secret = dice.choice(("", "unknown", "\xff\xfe", CLIENT_SECRET, "x" * 5000))
     if path in BROWSER and dice.random() < 0.3:
         headers.append(f"Origin: {dice.choice(ORIGINS)}")
     match dice.randrange(4):

@@ -27,7 +27,7 @@ def test_event_is_in_the_log_when_it_was_answered_200(tmp_path: Path) -> None:
         assert gateway.count("gateway_requests", LINEAGE, "200") == 1
 
 
-def test_warnings_are_told_when_an_event_is_odd_but_accepted(tmp_path: Path) -> None:
+def test_warnings_are_listed_when_an_event_is_odd_but_accepted(tmp_path: Path) -> None:
     with Running(tmp_path) as gateway:
         answer = gateway.post(run_bytes(producer="not a uri"))
         assert answer.status_code == 200
@@ -131,7 +131,7 @@ def test_keys_are_asked_for_when_there_are_any(tmp_path: Path, caplog: pytest.Lo
     assert "wrong" not in caplog.text
 
 
-def test_reasons_are_told_when_something_does_not_move(tmp_path: Path) -> None:
+def test_reasons_are_listed_when_a_part_makes_no_progress(tmp_path: Path) -> None:
     reasons: list[str] = []
 
     def health() -> list[str]:

@@ -109,7 +109,7 @@ def test_an_array_is_answered_when_it_is_empty_or_all_bad(tmp_path: Path) -> Non
     ("path", "headers", "hint"),
     [
         ("/api/v1/event", {}, "?token="),
-        ("/api/v1/event?token=nobody", {}, "?token="),
+        ("/api/v1/event?token=unknown", {}, "?token="),
         ("/api/v1/event", SERVER, "/s2s/"),
         ("/api/v1/s2s/event", {}, "X-Auth-Token"),
         ("/api/v1/s2s/event", {"x-auth-token": "web-client"}, "server_secret"),
@@ -156,7 +156,7 @@ def test_the_gateways_own_keys_are_not_asked_for_when_a_token_is_shown(tmp_path:
     ],
 )
 @pytest.mark.parametrize("origin", [None, "https://page.example"], ids=["none", "page"])
-def test_the_reason_is_told_when_a_body_cannot_be_taken(
+def test_the_reason_is_returned_when_a_body_is_refused(
     tmp_path: Path, body: bytes, headers: dict[str, str], status: int, code: str, origin: str | None
 ) -> None:
     limits: dict[str, Any] = {"max_event_bytes": 1000, "max_body_bytes": 2500, "max_batch_events": 3}
@@ -180,7 +180,9 @@ LINES = b'{"n":1}\r\n\nnot json\n  \n{"n":2}\n[3]\n{"n":4}'
 
 @pytest.mark.parametrize("coding", ["", "gzip", "zstd"])
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "text/plain", "application/json"])
-def test_every_line_is_taken_or_told_when_they_come_in_bulk(tmp_path: Path, coding: str, kind: str) -> None:
+def test_every_line_is_stored_or_listed_when_they_come_in_bulk(
+    tmp_path: Path, coding: str, kind: str
+) -> None:
     body = {"": LINES, "gzip": gzip.compress(LINES), "zstd": zstandard.compress(LINES)}[coding]
     headers = SERVER | {"content-type": kind} | ({"content-encoding": coding} if coding else {})
     with Running(tmp_path, tokens=TOKENS) as gateway:

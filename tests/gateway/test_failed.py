@@ -17,20 +17,20 @@ from tests.gateway.running import Running, run_bytes, wait_until
 
 @pytest.fixture
 def extension(tmp_path: Path) -> Iterator[None]:
-    """A distribution of somebody else's on the path, with handlers of its own."""
+    """A third-party distribution on the path, with its handlers."""
     package = tmp_path / "extension"
-    (package / "somebody-1.0.dist-info").mkdir(parents=True)
-    (package / "somebody-1.0.dist-info" / "METADATA").write_text("Name: somebody\nVersion: 1.0\n")
-    (package / "somebody-1.0.dist-info" / "entry_points.txt").write_text(
+    (package / "thirdparty-1.0.dist-info").mkdir(parents=True)
+    (package / "thirdparty-1.0.dist-info" / "METADATA").write_text("Name: thirdparty\nVersion: 1.0\n")
+    (package / "thirdparty-1.0.dist-info" / "entry_points.txt").write_text(
         "[headwater.failed_handlers]\n"
-        "keeping = somebody_handlers:Keeping\n"
-        "raising = somebody_handlers:Raising\n"
-        "slow = somebody_handlers:Slow\n"
-        "unmakeable = somebody_handlers:Unmakeable\n"
-        "incomplete = somebody_handlers:Incomplete\n"
-        "absent = somebody_handlers:Absent\n"
+        "keeping = thirdparty_handlers:Keeping\n"
+        "raising = thirdparty_handlers:Raising\n"
+        "slow = thirdparty_handlers:Slow\n"
+        "unmakeable = thirdparty_handlers:Unmakeable\n"
+        "incomplete = thirdparty_handlers:Incomplete\n"
+        "absent = thirdparty_handlers:Absent\n"
     )
-    (package / "somebody_handlers.py").write_text(
+    (package / "thirdparty_handlers.py").write_text(
         textwrap.dedent(
             """
             import threading
@@ -62,7 +62,7 @@ def extension(tmp_path: Path) -> Iterator[None]:
     sys.path.insert(0, str(package))
     yield
     sys.path.remove(str(package))
-    sys.modules.pop("somebody_handlers", None)
+    sys.modules.pop("thirdparty_handlers", None)
 
 
 def test_event_is_in_the_rejects_when_nothing_else_is_set(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_event_is_a_line_of_the_log_when_the_handler_is_log(
         assert gateway.open_rejects() == []
     lines = [record.getMessage() for record in caplog.records if "was refused" in record.getMessage()]
     assert len(lines) == 1
-    assert "\n" not in lines[0]  # nobody forges a line of ours
+    assert "\n" not in lines[0]  # an event cannot forge a log line
     assert len(lines[0]) < 5000
 
 
@@ -100,15 +100,15 @@ def test_both_have_it_when_the_handler_is_both(tmp_path: Path, caplog: pytest.Lo
 
 
 @pytest.mark.usefixtures("extension")
-def test_handler_of_somebody_else_is_used_when_it_is_set(tmp_path: Path) -> None:
+def test_handler_of_thirdparty_else_is_used_when_it_is_set(tmp_path: Path) -> None:
     with Running(tmp_path, failed_events="keeping") as gateway:
         assert gateway.post(b"{}").status_code == 400
         assert gateway.post(b"[7, 8]", "/api/v1/lineage/batch").status_code == 200
         assert gateway.open_rejects() == []
-    import somebody_handlers  # type: ignore[import-not-found]
+    import thirdparty_handlers  # type: ignore[import-not-found]
 
-    assert [event.body for event in somebody_handlers.Keeping.kept] == [b"{}", b"7", b"8"]
-    assert somebody_handlers.Keeping.closed == [True]
+    assert [event.body for event in thirdparty_handlers.Keeping.kept] == [b"{}", b"7", b"8"]
+    assert thirdparty_handlers.Keeping.closed == [True]
 
 
 @pytest.mark.usefixtures("extension")
@@ -124,31 +124,33 @@ def test_answer_stays_400_when_the_handler_raises(tmp_path: Path, caplog: pytest
 
 @pytest.mark.usefixtures("extension")
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "logged"),
     [
         pytest.param("unmakeable", "no licence", id="raises"),
         pytest.param(
             "incomplete",
-            "does not hold the contract of headwater.gateway.failed_events.FailedEventHandler",
+            "breaks the contract of headwater.gateway.failed_events.FailedEventHandler",
             id="incomplete",
         ),
         pytest.param("absent", "Absent", id="absent"),
         pytest.param("unheard-of", "both, .*log, .*rejects", id="unknown"),
     ],
 )
-def test_gateway_does_not_start_when_the_handler_cannot_be_had(tmp_path: Path, name: str, told: str) -> None:
+def test_gateway_does_not_start_when_the_handler_cannot_be_had(
+    tmp_path: Path, name: str, logged: str
+) -> None:
     rejects = RejectStore(tmp_path / "rejects.db", max_bytes=1000)
     try:
-        with pytest.raises(ExtensionError, match=told):
+        with pytest.raises(ExtensionError, match=logged):
             load_handler(name, rejects)
     finally:
         rejects.close()
 
 
 @pytest.mark.usefixtures("extension")
-def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: Path) -> None:
+def test_senders_get_503_when_the_handler_is_far_behind(tmp_path: Path) -> None:
     with Running(tmp_path, failed_events="slow") as gateway:
-        from somebody_handlers import Slow
+        from thirdparty_handlers import Slow
 
         bad = b"[" + b",".join([b"{}"] * (MAX_EVENTS // 2)) + b"]"
         head = (
@@ -161,7 +163,7 @@ def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: 
             for path, body in (("/api/v1/lineage", b"{}"), ("/api/v1/lineage/batch", b"[{}]")):
                 answer = gateway.post(body, path)
                 assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
-            assert gateway.post(run_bytes()).status_code == 200  # G7: nobody else waits
+            assert gateway.post(run_bytes()).status_code == 200  # G7: other senders do not wait
             Slow.may_go.set()
             assert b"200 OK" in one.recv(100)
             assert b"200 OK" in two.recv(100)
@@ -173,7 +175,7 @@ def test_senders_are_told_to_come_back_when_the_handler_is_far_behind(tmp_path: 
 @pytest.mark.usefixtures("extension")
 def test_stopping_goes_on_when_the_handler_hangs(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Running(tmp_path, failed_events="slow", shutdown_timeout_seconds=0.1) as gateway:
-        from somebody_handlers import Slow
+        from thirdparty_handlers import Slow
 
         with gateway.connect() as connection:
             connection.sendall(b"POST /api/v1/lineage HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\n\r\n{}")

@@ -35,7 +35,7 @@ CODINGS = ("gzip", "zstd", "x-gzip", "identity", "br")
 
 
 class Peers:
-    """Several connections in turn; one that the gateway closed is opened anew."""
+    """Several connections in turn; one that the gateway closed is opened again."""
 
     def __init__(self, gateway: Running) -> None:
         self._gateway = gateway

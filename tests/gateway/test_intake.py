@@ -128,7 +128,7 @@ def test_400_is_answered_when_compression_is_broken(
 
 
 @pytest.mark.parametrize(
-    ("body", "code", "told"),
+    ("body", "code", "found"),
     [
         pytest.param(b"", "bad_json", "Line 1", id="empty"),
         pytest.param(b'{"a":\n  1,\n}', "bad_json", "Line 2, column 4", id="comma"),
@@ -138,11 +138,13 @@ def test_400_is_answered_when_compression_is_broken(
         pytest.param(b'{"a": "\xff"}', "bad_utf8", "byte 7", id="not-utf8"),
     ],
 )
-def test_place_is_told_when_the_body_is_not_json(tmp_path: Path, body: bytes, code: str, told: str) -> None:
+def test_the_place_is_returned_when_the_body_is_not_json(
+    tmp_path: Path, body: bytes, code: str, found: str
+) -> None:
     with Running(tmp_path) as gateway:
         answer = gateway.post(body)
         assert (answer.status_code, answer.json()["error"]) == (400, code)
-        assert told in answer.json()["message"]
+        assert found in answer.json()["message"]
         assert [reject.body for reject in gateway.open_rejects()] == [body]
 
 

@@ -18,25 +18,18 @@ DESCRIPTION = orjson.loads(orjson.dumps(document(ENDPOINTS, openlineage_schemas(
 DOCUMENT = Path(__file__).parents[2] / "docs" / "http.md"
 
 
-def documented() -> dict[str, set[int]]:
-    """The statuses in the tables of docs/http.md, by heading."""
-    sections = re.split(r"^## ", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    return {
-        section.partition("\n")[0].strip("`"): {
-            int(status) for status in re.findall(r"^\| (\d{3}) ", section, re.M)
-        }
-        for section in sections
+def statuses_in(heading: str) -> set[int]:
+    """The statuses in the table of a section of docs/http.md."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return {int(status) for status in re.findall(r"^\| (\d{3}) ", section, re.MULTILINE)}
+
+
+def test_every_status_is_documented_when_an_endpoint_declares_it() -> None:
+    """scripts/docs.py generates the table of endpoints; this is about the meanings below it."""
+    assert statuses_in("Endpoints and statuses") == {
+        status for endpoint in ENDPOINTS for status in endpoint.statuses
     }
-
-
-def test_every_route_and_status_is_documented_when_it_is_described() -> None:
-    docs = documented()
-    for path, methods in DESCRIPTION["paths"].items():
-        for method, operation in methods.items():
-            described = {int(status) for status in operation["responses"]}
-            written = docs[f"{method.upper()} {path}"] | docs["On any route"]
-            assert described == written, f"{method} {path}"
-    assert docs["On any route"] == set(ANY_ENDPOINT)
+    assert statuses_in("On any route") == set(ANY_ENDPOINT)
 
 
 def test_every_route_is_described_when_it_is_served(tmp_path: Path) -> None:

@@ -221,16 +221,16 @@ def test_verdict_is_shared_when_the_event_is_fine(event: dict[str, Any], kind: s
     assert verdict is STRICT.check(dict(event))
 
 
-def test_missing_parts_are_told_when_an_event_has_no_kind() -> None:
-    verdict = LENIENT.check({"producer": "nobody"})
+def test_missing_parts_are_named_when_an_event_has_no_kind() -> None:
+    verdict = LENIENT.check({"producer": "unknown"})
     assert verdict.kind == ""
     assert [error.rule for error in verdict.errors] == ["kind", "required", "required"]
     assert [(warning.path, warning.rule) for warning in verdict.warnings] == [("/producer", "format:uri")]
-    assert [error.rule for error in STRICT.check({"producer": "nobody"}).errors][-1] == "format:uri"
+    assert [error.rule for error in STRICT.check({"producer": "unknown"}).errors][-1] == "format:uri"
 
 
 @pytest.mark.parametrize("key", ["run", "eventType"])
-def test_event_counts_as_run_event_when_only_that_is_told(key: str) -> None:
+def test_event_counts_as_run_event_when_it_has_only_that_key(key: str) -> None:
     base = changed(changed(RUN, "/job", MISSING), "/run", MISSING)
     verdict = STRICT.check(changed(base, f"/{key}", RUN[key]))
     assert verdict.kind == "run"
@@ -330,7 +330,7 @@ def test_schema_file_is_fresh_when_derived_again() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_check_fails_and_a_run_mends_it_when_the_schema_file_is_stale(tmp_path: Path) -> None:
+def test_check_fails_and_a_run_repairs_it_when_the_schema_file_is_stale(tmp_path: Path) -> None:
     script = tmp_path / "scripts/derive_openlineage_schema.py"
     target = tmp_path / "src/headwater/gateway/openlineage/schema.json"
     for folder in (script.parent, target.parent):

@@ -141,7 +141,7 @@ def test_each_is_answered_and_each_200_is_in_the_log_when_stopped_under_load(tmp
                     try:
                         answer = client.post("/api/v1/lineage", content=run_bytes(n=number))
                     except httpx2.ConnectError:
-                        return  # nobody listens any more
+                        return  # the port is closed
                     except httpx2.HTTPError:
                         resets.append(number)
                         return

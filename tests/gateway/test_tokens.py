@@ -57,18 +57,18 @@ def test_a_servers_secret_is_not_what_goes_into_events_when_it_is_shown() -> Non
         pytest.param(a_request(), id="nothing"),
         pytest.param(a_request("/?token="), id="empty"),
         pytest.param(a_request("/?token=web"), id="id"),
-        pytest.param(a_request(x_auth_token="nobody"), id="unknown"),
+        pytest.param(a_request(x_auth_token="unknown"), id="unknown"),
         pytest.param(a_request(authorization="Basic %%%"), id="broken"),
         pytest.param(a_request(authorization="Basic \xff"), id="not-ascii"),
         pytest.param(a_request(authorization="Digest web-client"), id="scheme"),
         pytest.param(a_request("/?token=%FF%00"), id="odd"),
     ],
 )
-def test_nobody_is_found_when_no_known_secret_is_shown(request_: Request) -> None:
+def test_no_sender_is_found_when_the_secret_is_unknown(request_: Request) -> None:
     assert Tokens(TOKENS, ManualClock()).sender(request_) is None
 
 
-def test_an_empty_secret_is_nobodys_when_a_token_has_only_one() -> None:
+def test_an_empty_secret_finds_no_sender_when_a_token_has_only_one() -> None:
     tokens = Tokens([TokenSettings(id="a", server_secret="s", client_secret="")], ManualClock())
     assert tokens.sender(a_request("/?token=")) is None
 
@@ -107,7 +107,7 @@ def test_the_bucket_fills_when_time_passes() -> None:
     assert bucket.seconds_to_wait() == 1
     clock.advance(0.5)
     assert bucket.seconds_to_wait() == 0
-    bucket.spend(35)  # more than is left: delayed, not refused for ever
+    bucket.spend(35)  # more than is left: delayed, not refused
     assert bucket.seconds_to_wait() == 3
     clock.advance(3.1)
     assert bucket.seconds_to_wait() == 0
@@ -117,7 +117,7 @@ def test_the_bucket_fills_when_time_passes() -> None:
     assert bucket.seconds_to_wait() == 1  # a second's worth at most, however long nothing came
 
 
-def test_nobody_waits_when_there_is_no_limit() -> None:
+def test_no_request_waits_when_there_is_no_limit() -> None:
     bucket = RateLimit(0, ManualClock())
     bucket.spend(10**9)
     assert bucket.seconds_to_wait() == 0

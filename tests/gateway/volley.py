@@ -164,7 +164,7 @@ class _Volley:
 
 @contextlib.contextmanager
 def serving(folder: Path) -> Iterator[tuple[psutil.Process, int]]:
-    """A sidecar of its own process with all routes, and its port; it must stop by itself when told to."""
+    """A sidecar process with all routes, and its port; it must stop on SIGTERM."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -130,15 +130,15 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds, doc("A micro-batch begins at most this often; sooner is not worth the looking.")
     ] = 0.1
     max_retry_seconds: Annotated[
-        Seconds, doc("Longest pause before a destination that is away is tried again.")
+        Seconds, doc("Longest pause before an unreachable destination is tried again.")
     ] = 30.0
 
 
 class OwnLineageSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is told where the pipeline's tables come from."""
+    """Lineage events about the pipeline's tables."""
 
     enabled: Annotated[
-        bool | None, doc("Tell the lineage of the pipeline's tables; null: where the graph is on.")
+        bool | None, doc("Send the lineage of the pipeline's tables; null: if the graph is enabled.")
     ] = None
     url: Annotated[
         str, doc("An OpenLineage receiver; empty: this installation's own gateway, without TLS.")
@@ -180,9 +180,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         LockSettings()
     )
     stream: Annotated[StreamSettings, doc("How destinations in stream mode are served.")] = StreamSettings()
-    lineage: Annotated[OwnLineageSettings, doc("Who is told where the tables come from.")] = (
-        OwnLineageSettings()
-    )
+    lineage: Annotated[OwnLineageSettings, doc("Lineage events about the tables.")] = OwnLineageSettings()
     spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
         msgspec.field(default_factory=dict)
     )

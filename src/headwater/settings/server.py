@@ -1,4 +1,4 @@
-"""Settings of the intake of events for the pipeline: who may send, and the files that they become."""
+"""Settings of the server: gateway, TLS, log, outlets, retry, tokens, event files, Kafka, metrics."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[Port, doc("Port to listen on; 0 takes a free one.")] = 8750
     tls: Annotated[TlsSettings | None, doc("TLS; null for plain HTTP.")] = None
     api_keys: Annotated[
-        tuple[str, ...], doc("Bearer keys that producers must show; empty: none is asked for.")
+        tuple[str, ...], doc("Bearer keys that producers must send; empty: none is required.")
     ] = ()
     admin_token: Annotated[
         str,
         doc(
-            "Token for those who read the graph or see the page; empty: none is asked for where `host` is a "
-            "loopback address, and nobody is served elsewhere."
+            "Token that readers of the graph and the page must send; empty: if `host` is a loopback address, "
+            "requests from this machine are served, otherwise none."
         ),
     ] = ""
     trusted_proxies: Annotated[
@@ -78,7 +78,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     partition_bytes: Annotated[Bytes, doc("A partition file is closed at this size on disk.")] = 64 * MIB
     partition_hours: Annotated[Hours, doc("A partition file is closed at this age.")] = 1.0
     retention_hours: Annotated[
-        Hours, doc("T: events are kept at least this long for a receiver that is away, then dropped.")
+        Hours, doc("T: events are kept at least this long for an unreachable receiver, then dropped.")
     ] = 168.0
     retention_bytes: Annotated[
         Bytes, doc("B: bytes on disk; beyond it the oldest partitions are dropped, delivered or not.")
@@ -91,7 +91,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an outlet waits before it tries again. It tries for ever: the log holds the events."""
+    """How an outlet waits before it tries again. There is no last try: the log keeps the events."""
 
     initial_seconds: Annotated[Seconds, doc("First pause.")] = 0.5
     max_seconds: Annotated[Seconds, doc("Longest pause.")] = 30.0
@@ -121,7 +121,7 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "earliest"
     on_refused: Annotated[
         Literal["reject", "block"],
-        doc("An event the receiver refuses for good: put it into the rejects, or retry it for ever."),
+        doc("An event the receiver refuses for good: put it into the rejects, or retry it without limit."),
     ] = "reject"
     max_batch_events: Annotated[Count, doc("Most events in one request.")] = 500
     max_batch_bytes: Annotated[Bytes, doc("Most bytes of events in one request.")] = 4 * MIB
@@ -233,5 +233,5 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
     archive_days: Annotated[
         float,
         msgspec.Meta(ge=0),
-        doc("Files that were processed are kept this long; 0: for ever."),
+        doc("Files that were processed are kept this long; 0: without limit."),
     ] = 30.0
