@@ -83,9 +83,9 @@ def test_yaml_examples_are_yaml_when_a_page_shows_some(example: Example) -> None
     assert isinstance(yaml.safe_load(example.code), dict)
 
 
-def test_the_readmes_python_example_emits_when_it_is_run(tmp_path: Path) -> None:
+def test_the_spools_python_example_emits_when_it_is_run(tmp_path: Path) -> None:
     (example,) = [
-        each for each in examples("python") if each.page.name == "README.md" and "client" in each.code
+        each for each in examples("python") if each.page.name == "spool.md"
     ]
     code = example.code.replace("/var/spool/headwater", str(tmp_path)).replace("marquez:5000", "127.0.0.1:9")
     done = subprocess.run(
