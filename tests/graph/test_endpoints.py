@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from headwater.gateway.gateway import Gateway
+from headwater.graph.http import endpoints
 from headwater.graph.http.endpoints import add_routes
-from headwater.graph.http.openapi import graph_paths
 from headwater.graph.http.query_pool import QueryPool
-from headwater.graph.marquez.openapi import marquez_paths
+from headwater.graph.marquez import endpoints as marquez_endpoints
 from headwater.http.auth import AdminToken
 from headwater.http.endpoint import ANY_ENDPOINT
 from headwater.settings import GatewaySettings
@@ -169,8 +169,8 @@ def test_every_route_and_status_is_documented_when_the_graph_is_described() -> N
     sections = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
     written = {section.partition("\n")[0].strip("`"): section for section in sections}
     common = {int(status) for status in re.findall(r"^\| (\d{3}) ", written["The graph"], re.M)}
-    for path, methods in graph_paths().items():
-        assert f"`GET {path}`" in written["The graph"], path
-        assert {int(status) for status in methods["get"]["responses"]} - set(ANY_ENDPOINT) <= common
-    for path in marquez_paths():
-        assert f"`GET {path}`" in written["The graph for Marquez' clients"], path
+    for endpoint, _ in endpoints.ENDPOINTS:
+        assert f"`GET {endpoint.path}`" in written["The graph"], endpoint.path
+        assert endpoint.statuses - set(ANY_ENDPOINT) <= common
+    for endpoint, _ in marquez_endpoints.ENDPOINTS:
+        assert f"`GET {endpoint.path}`" in written["The graph for Marquez' clients"], endpoint.path

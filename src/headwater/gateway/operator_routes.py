@@ -107,8 +107,6 @@ class OperatorRoutes:
     def get_description(self, request: Request) -> None:
         """Answer with the OpenAPI description of all endpoints that are served."""
         if self._description is None:  # all routes are added before the first request
-            router = self._router
-            schemas = openlineage_schemas() | router.schemas
-            found = document(router.endpoints, schemas, router.described)
+            found = document(self._router.endpoints, openlineage_schemas())
             self._description = Response(200, orjson.dumps(found))
         request.respond(self._description)

@@ -26,11 +26,7 @@ RETRY_AFTER = (429, 503, 507)
 _NO_SCHEMAS: Mapping[str, Any] = MappingProxyType({})
 
 
-def document(
-    endpoints: Iterable[Endpoint],
-    schemas: Mapping[str, Any] = _NO_SCHEMAS,
-    described: Mapping[str, Any] = _NO_SCHEMAS,
-) -> dict[str, Any]:
+def document(endpoints: Iterable[Endpoint], schemas: Mapping[str, Any] = _NO_SCHEMAS) -> dict[str, Any]:
     """Return the description; `schemas` are the named schemas that endpoints refer to by `$ref`."""
     endpoints = list(endpoints)
     named, components = _schemas(endpoints)
@@ -42,7 +38,7 @@ def document(
     return {
         "openapi": "3.1.0",
         "info": {"title": "Headwater gateway", "version": __version__, "license": {"name": "Apache-2.0"}},
-        "paths": {path: paths.get(path, {}) | described.get(path, {}) for path in {**paths, **described}},
+        "paths": paths,
         "components": {
             "schemas": {**components, **schemas},
             "securitySchemes": dict(SECURITY_SCHEMES),

@@ -40,9 +40,6 @@ class Router:
         self._targets: dict[bytes, Methods] = {}
         self._paths: dict[str, Methods] = {}
         self._templates: dict[str, tuple[list[str], Methods]] = {}
-        self._trees: dict[bytes, Methods] = {}
-        self.described: dict[str, Any] = {}
-        self.schemas: dict[str, Any] = {}
 
     def add(
         self,
@@ -67,15 +64,6 @@ class Router:
         needs_no_key = "key" not in endpoint.security
         self.add(endpoint.method, endpoint.path, handler, needs_no_key=needs_no_key, before_body=before_body)
 
-    def mount(
-        self, method: str, prefix: str, handler: Handler, *, before_body: BeforeBody | None = None
-    ) -> None:
-        """Serve all paths below a prefix that no other route serves."""
-        self._trees.setdefault(prefix.encode(), {})[method] = Route(prefix, handler, True, before_body)
-
-    def _below(self, target: bytes) -> Methods | None:
-        return next((found for prefix, found in self._trees.items() if target.startswith(prefix)), None)
-
     @property
     def paths(self) -> set[str]:
         """All paths that are served."""
@@ -85,9 +73,7 @@ class Router:
         """Return the route of a request, or the response to send instead."""
         methods = self._targets.get(request.target)
         if methods is None:
-            methods = (
-                self._paths.get(request.path) or self._match_template(request) or self._below(request.target)
-            )
+            methods = self._paths.get(request.path) or self._match_template(request)
         if methods is None:
             known = ", ".join(sorted(self.paths))
             return Problem(

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from headwater.errors import HeadwaterError, RejectNotFound
-from headwater.graph.http.query_pool import Parameters, QueryPool
+from headwater.graph.http.query_pool import QueryPool
 from headwater.graph.query.answers import SearchResult
 from headwater.graph.query.names import NotFound
 from headwater.graph.query.query import GraphQuery, QueryTimeout
@@ -20,6 +20,7 @@ from headwater.http.router import Router
 from headwater.log.rejects.rejects import Rejects
 from headwater.page.access import PageAccess, own_path
 from headwater.page.live import LiveStreams
+from headwater.page.parameters import Parameters
 from headwater.page.templates import (
     HEADERS,
     assets,

@@ -1,66 +1,62 @@
-"""The read part of Marquez' API, as far as its own clients use it: /api/v1/namespaces, jobs, lineage, …"""
+"""The endpoints of Marquez' read API: namespaces, jobs, datasets, runs, lineage, search."""
 
 from __future__ import annotations
 
-from typing import Any
+import uuid
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
-from headwater.graph.http.query_pool import Parameters, QueryPool, segments
+from msgspec import Meta
+
 from headwater.graph.marquez import objects as marquez
 from headwater.graph.query import details
-from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown
-from headwater.graph.query.details import columns_of
+from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown, key_of_dataset
 from headwater.graph.query.names import NotFound, find_job
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.query import MAX_LIMIT, GraphQuery
 from headwater.graph.query.trace import trace
 from headwater.graph.store.ids import field_id
-from headwater.http.auth import AdminToken
-from headwater.http.request import Request
-from headwater.http.response import Problem
-from headwater.http.router import Router
+from headwater.http.endpoint import Endpoint, endpoint_of
 from headwater.log.queue.sqlite import select
 
-__all__ = ["add_routes"]
+__all__ = ["ENDPOINTS"]
 
-NAMESPACES = "/api/v1/namespaces/"
-RUNS = "/api/v1/jobs/runs/"
 MAX_NODES = 2_000
-MAX_EDGES = 20_000
 
+Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
+Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
+Depth = Annotated[int, Meta(ge=0, le=1_000)]
 
-def add_routes(routes: Router, pool: QueryPool, admin: AdminToken) -> None:
-    """Serve them; POST /api/v1/lineage stays what it is."""
-    for path, answer in {
-        "/api/v1/namespaces": _namespaces,
-        "/api/v1/jobs": lambda query, request: _jobs(query, request, None),
-        "/api/v1/lineage": _lineage,
-        "/api/v1/column-lineage": _column_lineage,
-        "/api/v1/search": _search,
-        "/api/v1/tags": lambda query, request: {"tags": []},
-        "/api/v1/sources": lambda query, request: {"sources": []},
-    }.items():
-        routes.add("GET", path, pool.handler(answer), needs_no_key=True, before_body=admin.authorize)
-    routes.mount("GET", NAMESPACES, pool.handler(_namespace_tree), before_body=admin.authorize)
-    routes.mount("GET", RUNS, pool.handler(_run_tree), before_body=admin.authorize)
+PROBLEMS = {
+    400: "A parameter is missing or invalid.",
+    401: "The admin token is missing or unknown.",
+    403: "There is no admin token, and the request does not come from this machine.",
+    404: "The graph has no such node.",
+    503: "The graph cannot be read, or the query took too long.",
+}
 
 
 # --- lists -------------------------------------------------------------------------------------------
 
 
-def _page(request: Request) -> tuple[int, int]:
-    given = Parameters(request)
-    return given.number("limit", 100, MAX_LIMIT), given.number("offset", 0, 100_000_000)
-
-
-def _namespaces(query: GraphQuery, request: Request) -> Any:
-    limit, offset = _page(request)
+def _namespaces(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """All namespaces."""
     with query.reading() as connection:
         names = marquez.namespaces(connection)[offset : offset + limit]
         return {"namespaces": [marquez.namespace(connection, name) for name in names]}
 
 
-def _jobs(query: GraphQuery, request: Request, namespace: str | None) -> Any:
-    limit, offset = _page(request)
+def _all_jobs(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """All jobs."""
+    return _list_jobs(query, None, limit, offset)
+
+
+def _jobs(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """The jobs of a namespace."""
+    return _list_jobs(query, namespace, limit, offset)
+
+
+def _list_jobs(query: GraphQuery, namespace: str | None, limit: int, offset: int) -> Any:
     where = "WHERE namespace = ?1" if namespace is not None else "WHERE ?1 IS NULL"
     with query.reading() as connection:
         rows = select(
@@ -74,8 +70,16 @@ def _jobs(query: GraphQuery, request: Request, namespace: str | None) -> Any:
         return {"jobs": [marquez.job(details.job(connection, id)) for (id,) in rows], "totalCount": total}
 
 
-def _datasets(query: GraphQuery, request: Request, namespace: str) -> Any:
-    limit, offset = _page(request)
+def _runs(query: GraphQuery, namespace: str, job: str, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """The runs of a job."""
+    runs = query.runs(namespace, job, limit=limit, offset=offset)
+    with query.reading() as connection:
+        total = details.count_runs(connection, find_job(connection, namespace, job))
+    return {"runs": [marquez.run(run) for run in runs], "totalCount": total}
+
+
+def _datasets(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """The datasets of a namespace."""
     where = "WHERE namespace = ?1 AND dataset = id"  # an alias is found, but not listed
     with query.reading() as connection:
         rows = select(
@@ -90,111 +94,109 @@ def _datasets(query: GraphQuery, request: Request, namespace: str) -> Any:
         return {"datasets": found, "totalCount": total}
 
 
-def _search(query: GraphQuery, request: Request) -> Any:
-    given = Parameters(request)
-    kind = given.get("filter", "").lower()
-    if kind not in ("", "dataset", "job"):
-        raise Problem(400, "bad_request", "`filter` must be DATASET or JOB.", hint="Leave it out for both.")
-    hits = query.search(
-        given.get("q"),
-        kinds=(kind,) if kind else ("dataset", "job"),
-        namespace=given.get("namespace", ""),
-        limit=given.number("limit", 10, MAX_LIMIT),
-    )
+def _versions(query: GraphQuery, namespace: str, dataset: str, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """The schema versions of a dataset."""
+    found = query.dataset(namespace, dataset)
+    versions = [marquez.dataset_version(found, str(uuid.UUID(version.id))) for version in found.versions]
+    return {"versions": versions[offset : offset + limit], "totalCount": len(versions)}
+
+
+def _search(
+    query: GraphQuery,
+    q: str,
+    filter_: Literal["", "DATASET", "JOB", "dataset", "job"] = "",
+    namespace: str = "",
+    limit: Limit = 10,
+) -> Any:
+    """Datasets and jobs by a part of their name."""
+    kinds = (filter_.lower(),) if filter_ else ("dataset", "job")
     results = [
         {
-            "type": hit.kind.upper(),
-            "name": hit.name,
-            "updatedAt": hit.last_at,
-            "namespace": hit.namespace,
-            "nodeId": f"{hit.kind}:{hit.namespace}:{hit.name}",
+            "type": result.kind.upper(),
+            "name": result.name,
+            "updatedAt": result.last_at,
+            "namespace": result.namespace,
+            "nodeId": f"{result.kind}:{result.namespace}:{result.name}",
         }
-        for hit in hits
+        for result in query.search(q, kinds=kinds, namespace=namespace, limit=limit)
     ]
     return {"totalCount": len(results), "results": results}
 
 
-# --- one thing ---------------------------------------------------------------------------------------
+def _tags(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """None: tags are facets here."""
+    return {"tags": []}
 
 
-def _namespace_tree(query: GraphQuery, request: Request) -> Any:
-    match segments(request, NAMESPACES):
-        case [namespace]:
-            with query.reading() as connection:
-                return marquez.namespace(connection, namespace)
-        case [namespace, "jobs"]:
-            return _jobs(query, request, namespace)
-        case [namespace, "jobs", name]:
-            return marquez.job(query.job(namespace, name))
-        case [namespace, "jobs", name, "runs"]:
-            limit, offset = _page(request)
-            runs = query.runs(namespace, name, limit=limit, offset=offset)
-            with query.reading() as connection:
-                total = details.count_runs(connection, find_job(connection, namespace, name))
-            return {"runs": [marquez.run(run) for run in runs], "totalCount": total}
-        case [namespace, "datasets"]:
-            return _datasets(query, request, namespace)
-        case [namespace, "datasets", name]:
-            return marquez.dataset(query.dataset(namespace, name))
-        case [namespace, "datasets", name, "versions"]:
-            found = query.dataset(namespace, name)
-            versions = [marquez.dataset_version(found, _version(each.id)) for each in found.versions]
-            limit, offset = _page(request)
-            return {"versions": versions[offset : offset + limit], "totalCount": len(versions)}
-        case [namespace, "datasets", name, "versions", version]:
-            return marquez.dataset_version(query.dataset(namespace, name), version)
-    raise _nothing()
+def _sources(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """None: sources are facets here."""
+    return {"sources": []}
 
 
-def _version(id: str) -> str:
-    return f"{id[:8]}-{id[8:12]}-{id[12:16]}-{id[16:20]}-{id[20:]}"
+# --- one node ----------------------------------------------------------------------------------------
 
 
-def _run_tree(query: GraphQuery, request: Request) -> Any:
-    match segments(request, RUNS):
-        case [id]:
-            found = query.run(id)
-            return marquez.run(found.run, found.facets)
-        case [id, "facets"]:
-            kind = Parameters(request).get("type", "run").lower()
-            found = query.run(id)
-            job = found.run.job
-            facets = query.job(job.namespace, job.name).facets if kind == "job" else found.facets
-            return {"runId": found.run.id, "facets": facets}
-    raise _nothing()
+def _namespace(query: GraphQuery, namespace: str) -> Any:
+    """A namespace."""
+    with query.reading() as connection:
+        return marquez.namespace(connection, namespace)
 
 
-def _nothing() -> Problem:
-    return Problem(404, "not_found", "Nothing is served at this path.", hint="See /openapi.json.")
+def _job(query: GraphQuery, namespace: str, job: str) -> Any:
+    """A job."""
+    return marquez.job(query.job(namespace, job))
+
+
+def _dataset(query: GraphQuery, namespace: str, dataset: str) -> Any:
+    """A dataset."""
+    return marquez.dataset(query.dataset(namespace, dataset))
+
+
+def _version(query: GraphQuery, namespace: str, dataset: str, version: str) -> Any:
+    """A dataset with one of its schema versions."""
+    return marquez.dataset_version(query.dataset(namespace, dataset), version)
+
+
+def _run(query: GraphQuery, id: str) -> Any:
+    """A run."""
+    found = query.run(id)
+    return marquez.run(found.run, found.facets)
+
+
+def _run_facets(query: GraphQuery, id: str, type_: Literal["run", "job", "RUN", "JOB"] = "run") -> Any:
+    """The facets of a run, or of its job."""
+    found = query.run(id)
+    job = found.run.job
+    facets = query.job(job.namespace, job.name).facets if type_.lower() == "job" else found.facets
+    return {"runId": found.run.id, "facets": facets}
 
 
 # --- graphs ------------------------------------------------------------------------------------------
 
 
-def _lineage(query: GraphQuery, request: Request) -> Any:
-    given = Parameters(request)
-    node, depth = given.get("nodeId"), given.number("depth", 20, 1_000)
-    kind, _, rest = node.partition(":")
+def _lineage(query: GraphQuery, node_id: str, depth: Depth = 20) -> Any:
+    """The graph around a dataset or job."""
+    kind, _, rest = node_id.partition(":")
     with query.reading() as connection:
         rest = rest.partition("#")[0] if kind == "job" else rest
         dataset = marquez.dataset_of_node(connection, rest) if kind == "dataset" else None
         job = marquez.job_of_node(connection, rest) if kind == "job" else None
         if dataset is None and job is None:
-            raise NotFound(f"No node is called {node}.", hint="Use dataset:<namespace>:<name> or job:….")
+            raise NotFound(f"No node has the id {node_id}.", hint="Use dataset:<namespace>:<name> or job:….")
         around = neighbourhood(
             connection, dataset=dataset, job=job, depth=min(100, (depth + 1) // 2), limit=MAX_NODES
         )
         nodes: dict[str, dict[str, Any]] = {}
-        for node_ in around.datasets:
-            data = marquez.dataset(details.dataset(connection, int(node_.key[1:], 16)))
-            nodes[node_.key] = _node(f"dataset:{node_.namespace}:{node_.name}", "DATASET", data)
-        for each in around.jobs:
-            data = marquez.job(details.job(connection, int(each.key[1:], 16)))
-            nodes[each.key] = _node(f"job:{each.namespace}:{each.name}", "JOB", data)
+        for node in around.datasets:
+            data = marquez.dataset(details.dataset(connection, int(node.key[1:], 16)))
+            nodes[node.key] = _node(f"dataset:{node.namespace}:{node.name}", "DATASET", data)
+        for job_node in around.jobs:
+            data = marquez.job(details.job(connection, int(job_node.key[1:], 16)))
+            nodes[job_node.key] = _node(f"job:{job_node.namespace}:{job_node.name}", "JOB", data)
     for edge in around.edges:
-        told = {"origin": nodes[edge.source]["id"], "destination": nodes[edge.target]["id"]}
-        nodes[edge.source]["outEdges"].append(told)
-        nodes[edge.target]["inEdges"].append(told)
+        ends = {"origin": nodes[edge.source]["id"], "destination": nodes[edge.target]["id"]}
+        nodes[edge.source]["outEdges"].append(ends)
+        nodes[edge.target]["inEdges"].append(ends)
     return {"graph": list(nodes.values())}
 
 
@@ -202,26 +204,14 @@ def _node(id: str, kind: str, data: Any) -> dict[str, Any]:
     return {"id": id, "type": kind, "data": data, "inEdges": [], "outEdges": []}
 
 
-def _column_lineage(query: GraphQuery, request: Request) -> Any:
-    given = Parameters(request)
-    node, depth = given.get("nodeId"), given.number("depth", 20, 1_000)
-    ways: tuple[UpOrDown, ...] = ("up", "down") if given.flag("withDownstream", False) else ("up",)
-    kind, _, rest = node.partition(":")
+def _column_lineage(query: GraphQuery, node_id: str, depth: Depth = 20, with_downstream: bool = False) -> Any:
+    """The columns upstream of a field, or of the fields of a dataset or job."""
+    directions: tuple[UpOrDown, ...] = ("up", "down") if with_downstream else ("up",)
     with query.reading() as connection:
-        wanted: list[tuple[int, str]] = []
-        if kind == "datasetField":
-            found = marquez.field_of_node(connection, rest)
-            wanted = [found] if found else []
-        elif kind == "dataset":
-            if (dataset := marquez.dataset_of_node(connection, rest)) is not None:
-                wanted = [(dataset, column.name) for column in columns_of(connection, [dataset])[dataset]]
-        elif kind == "job" and (job := marquez.job_of_node(connection, rest)) is not None:
-            outputs = [int(node.key[1:], 16) for node in details.job(connection, job).outputs]
-            for id, columns in columns_of(connection, outputs).items():
-                wanted += [(id, column.name) for column in columns]
+        wanted = marquez.fields_of_node(connection, node_id)
         if not wanted:
             raise NotFound(
-                f"No columns are known of {node}.", hint="Use datasetField:<namespace>:<name>:<field>."
+                f"{node_id} has no known columns.", hint="Use datasetField:<namespace>:<name>:<field>."
             )
         edges: set[ColumnEdge] = set()
         datasets: dict[str, DatasetNode] = {}
@@ -231,14 +221,15 @@ def _column_lineage(query: GraphQuery, request: Request) -> Any:
                 id,
                 field_id(column),
                 column,
-                directions=ways,
+                directions=directions,
                 depth=min(depth, 100),
                 indirect=True,
                 limit=MAX_NODES,
             )
             edges |= set(traced.column_edges)
             datasets |= {node.key: node for node in traced.datasets}
-    return {"graph": _fields(edges, datasets, [(f"d{id:x}", column) for id, column in wanted])}
+    traced_columns = [(key_of_dataset(id), column) for id, column in wanted[:MAX_NODES]]
+    return {"graph": _fields(edges, datasets, traced_columns)}
 
 
 def _fields(
@@ -267,12 +258,12 @@ def _fields(
         node(key, column)
     for edge in sorted(edges, key=lambda edge: (edge.source, str(edge.source_column), edge.target)):
         if edge.source_column is None or edge.target_column is None:
-            continue  # Marquez knows no edge that concerns a dataset as a whole
+            continue  # Marquez has no edges of whole datasets
         source, target = node(edge.source, edge.source_column), node(edge.target, edge.target_column)
-        told = {"origin": source["id"], "destination": target["id"]}
-        if told not in target["inEdges"]:
-            source["outEdges"].append(told)
-            target["inEdges"].append(told)
+        ends = {"origin": source["id"], "destination": target["id"]}
+        if ends not in target["inEdges"]:
+            source["outEdges"].append(ends)
+            target["inEdges"].append(ends)
         target["data"]["inputFields"].append(
             {
                 "namespace": source["data"]["namespace"],
@@ -284,3 +275,40 @@ def _fields(
             }
         )
     return list(nodes.values())
+
+
+def _endpoint(
+    path: str, operation_id: str, function: Callable[..., Any]
+) -> tuple[Endpoint, Callable[..., Any]]:
+    endpoint = endpoint_of(
+        function,
+        "GET",
+        f"/api/v1/{path}",
+        answer="As Marquez answers.",
+        operation_id=operation_id,
+        problems=PROBLEMS,
+        security=("admin", ""),
+        camel_case=True,
+    )
+    return endpoint, function
+
+
+ENDPOINTS = (
+    _endpoint("namespaces", "listNamespaces", _namespaces),
+    _endpoint("namespaces/{namespace}", "getNamespace", _namespace),
+    _endpoint("jobs", "listAllJobs", _all_jobs),
+    _endpoint("namespaces/{namespace}/jobs", "listJobs", _jobs),
+    _endpoint("namespaces/{namespace}/jobs/{job}", "getJob", _job),
+    _endpoint("namespaces/{namespace}/jobs/{job}/runs", "listRuns", _runs),
+    _endpoint("namespaces/{namespace}/datasets", "listDatasets", _datasets),
+    _endpoint("namespaces/{namespace}/datasets/{dataset}", "getDataset", _dataset),
+    _endpoint("namespaces/{namespace}/datasets/{dataset}/versions", "listDatasetVersions", _versions),
+    _endpoint("namespaces/{namespace}/datasets/{dataset}/versions/{version}", "getDatasetVersion", _version),
+    _endpoint("jobs/runs/{id}", "getRun", _run),
+    _endpoint("jobs/runs/{id}/facets", "getRunFacets", _run_facets),
+    _endpoint("lineage", "getLineage", _lineage),
+    _endpoint("column-lineage", "getColumnLineage", _column_lineage),
+    _endpoint("search", "search", _search),
+    _endpoint("tags", "listTags", _tags),
+    _endpoint("sources", "listSources", _sources),
+)

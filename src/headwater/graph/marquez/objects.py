@@ -1,8 +1,7 @@
-"""The graph in the words of Marquez: the objects that its clients read.
+"""Our answers as the JSON objects of Marquez.
 
-Only what can be told from the graph is told; what Marquez keeps beside lineage (owners of namespaces, tags of
-its own) is empty. A node's id joins namespace and name with colons, which both may hold: it is looked up in
-all ways to split it, never split by guessing.
+Fields that the graph does not have, such as owners of namespaces, are empty. A node's id joins namespace and
+name by colons, which both may contain, so all ways to split it are looked up.
 """
 
 from __future__ import annotations
@@ -15,18 +14,17 @@ import apsw
 import msgspec
 
 from headwater.graph.ingest.untrusted_json import iso
+from headwater.graph.query import details
 from headwater.graph.query.answers import Column, Dataset, Job, RunSummary
 from headwater.graph.query.names import NotFound
 from headwater.graph.store.ids import dataset_id, field_id, job_id
 from headwater.log.queue.sqlite import select
 
 __all__ = [
-    "colon_splits",
     "dataset",
-    "dataset_node_id",
     "dataset_of_node",
     "dataset_version",
-    "field_of_node",
+    "fields_of_node",
     "job",
     "job_of_node",
     "namespace",
@@ -36,12 +34,11 @@ __all__ = [
 
 STATES = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
 EPOCH = "1970-01-01T00:00:00Z"
-LATEST_RUNS = 1
 
 
 # --- namespaces --------------------------------------------------------------------------------------
 
-# Each next one by a lookup, whatever the number of names in between.
+# Each next namespace by one lookup, however many names it has.
 _NAMESPACES = (
     "WITH RECURSIVE found(text) AS (SELECT min(namespace) FROM {table} UNION ALL"
     " SELECT (SELECT min(namespace) FROM {table} WHERE namespace > text) FROM found WHERE text IS NOT NULL)"
@@ -65,7 +62,7 @@ def namespace(connection: apsw.Connection, name: str) -> dict[str, Any]:
     )
     first_at, last_at = select(connection, query, name)[0]
     if first_at is None:
-        raise NotFound(f"The namespace {name} is not known.", hint="/api/v1/namespaces lists them.")
+        raise NotFound(f"There is no namespace {name}.", hint="/api/v1/namespaces lists them.")
     return {
         "name": name,
         "createdAt": iso(first_at),
@@ -81,8 +78,8 @@ def namespace(connection: apsw.Connection, name: str) -> dict[str, Any]:
 
 def job(found: Job) -> dict[str, Any]:
     """A job, with its latest run."""
-    latest = [run(each) for each in found.runs]
-    kind = _told(found.facets, "jobType", "processingType")
+    latest = [run(summary) for summary in found.runs]
+    kind = _facet_text(found.facets, "jobType", "processingType")
     return {
         "id": {"namespace": found.namespace, "name": found.name},
         "type": {"STREAMING": "STREAM"}.get(kind, kind) if kind in ("STREAMING", "SERVICE") else "BATCH",
@@ -95,8 +92,8 @@ def job(found: Job) -> dict[str, Any]:
         "namespace": found.namespace,
         "inputs": [{"namespace": node.namespace, "name": node.name} for node in found.inputs],
         "outputs": [{"namespace": node.namespace, "name": node.name} for node in found.outputs],
-        "location": _told(found.facets, "sourceCodeLocation", "url") or None,
-        "description": _told(found.facets, "documentation", "description") or None,
+        "location": _facet_text(found.facets, "sourceCodeLocation", "url") or None,
+        "description": _facet_text(found.facets, "documentation", "description") or None,
         "latestRun": latest[0] if latest else None,
         "latestRuns": latest,
         "tags": [],
@@ -131,7 +128,7 @@ def run(found: RunSummary, facets: dict[str, msgspec.Raw] | None = None) -> dict
 def dataset(found: Dataset) -> dict[str, Any]:
     """A dataset with the fields of its current schema."""
     current = next((version.id for version in found.versions if version.is_current), None)
-    state = _told(found.facets, "lifecycleStateChange", "lifecycleStateChange")
+    state = _facet_text(found.facets, "lifecycleStateChange", "lifecycleStateChange")
     return {
         "id": {"namespace": found.namespace, "name": found.name},
         "type": "STREAM" if _is_stream(found) else "DB_TABLE",
@@ -140,11 +137,11 @@ def dataset(found: Dataset) -> dict[str, Any]:
         "createdAt": found.first_at or EPOCH,
         "updatedAt": found.last_at or EPOCH,
         "namespace": found.namespace,
-        "sourceName": _told(found.facets, "dataSource", "name") or found.namespace,
+        "sourceName": _facet_text(found.facets, "dataSource", "name") or found.namespace,
         "fields": _fields(found.columns),
         "tags": [],
-        "lastModifiedAt": next((each.at for each in found.statistics if each.direction == "output"), None),
-        "description": _told(found.facets, "documentation", "description") or None,
+        "lastModifiedAt": next((point.at for point in found.statistics if point.direction == "output"), None),
+        "description": _facet_text(found.facets, "documentation", "description") or None,
         "lastLifecycleState": state,
         "currentVersion": str(uuid.UUID(current)) if current else None,
         "columnLineage": None,
@@ -154,18 +151,18 @@ def dataset(found: Dataset) -> dict[str, Any]:
 
 
 def dataset_version(found: Dataset, version: str) -> dict[str, Any]:
-    """A dataset as it was with one of its schemas."""
-    for each in found.versions:
-        if str(uuid.UUID(each.id)) == version.lower():
+    """A dataset with one of its schema versions."""
+    for known in found.versions:
+        if str(uuid.UUID(known.id)) == version.lower():
             return dataset(found) | {
                 "id": {"namespace": found.namespace, "name": found.name, "version": version.lower()},
                 "version": version.lower(),
-                "createdAt": each.first_at,
-                "fields": _fields(each.columns),
+                "createdAt": known.first_at,
+                "fields": _fields(known.columns),
                 "createdByRun": None,
                 "currentSchemaVersion": version.lower(),
             }
-    raise NotFound(f"The dataset {found.name} has no version {version}.", hint="Ask for its versions.")
+    raise NotFound(f"The dataset {found.name} has no version {version}.", hint="List its versions.")
 
 
 def _fields(columns: list[Column]) -> list[dict[str, Any]]:
@@ -181,12 +178,12 @@ def _fields(columns: list[Column]) -> list[dict[str, Any]]:
 
 
 def _is_stream(found: Dataset) -> bool:
-    kind = _told(found.facets, "datasetType", "datasetType").upper()
+    kind = _facet_text(found.facets, "datasetType", "datasetType").upper()
     return kind in ("STREAM", "TOPIC") or found.namespace.startswith(("kafka:", "kinesis:", "pubsub"))
 
 
-def _told(facets: dict[str, msgspec.Raw], key: str, field: str) -> str:
-    """A text of a facet; empty where there is none."""
+def _facet_text(facets: dict[str, msgspec.Raw], key: str, field: str) -> str:
+    """A text of a facet; empty without one."""
     if (raw := facets.get(key)) is None:
         return ""
     value = msgspec.json.decode(raw)
@@ -197,11 +194,7 @@ def _told(facets: dict[str, msgspec.Raw], key: str, field: str) -> str:
 # --- nodes -------------------------------------------------------------------------------------------
 
 
-def dataset_node_id(namespace: str, name: str) -> str:
-    return f"dataset:{namespace}:{name}"
-
-
-def colon_splits(text: str) -> Iterator[tuple[str, str]]:
+def _colon_splits(text: str) -> Iterator[tuple[str, str]]:
     """All ways to split a text at one of its colons."""
     for place, character in enumerate(text):
         if character == ":":
@@ -209,27 +202,40 @@ def colon_splits(text: str) -> Iterator[tuple[str, str]]:
 
 
 def dataset_of_node(connection: apsw.Connection, rest: str) -> int | None:
-    """The dataset that stands behind `dataset:` in a node's id."""
+    """The dataset that follows `dataset:` in a node's id."""
     query = "SELECT dataset FROM names WHERE id = ?"
-    for pair in colon_splits(rest):
+    for pair in _colon_splits(rest):
         for (id,) in select(connection, query, dataset_id(*pair)):
             return int(id)
     return None
 
 
 def job_of_node(connection: apsw.Connection, rest: str) -> int | None:
-    """The job that stands behind `job:` in a node's id."""
-    for pair in colon_splits(rest):
+    """The job that follows `job:` in a node's id."""
+    for pair in _colon_splits(rest):
         for (id,) in select(connection, "SELECT id FROM jobs WHERE id = ?", job_id(*pair)):
             return int(id)
     return None
 
 
-def field_of_node(connection: apsw.Connection, rest: str) -> tuple[int, str] | None:
-    """The dataset and column that stand behind `datasetField:` in a node's id."""
+def fields_of_node(connection: apsw.Connection, node_id: str) -> list[tuple[int, str]]:
+    """Dataset and column of each field of a node: a field, a dataset, or the outputs of a job."""
+    kind, _, rest = node_id.partition(":")
+    if kind == "datasetField":
+        return _field_of_node(connection, rest)
+    datasets: list[int] = []
+    if kind == "dataset" and (found := dataset_of_node(connection, rest)) is not None:
+        datasets = [found]
+    elif kind == "job" and (job := job_of_node(connection, rest)) is not None:
+        datasets = [int(node.key[1:], 16) for node in details.job(connection, job).outputs]
+    columns = details.columns_of(connection, datasets)
+    return [(id, column.name) for id, known in columns.items() for column in known]
+
+
+def _field_of_node(connection: apsw.Connection, rest: str) -> list[tuple[int, str]]:
     query = "SELECT 1 FROM names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
-    for owner, column in colon_splits(rest):
+    for owner, column in _colon_splits(rest):
         found = dataset_of_node(connection, owner)
         if found is not None and select(connection, query, found, field_id(column)):
-            return found, column
-    return None
+            return [(found, column)]
+    return []

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.graph.query.answers import LineageDirection
+from headwater.page.parameters import Parameters
 
 __all__ = ["GraphRequest"]
 

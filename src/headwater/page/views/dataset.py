@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, Literal, NamedTuple
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.graph.query.answers import ColumnEdge, Dataset, Neighbourhood, Statistic
 from headwater.graph.query.query import GraphQuery
 from headwater.page.lineage_graph.charts import bars
+from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
 __all__ = ["dataset_view"]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.graph.query.query import GraphQuery
+from headwater.page.parameters import Parameters
 from headwater.page.views.run import longest_seconds
 from headwater.page.views.view import View
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, NamedTuple
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Trace
 from headwater.graph.query.query import GraphQuery
 from headwater.page.lineage_graph.drawing import draw
 from headwater.page.lineage_graph.request import GraphRequest
+from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
 __all__ = ["lineage_view", "trace_values"]

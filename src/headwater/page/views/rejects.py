@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.log.rejects.rejects import Rejects
+from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
 __all__ = ["reject_view", "rejects_view"]

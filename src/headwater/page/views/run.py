@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from headwater.graph.http.query_pool import Parameters
 from headwater.graph.query.answers import RunSummary
 from headwater.graph.query.query import GraphQuery
+from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
 __all__ = ["longest_seconds", "run_view", "runs_view"]
