@@ -3,9 +3,5 @@
 Needs pyspark and openlineage-python. The guide is docs/extending-lineage.md.
 """
 
-from __future__ import annotations
-
-from headwater.lineage import extend
-from headwater.lineage.extend import *  # noqa: F403  # the list is extend.__all__
-
-__all__ = extend.__all__
+from headwater.lineage.extend import *  # noqa: F403 - all public names of the package, and no others
+from headwater.lineage.extend import __all__ as __all__

@@ -232,22 +232,23 @@ class SqlDestination(Destination):
                 hint="Run again: it is created before each load.",
             )
         with self.staging_relation(staged, self._match_columns(staged, load, table)) as relation:
-            if self._count_not_fitting(relation, RowSelection()) and UNMAPPED not in table.columns:
+            unmapped = self._count_not_fitting(relation, RowSelection())
+            if unmapped and UNMAPPED not in table.columns:
                 # before the transaction: some products do not alter tables in one
                 columns = {**table.columns, UNMAPPED: Column(UNMAPPED, Kind.JSON)}
                 table = self.patch(Table(table.name, columns, table.primary_key))
             try:
-                return self._store(load.id, table, staged, relation)
+                return self._store(load.id, table, staged.rows, relation, unmapped)
             except RowsRefused:
                 not_copied = {each.row for each in relation.refused}
+                ids = staged.row_ids()
                 refused = find_refused_rows(
-                    [row for row in staged.row_ids() if row not in not_copied]
-                    if not_copied
-                    else staged.row_ids(),
+                    [row for row in ids if row not in not_copied] if not_copied else ids,
                     lambda selection: self._refusal(table, relation, selection),
                     self.max_refused,
                 )
-                return self._store(load.id, table, staged, relation, refused)
+                unmapped = self._count_not_fitting(relation, _without(refused))
+                return self._store(load.id, table, staged.rows, relation, unmapped, refused)
 
     def _match_columns(self, staged: StagedFiles, load: Load, table: Table) -> list[StagedColumn]:
         matched = []
@@ -276,19 +277,17 @@ class SqlDestination(Destination):
         self,
         id: str,
         table: Table,
-        staged: StagedFiles,
+        rows: int,
         relation: StagingRelation,
+        unmapped: int,
         refused: tuple[RefusedRow, ...] = (),
     ) -> Loaded:
         """Commit the rows that are not refused."""
-        selection = RowSelection(without=tuple(each.row for each in refused))
+        selection = _without(refused)
         refused = tuple(sorted((*relation.refused, *refused), key=lambda each: each.row))
-        rows, unmapped = staged.rows - len(refused), self._count_not_fitting(relation, selection)
-        loaded = Loaded(id=id, rows=rows, unmapped=unmapped, refused=refused)
-        work = self._statements(table, relation, selection, unmapped) if rows else []
-        if self.commit_load(table.name, loaded, work):
-            return loaded
-        return self.entered(id)
+        loaded = Loaded(id=id, rows=rows - len(refused), unmapped=unmapped, refused=refused)
+        work = self._statements(table, relation, selection, unmapped) if loaded.rows else []
+        return loaded if self.commit_load(table.name, loaded, work) else self.entered(id)
 
     def entered(self, id: str) -> Loaded:
         """The ledger entry of a load that another transaction has committed."""
@@ -335,3 +334,7 @@ class SqlDestination(Destination):
         any_repeated = bool(self.execute(statements.repeated_key_query(rows, self.dialect)))
         fresh = statements.latest_per_key(rows, self.dialect, any_repeated=any_repeated)
         return work + self.upsert(target, rows, fresh)
+
+
+def _without(refused: Sequence[RefusedRow]) -> RowSelection:
+    return RowSelection(without=tuple(each.row for each in refused))
