@@ -41,7 +41,7 @@ EVENTS = st.dictionaries(KEYS, VALUES, max_size=8)
     indent=st.sampled_from([None, 0, 2]),
     ascii=st.booleans(),
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_all_other_fields_are_as_they_came_when_any_event_is_enriched(
     event: dict[str, Any], is_server: bool, indent: int | None, ascii: bool
 ) -> None:
@@ -84,11 +84,29 @@ BODIES = (
 )
 
 
-@given(body=BODIES, path=st.sampled_from(["/api/v1/event", "/api/v1/s2s/events", "/api/v1/events/bulk"]))
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+REQUESTS = given(
+    body=BODIES, path=st.sampled_from(["/api/v1/event", "/api/v1/s2s/events", "/api/v1/events/bulk"])
+)
+
+
+@REQUESTS
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 def test_a_body_is_taken_or_refused_with_a_reason_when_it_is_hostile(
     client: httpx2.Client, body: bytes, path: str
 ) -> None:
+    check(client, body, path)
+
+
+@pytest.mark.long
+@REQUESTS
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+def test_a_body_is_taken_or_refused_with_a_reason_when_many_are_hostile(
+    client: httpx2.Client, body: bytes, path: str
+) -> None:
+    check(client, body, path)
+
+
+def check(client: httpx2.Client, body: bytes, path: str) -> None:
     secret = "web-client" if path == "/api/v1/event" else "web-server"
     answer = client.post(path, content=body, headers={"x-auth-token": secret})
     assert answer.status_code in (200, 400, 413)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
-import os
 import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zstandard
@@ -24,7 +24,8 @@ from tests.gateway.running import Running, post, run_event
 from tests.gateway.shots import shot
 from tests.gateway.volley import GROWTH_BYTES, LIMITS, fire
 
-EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300"))
+FEW = 40
+MANY = 300
 CONNECTIONS = 8
 SHOTS = 3000
 SEED = 7
@@ -126,21 +127,35 @@ def encoded(body: bytes, coding: str) -> bytes:
     return zstandard.compress(body) if coding == "zstd" else body
 
 
-@given(
+REQUESTS = given(
     body=BODIES,
     path=st.sampled_from(PATHS),
     kind=st.none() | st.sampled_from(TYPES),
     coding=st.none() | st.sampled_from(CODINGS),
     is_honest=st.booleans(),
 )
-@settings(
-    max_examples=EXAMPLES,
-    deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)
-def test_answer_is_never_5xx_when_bodies_are_made_up(
+HEALTH = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
+
+@REQUESTS
+@settings(max_examples=FEW, deadline=None, suppress_health_check=HEALTH)
+def test_answer_is_never_5xx_when_bodies_are_made_up(gateway: Running, peers: Peers, **made_up: Any) -> None:
+    check(gateway, peers, **made_up)
+
+
+@pytest.mark.long
+@REQUESTS
+@settings(max_examples=MANY, deadline=None, suppress_health_check=HEALTH)
+def test_answer_is_never_5xx_when_many_bodies_are_made_up(
+    gateway: Running, peers: Peers, **made_up: Any
+) -> None:
+    check(gateway, peers, **made_up)
+
+
+def check(
     gateway: Running,
     peers: Peers,
+    *,
     body: bytes,
     path: str,
     kind: str | None,

@@ -330,6 +330,7 @@ def test_schema_file_is_fresh_when_derived_again() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_check_fails_and_a_run_repairs_it_when_the_schema_file_is_stale(tmp_path: Path) -> None:
     script = tmp_path / "scripts/derive_openlineage_schema.py"
     target = tmp_path / "src/headwater/gateway/openlineage/schema.json"

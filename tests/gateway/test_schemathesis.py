@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -26,8 +25,9 @@ from headwater.gateway.lineage_routes import openlineage_schemas
 from headwater.http.openapi import document
 from tests.gateway.running import TOKENS, Running
 
-EXAMPLES = int(os.environ.get("HEADWATER_FUZZ_EXAMPLES", "300")) // 25
-
+# Examples of each endpoint.
+FEW = 3
+MANY = 12
 
 KEPT = {
     "DatasetFacets": {"documentation", "version"},
@@ -69,9 +69,21 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
         yield running
 
 
-@schema.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
+# Generating OpenLineage events takes most of the time; test_fuzz sends them in the short tier.
+@schema.exclude(path_regex="/lineage").parametrize()
+@settings(max_examples=FEW, deadline=None, suppress_health_check=list(HealthCheck))
 def test_answers_are_as_described_when_requests_follow_the_description(gateway: Running, case: Any) -> None:
+    check(gateway, case)
+
+
+@pytest.mark.long
+@schema.parametrize()
+@settings(max_examples=MANY, deadline=None, suppress_health_check=list(HealthCheck))
+def test_answers_are_as_described_when_many_requests_follow_it(gateway: Running, case: Any) -> None:
+    check(gateway, case)
+
+
+def check(gateway: Running, case: Any) -> None:
     secret = "web-server" if "s2s" in case.path or "bulk" in case.path else "web-client"
     parts = case.as_transport_kwargs(base_url=gateway.url, headers={"X-Auth-Token": secret})
     with requests.Session() as session:
