@@ -6,7 +6,7 @@ Three shapes. *one*: each step replaces one column, as a chain of `withColumn` d
 replaces every column by a function of itself and its neighbour, so that inputs add up: the edges of the
 result are what the time must be measured by. *opaque*: the same width through a Python function, every
 output from every input. The plans are documents as agent/java/Walk.java writes them. Then Spark itself makes,
-and Java walks, the first shape. Times are of the CPU, but for Java's walk.
+and Java walks, the first shape. Times are of the CPU, except for Java's walk.
 
 At last whole applications write such a frame, with nothing, with Headwater, with openlineage-spark's jar, as
 `bench.lineage` runs them: CPU of the threads that do lineage, and bytes of the two events.
@@ -15,7 +15,6 @@ At last whole applications write such a frame, with nothing, with Headwater, wit
 from __future__ import annotations
 
 import argparse
-import os
 import time
 from typing import Any
 
@@ -43,7 +42,7 @@ def leaf(columns: int) -> dict[str, Any]:
 
 
 def plan(shape: str, steps: int, columns: int) -> Plan:
-    """A plan of the shape; its root tells its columns."""
+    """A plan of the shape; its root has the columns."""
     nodes = [leaf(columns)]
     now = list(range(columns))
     fresh = columns
@@ -122,7 +121,6 @@ def spark_points() -> None:
 
 def jar_points() -> None:
     """The first shape written by Spark, next to openlineage-spark's jar, where that can be had."""
-    os.environ.setdefault("HEADWATER_SPARK_VERSIONS", "1")  # whoever runs this wants it fetched
     parts = {"warm": 3} | {f"steps@{columns}": steps for steps, columns in POINTS}
     receiver = Receiver()
     found: dict[str, tuple[list[Measured], dict[str, Received]]] = {}

@@ -10,7 +10,7 @@ it; twice as often, and each goes first half of the time, since the two are clos
 does is not.
 
 100,000 events by default: a run takes seconds, so that its start does not count, and all of them some three
-minutes, or five where others use the machine too. 200,000 take twice as long and tell nothing more, but that
+minutes, or five where others use the machine too. 200,000 take twice as long and show nothing more, but that
 the peer's memory grows with them. On a machine whose processors are all busy, look at the CPU time per event:
 there, events/s say who has more threads.
 """

@@ -11,14 +11,14 @@ from round to round; each application is a Python and a JVM of its own on `local
 - `tasks`   one write that needs 10,000 tasks;
 - `steps`   one write of 1,000 columns after 500 steps, each of which changes a column.
 
-Events go by HTTP to one receiver in this process, which counts them and their bytes. Told are medians: wall
+Events go by HTTP to one receiver in this process, which counts them and their bytes. The figures are medians: wall
 time until the job had its result; CPU of Python and JVM until all events were sent; what lineage added to
 both; and the CPU of the threads that do lineage alone, which is exact where a difference is lost in the noise
 (`bench.lineage_job`). On a shared machine believe CPU, and of CPU the last.
 
 The jar is the newest that has been published for Spark 4, and Spark the newest that it is tested with. Spark
 comes into an environment of its own in the cache of the tests, as the jar does; Headwater is this working
-tree. A further application, with an empty cache, tells what compiling the agent costs the first time.
+tree. A further application, with an empty cache, measures what compiling the agent costs the first time.
 """
 
 from __future__ import annotations
@@ -225,7 +225,6 @@ def main() -> None:
     parts = QUICK if options.quick else FULL
     if options.parts:
         parts = {name: size for name, size in parts.items() if name in ("warm", *options.parts.split(","))}
-    os.environ.setdefault("HEADWATER_SPARK_VERSIONS", "1")  # whoever runs this wants it fetched
     try:
         python = Path(sys.executable) if options.spark == "here" else python_of(options.spark)
         jar = "" if options.without_jar else str(find_jar())

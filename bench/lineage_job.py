@@ -1,4 +1,4 @@
-"""One Spark application of the lineage benchmark: the parts that it is told, measured; run by bench.lineage.
+"""One Spark application of the lineage benchmark: the parts that it is given, measured; run by bench.lineage.
 
     python -m bench.lineage_job '<a Job as JSON>'
 
@@ -42,7 +42,7 @@ OWN = (
 
 
 class Job(msgspec.Struct):
-    """What to run: how lineage is told, where to, and how large the parts are."""
+    """What to run: how lineage is recorded, where it is sent, and how large the parts are."""
 
     mode: str  # nothing, headwater, jar
     url: str
@@ -173,7 +173,7 @@ class Clock:
 
 
 def drain(spark: SparkSession, job: Job) -> None:
-    """Wait until listeners have heard everything, and events are sent."""
+    """Wait until listeners have processed everything, and events are sent."""
     jsc: Any = spark.sparkContext._jsc
     jsc.sc().listenerBus().waitUntilEmpty(FLUSH_SECONDS * 1000)
     if job.mode == "headwater":
@@ -183,7 +183,7 @@ def drain(spark: SparkSession, job: Job) -> None:
 
 
 def mark(job: Job, part: str) -> None:
-    """Tell the receiver that what comes from now on belongs to the next part."""
+    """Assign all later events to the next part."""
     urllib.request.urlopen(f"{job.url}/mark/{part}", timeout=60).read()
 
 

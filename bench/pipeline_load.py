@@ -1,9 +1,9 @@
-"""Our side of `make bench-pipeline`: a pipeline in a process of its own, which tells what each step cost.
+"""Our side of `make bench-pipeline`: a pipeline in a process of its own, which prints the cost of each step.
 
     python -m bench.pipeline_load PLAN
 
 PLAN is JSON: {"folder": …, "destination": {…}, "steps": [{"label": …, "file": …, "enrichment": […]}, …]}. One
-Spark session runs all steps, each a cycle over one file; a line of JSON tells of the start and of each.
+Spark session runs all steps, each a cycle over one file; one line of JSON for the start and for each.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Done(msgspec.Struct):
     heap_bytes: int = 0
     """What lives on the JVM's heap after a collection."""
     peak_bytes: int = 0
-    """The most that Python and the JVM had together during the step; whoever watches them sets it."""
+    """The most that Python and the JVM had together during the step; the process that samples them sets it."""
 
 
 def main(text: str) -> None:

@@ -1,4 +1,4 @@
-"""How a benchmark tells its figures: a table for people, a JSON file for programs."""
+"""The report of a benchmark: a table for people, a JSON file for programs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Many events behind many keys, half of the keys failing, and kill -9 in the midst: `make bench-restart`.
 
-Shows that memory stays bounded whatever waits (G8), that failing keys hold up nobody else (G7), and that a
+Shows that memory stays bounded whatever waits (G8), that failing keys delay no other key (G7), and that a
 restart sends again only what was under way (G4). The outlet runs in a process of its own, which is killed;
 the receiver runs here and counts how often it took each event.
 

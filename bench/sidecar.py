@@ -159,7 +159,7 @@ def round_of_commits(seconds: float) -> dict[str, Any]:
 
 
 def drain_figures(seconds: float) -> dict[str, float]:
-    """Events per second taken in while the receiver is away, then sent to it; then both at the same time.
+    """Events per second taken in while the receiver is down, then sent to it; then both at the same time.
 
     The receiver only cuts batches into events and keeps them: the sidecar is what is measured.
     """

@@ -74,7 +74,7 @@ def measure(
     batches: Callable[[], int],
     failure: Callable[[], object] = lambda: None,
 ) -> Latency:
-    """Send at the rate, and note when each event is seen; `failure` tells why none will be."""
+    """Send at the rate, and note when each event is seen; `failure` returns why none will be."""
     bodies = list(numbered(WARM_EVENTS + int(rate * seconds)))
     log.append_wait(bodies[:WARM_EVENTS])
     _until(lambda: seen() >= WARM_EVENTS - 1, failure)

@@ -4,7 +4,7 @@
     python scripts/derive_openlineage_schema.py --check    writes nothing; exits 1 when that file is stale
 
 The client costs 640 ms and 20 MB at import, so the sidecar ships the derived file and never imports it.
-What the classes do not say is in the tables at the top; docs/openlineage.md tells when to touch them.
+What the classes do not say is in the tables at the top; docs/openlineage.md says when to change them.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class Derivation:
         return {"type": "object", "additionalProperties": self._schema(value, owner)}
 
     def _union(self, choices: list[type[Any]]) -> Schema:
-        """A choice told by `type`: as if/then, so that an error names the field and not the choice."""
+        """A choice by `type`: as if/then, so that an error names the field and not the choice."""
         name = "-or-".join(sorted(self._names[choice] for choice in choices))
         if name not in self.definitions:
             self.definitions[name] = {}

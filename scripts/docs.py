@@ -46,12 +46,12 @@ OUTLETS_INTRO = _paragraph("""
 """)
 DESTINATIONS_INTRO = _paragraph("""
     They stand beside the keys of `destinations[]`. Other packages can bring further types (entry point group
-    `headwater.destinations`). [destinations.md](destinations.md) tells how they behave.
+    `headwater.destinations`). [destinations.md](destinations.md) describes them.
 """)
 SPOOL_INTRO = _paragraph("""
     These keys stand in the `transport` section of openlineage-python's configuration, with
     `type: headwater.spool.SpoolTransport`, beside the options of the outlet type `openlineage`.
-    [spool.md](spool.md) tells how it works.
+    [spool.md](spool.md) describes it.
 """)
 METRICS_INTRO = _paragraph("""
     `GET /metrics` serves all of them as OpenMetrics text (`metrics.openmetrics`). With `metrics.statsd` they
@@ -152,7 +152,7 @@ def default(field: Field) -> str:
 def cli_page() -> str:
     context = click.Context(cli, info_name="headwater")
     parts = ["# Command line", NOTICE, *command_parts(cli, context)]
-    parts.insert(4, "Every command has `-h`, `--help`; `headwater --version` tells the release.")
+    parts.insert(4, "Every command has `-h`, `--help`; `headwater --version` prints the release.")
     return "\n\n".join(parts) + "\n"
 
 

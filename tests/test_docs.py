@@ -84,9 +84,7 @@ def test_yaml_examples_are_yaml_when_a_page_shows_some(example: Example) -> None
 
 
 def test_the_spools_python_example_emits_when_it_is_run(tmp_path: Path) -> None:
-    (example,) = [
-        each for each in examples("python") if each.page.name == "spool.md"
-    ]
+    (example,) = [each for each in examples("python") if each.page.name == "spool.md"]
     code = example.code.replace("/var/spool/headwater", str(tmp_path)).replace("marquez:5000", "127.0.0.1:9")
     done = subprocess.run(
         [sys.executable, "-c", code + "\nassert client.close(0) is True"],

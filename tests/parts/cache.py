@@ -11,7 +11,7 @@ __all__ = ["Missing", "folder", "once"]
 
 
 class Missing(Exception):
-    """A part cannot be had here; the text names what is missing, and whoever needs it skips."""
+    """A part cannot be fetched here; the text names it, and the tests that need it skip."""
 
 
 def folder() -> Path:

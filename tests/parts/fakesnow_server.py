@@ -6,7 +6,7 @@ not get far:
     login           the answer has the master token and the session id that Snowflake sends
     PUT             the answer has the region and says that the file may be overwritten
     MERGE           is DuckDB's own; fakesnow's writes two databases, which no transaction of DuckDB's may.
-                    It does not tell how many rows it changed
+                    It does not report how many rows it changed
     NOT NULL        a violation is Snowflake's error 100072, not an internal one of the server's
 """
 

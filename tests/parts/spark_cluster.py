@@ -1,7 +1,7 @@
 """A real standalone cluster for tests: Spark's own Master and Workers, each a process, on loopback.
 
 Each worker has folders of its own for its work. Executors run a Python that has no packages at all, as a
-machine would that nobody has prepared: what they import must have been sent to them.
+machine would without any preparation: what they import must have been sent to them.
 """
 
 from __future__ import annotations

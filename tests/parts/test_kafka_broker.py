@@ -1,4 +1,4 @@
-"""The broker that other tests lean on is a real one: what it acknowledged outlives kill -9."""
+"""The broker of other tests is a real one: what it acknowledged outlives kill -9."""
 
 from __future__ import annotations
 
