@@ -61,7 +61,7 @@ class Done(msgspec.Struct):
     heap_bytes: int = 0
     """What lives on the JVM's heap after a collection."""
     peak_bytes: int = 0
-    """The most that Python and the JVM had together during the step; the process that samples them sets it."""
+    """The most that Python and the JVM had together during the step; the sampling process sets it."""
 
 
 def main(text: str) -> None:

@@ -18,7 +18,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-CHECKED = ("src", "tests", "bench", "scripts", "docs", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")
+CHECKED = (
+    "src",
+    "tests",
+    "bench",
+    "scripts",
+    "docs",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+)
 LEFT_OUT = ("tests/cases", "docs/img", "scripts/english.py")
 
 # The pattern, and the words to think of instead.

@@ -63,9 +63,7 @@ def _live(main: object, crash_point: str, arguments: list[str]) -> None:
     code = 1
     try:
         os.environ["HEADWATER_CRASH_POINT"] = crash_point
-        importlib.reload(
-            faults
-        )  # it reads the environment once, for every module that imported its functions
+        importlib.reload(faults)  # it reads the environment once, at import
         assert callable(main)
         main(*arguments)
         code = 0
