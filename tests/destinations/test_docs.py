@@ -15,6 +15,7 @@ from headwater.pipeline.steps.enrich.ip_lookup import IpLookup
 from headwater.pipeline.steps.enrich.user_agent import UserAgentParse
 from headwater.testing.destinations import staged_load
 from headwater.testing.destinations.subject import keyed
+from tests.destinations.doc_examples import example
 
 DOCS = Path(__file__).parents[2] / "docs"
 TYPES = ["duckdb", "postgres", "clickhouse", "snowflake", "bigquery", "redshift"]
@@ -47,15 +48,6 @@ def test_the_fields_of_a_rule_are_named_when_the_page_is_read(rule: str, kind: t
     page = (DOCS / "extension-points.md").read_text(encoding="utf-8")
     listed = cells(page, rule)[0]
     assert {name for name in kind.fields if f"{name}" in listed} == set(kind.fields)
-
-
-def example(text: str) -> dict[str, Any]:
-    """The names that the page's example with the text defines."""
-    page = (DOCS / "extension-points.md").read_text(encoding="utf-8")
-    code = next(code for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if text in code)
-    names: dict[str, Any] = {"__name__": "example"}
-    exec(compile(code, "extension-points.md", "exec"), names)
-    return names
 
 
 def test_the_enricher_of_the_page_finds_when_it_is_run() -> None:
