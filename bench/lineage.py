@@ -11,7 +11,7 @@ from round to round; each application is a Python and a JVM of its own on `local
 - `tasks`   one write that needs 10,000 tasks;
 - `steps`   one write of 1,000 columns after 500 steps, each of which changes a column.
 
-Events go by HTTP to one receiver in this process, which counts them and their bytes. Figures are medians: wall
+Events go by HTTP to one receiver in this process, which counts them and their bytes. Shown are medians: wall
 time until the job had its result; CPU of Python and JVM until all events were sent; what lineage added to
 both; and the CPU of the threads that do lineage alone, which is exact where a difference is lost in the noise
 (`bench.lineage_job`). On a shared machine believe CPU, and of CPU the last.
