@@ -70,16 +70,16 @@ bench-lineage: setup ## what lineage costs Spark jobs, next to openlineage-spark
 	@$(RUN) -m bench.lineage
 
 crash: setup ## 200 cycles of kill -9 and count (long)
-	@$(RUN) scripts/crash.py --cycles $${HEADWATER_CRASH_CYCLES:-200}
+	@$(RUN) -m tests.chaos.crash $(ARGS)
 
 crash-pipeline: setup ## 50 cycles of kill -9 of the pipeline while events come in (long)
-	@$(RUN) -m scripts.crash_pipeline --cycles $${HEADWATER_CRASH_CYCLES:-50}
+	@$(RUN) -m tests.chaos.crash_pipeline $(ARGS)
 
 crash-stream: setup ## 30 kills of drivers, workers and destinations of streams, 200,000 events (long)
-	@$(RUN) -m scripts.crash_stream --kills $${HEADWATER_CRASH_CYCLES:-30}
+	@$(RUN) -m tests.chaos.crash_stream $(ARGS)
 
 soak: setup ## ten minutes of load while everything dies now and then; counted, and drawn (long)
-	@$(RUN) -m scripts.soak --seconds $${HEADWATER_SOAK_SECONDS:-600} --plot $${HEADWATER_SOAK_PLOT:-soak.svg}
+	@$(RUN) -m tests.chaos.soak --plot soak.svg $(ARGS)
 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
 	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}

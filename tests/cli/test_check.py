@@ -44,7 +44,7 @@ def test_every_problem_is_found_when_there_are_several(headwater: Headwater, tmp
                 "data_dir": str(tmp_path / "file"),
                 "gateway": {
                     "port": other.getsockname()[1],
-                    "failed_events": "nobody",
+                    "failed_events": "unknown",
                     "tls": {"certificate": "no.pem", "key": "no.pem"},
                 },
                 "outlets": [

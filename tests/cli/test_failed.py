@@ -56,7 +56,7 @@ def test_only_the_destinations_own_are_listed_when_it_is_named(headwater: Headwa
         ("dwh:2", "{bad", "no such table"),
     ]
     assert "no rejects" in headwater("rejects", "list", "--stage", "destination:new").output
-    unknown = headwater("rejects", "list", "--stage", "destination:nobody")
+    unknown = headwater("rejects", "list", "--stage", "destination:unknown")
     assert (unknown.exit_code, "Known: dwh, new, old" in unknown.output) == (1, True)
 
 
@@ -67,7 +67,7 @@ def test_the_event_and_the_reason_are_shown_when_one_is_asked_for(headwater: Hea
     assert "1.50" in result.output
     assert "{bad" in headwater("rejects", "show", "dwh:2").output
     assert json.loads(headwater("rejects", "show", "old:1", "--json").stdout)["source"] == "f:0"
-    for id in ("dwh:3", "dwh:0", "dwh:x", "nobody:1"):
+    for id in ("dwh:3", "dwh:0", "dwh:x", "unknown:1"):
         assert headwater("rejects", "show", id).exit_code == 1
 
 
@@ -116,7 +116,7 @@ def test_what_became_of_events_is_told_when_the_status_is_asked_for(
         incoming.close()
         file = unprocessed(events)[0]
         status = FileStatus.load(file)
-        status.mark("dwh", "events", number == 0, rows=1, error="" if number == 0 else "the server is away")
+        status.mark("dwh", "events", number == 0, rows=1, error="" if number == 0 else "it is unreachable")
         status.count("dwh", events=3, skipped=1, rejected=1)
         status.save()
         if number == 0:
@@ -127,11 +127,11 @@ def test_what_became_of_events_is_told_when_the_status_is_asked_for(
     assert (dwh["skipped"], dwh["rejected"], dwh["open_rejects"]) == (2, 2, 2)
     assert (old["id"], old["open_rejects"]) == ("old", 1)
     assert found["tokens"][0]["waiting_files"] == 1
-    assert found["open"][0]["error"] == "the server is away"
+    assert found["open"][0]["error"] == "it is unreachable"
     assert found["archived_files"] == 1
     LastCycle(at=AT, seconds=3.0, files=2, done=1, errors=["dwh: away"]).save(events)
     output = headwater("status").output
     assert "last cycle: 2027-01-15 08:00:00Z, 3.0 s, 1 of 2 file(s) done" in output
     assert "events: 1 file(s) wait for the pipeline" in output
-    assert "into dwh/events: the server is away" in output
+    assert "into dwh/events: it is unreachable" in output
     assert "events = rows + skipped + rejected" in output

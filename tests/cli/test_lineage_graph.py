@@ -62,7 +62,7 @@ def test_a_column_is_shown_back_to_its_json_field_when_it_is_named(imported: Hea
     ]
     direct = imported("lineage", "show", "-n", "db", "daily", "--column", "total", "--up", "--direct")
     assert "INDIRECT" not in direct.stdout
-    assert "? mail tells nothing about columns" in imported("lineage", "show", "orders.price").stdout
+    assert "? mail has no column lineage" in imported("lineage", "show", "orders.price").stdout
 
 
 def test_programs_get_what_they_read_when_they_ask_for_it(imported: Headwater) -> None:

@@ -88,7 +88,7 @@ def test_the_cursor_stays_when_the_question_is_not_answered_with_yes(headwater: 
 
 @pytest.mark.usefixtures("folder")
 def test_the_known_readers_are_named_when_an_unknown_one_is_to_be_forgotten(headwater: Headwater) -> None:
-    result = headwater("log", "forget", "nobody", "--yes")
+    result = headwater("log", "forget", "unknown", "--yes")
     assert result.exit_code == 1
     assert "Known are: gone." in result.output
 

@@ -11,26 +11,26 @@ from headwater.cli.output import progress
 
 SHOW = """
 from headwater.cli.output import progress
-with progress("verify") as tell:
+with progress("verify") as update:
     for i in range(3):
-        tell(i, 2)
+        update(i, 2)
 print("data")
 """
 
 
 def test_plain_lines_are_printed_when_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("verify", line_every_seconds=0) as tell:
-        tell(1, 4)
-        tell(4, 4)
-        tell(5, 0)
+    with progress("verify", line_every_seconds=0) as update:
+        update(1, 4)
+        update(4, 4)
+        update(5, 0)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err.splitlines() == ["verify: 1 of 4 (25 %)", "verify: 4 of 4 (100 %)", "verify: 5 of 0"]
 
 
 def test_nothing_is_printed_when_the_work_is_short(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress("verify") as tell:
-        tell(1, 4)
+    with progress("verify") as update:
+        update(1, 4)
     assert capsys.readouterr().err == ""
 
 

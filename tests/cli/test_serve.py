@@ -73,7 +73,7 @@ def test_an_event_goes_all_the_way_and_nothing_heavy_is_loaded_when_everything_i
 
 def test_an_acknowledged_event_is_delivered_when_the_server_was_stopped_in_between(serve: Serve) -> None:
     with OpenLineageServer() as backend:
-        pass  # its port is free again: nobody listens there
+        pass  # its port is free again
     outlet = {"name": "backend", "type": "openlineage", "url": backend.url, "retry": {"max_seconds": 0.1}}
     server = serve({"outlets": [outlet]})
     assert server.post().status_code == 200

@@ -121,7 +121,7 @@ def python(name: str, code: str, stop_seconds: float = 30.0) -> Part:
 def run(
     *wanted: Part, stop_when: Callable[[list[tuple[str, str]]], bool]
 ) -> tuple[int, list[tuple[str, str]]]:
-    """The exit code and the lines of a supervisor that is told to stop when the lines fulfil `stop_when`."""
+    """The exit code and the lines of a supervisor that is stopped when the lines fulfil `stop_when`."""
     lines: list[tuple[str, str]] = []
 
     async def main() -> int:

@@ -1,4 +1,4 @@
-"""`headwater check`: what is wrong with the configuration, before a server starts with it."""
+"""`headwater check`: checks the configuration before a server starts with it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ __all__ = ["Finding", "command", "pipeline_findings", "show_event"]
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at: what, how it stands, and what to do about it."""
+    """The result of one check: its subject, its level, and what to do."""
 
     about: str
     level: Literal["ok", "warning", "problem"]
@@ -57,7 +57,7 @@ VALUE_WIDTH = 60
 
 
 def show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
-    """Print what each destination would get; whether each of them could take it. Nothing is stored."""
+    """Print the row that each destination would load; return whether all can. Nothing is stored."""
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nothing that the event could become"])
     from headwater.pipeline.preview import preview
@@ -77,7 +77,7 @@ def show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
 
 
 def _enriched(settings: Settings, body: bytes) -> bytes:
-    """What the gateway would store; an event from a file of ours is that already."""
+    """The event as the gateway would store it; an event with `_timestamp` was stored before."""
     try:
         fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -89,9 +89,7 @@ def _enriched(settings: Settings, body: bytes) -> bytes:
     token = settings.tokens[0]
     is_server = not token.client_secret
     sender = Sender(Token(token, SystemClock()), is_server, token.id if is_server else token.client_secret)
-    click.echo(
-        f"as if it came in by the {'server' if is_server else 'browser'} of token {token.id}", err=True
-    )
+    click.echo(f"enriched as a {'server' if is_server else 'browser'} event of token {token.id}", err=True)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     return Context(sender, "127.0.0.1", "headwater check", stamp).enrich(body)
 
@@ -123,7 +121,7 @@ EXTRA = "pip install 'headwater[pipeline,java]'"
 
 
 def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
-    """What there is to say about tokens, event files, destinations and Spark; nothing where none is set."""
+    """Check tokens, event files, destinations and Spark; no findings if none is set."""
     if not settings.tokens and not settings.destinations:
         return
     yield _tokens(settings)
@@ -153,7 +151,7 @@ def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
 def _tokens(settings: Settings) -> Finding:
     ids = ", ".join(token.id for token in settings.tokens)
     if not ids:
-        return Finding("tokens", "warning", "there are none; nobody can send events for the destinations")
+        return Finding("tokens", "warning", "there are none, so no event can be posted for the destinations")
     if settings.gateway.tls is None and not is_loopback(settings.gateway.host):
         return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
     return Finding("tokens", "ok", ids)
@@ -225,7 +223,7 @@ def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect
             destination.close()
     except HeadwaterError as error:
         yield str(error)
-    except Exception as error:  # a destination may be anybody's, and this command must tell of the others too
+    except Exception as error:  # A destination may be an extension, and the others must be checked too.
         yield f"{type(error).__name__}: {error}"
 
 
@@ -252,8 +250,6 @@ def command(
     destination; nothing is stored.
     """
     if event is not None:
-        from headwater.cli.check import show_event
-
         ctx.exit(0 if show_event(settings, event.read(), as_json) else 1)
     findings = list(_findings(settings, connect))
     problems = [finding for finding in findings if finding.level == "problem"]
@@ -326,7 +322,7 @@ def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
 
 
 def _failed_events(name: str) -> Finding:
-    # a handler is made with the rejects; with an empty store of its own it cannot touch the real one
+    # A handler receives the rejects store; here an empty one, so that it cannot touch the real one.
     with tempfile.TemporaryDirectory() as folder:
         rejects = RejectStore(Path(folder) / "rejects.db", max_bytes=1)
         try:
@@ -350,7 +346,7 @@ def _tls(tls: TlsSettings) -> Finding:
 
 
 def _reach_host(url: object, timeout_seconds: float | None) -> None:
-    """An outlet over HTTP connects only when it has something to send; see whether anybody listens there."""
+    """Connect to the host of an outlet over HTTP, which itself connects with the first event only."""
     parts = urlsplit(str(url or ""))
     if parts.hostname:
         port = parts.port or {"https": 443}.get(parts.scheme, 80)
@@ -380,6 +376,6 @@ def _outlet(settings: OutletSettings, connect: bool) -> Finding:
         return Finding(about, "problem", str(error))
     except TimeoutError:
         return Finding(about, "problem", f"no answer within {settings.timeout_seconds:g} s")
-    except Exception as error:  # an outlet may be anybody's, and this command must tell of the others too
+    except Exception as error:  # An outlet may be an extension, and the others must be checked too.
         return Finding(about, "problem", f"{type(error).__name__}: {error}")
     return Finding(about, "ok", f"type {settings.type}, reached")

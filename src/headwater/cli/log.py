@@ -99,7 +99,7 @@ def _line(problem: msgspec.Struct) -> str:
     "--json",
     "as_json",
     is_flag=True,
-    help="Each line also tells position and time: {position, received_at, event}.",
+    help="Write position and time with each event: {position, received_at, event}.",
 )
 @with_settings
 def export(

@@ -17,9 +17,9 @@ __all__ = ["as_json", "log_folder", "with_master", "with_settings"]
 
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command `-c` and hand it the loaded settings as its argument `settings`.
+    """Add `-c` to the command and pass the loaded settings as its argument `settings`.
 
-    `-c` works before the command and after it, since nobody remembers which of the two.
+    `-c` is accepted before the command and after it.
     """
 
     @click.option("-c", "--config", metavar="FILE", help="Configuration; see `headwater --help`.")

@@ -31,7 +31,7 @@ for _graph_command in lineage_graph.COMMANDS:
 @click.argument("script", metavar="SCRIPT")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(script: str, arguments: tuple[str, ...]) -> None:
-    """Run a PySpark script, unchanged, and tell its lineage.
+    """Run a PySpark script, unchanged, and send its lineage.
 
     The script sees what it would see under `python SCRIPT ARGUMENTS…`, and its exit code is this command's.
     Events go where `spark.openlineage.transport.*`, openlineage.yml or OPENLINEAGE_URL say.

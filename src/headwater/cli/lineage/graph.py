@@ -157,7 +157,7 @@ def impact(
 ) -> None:
     """List what a change of a dataset, or of one column, reaches, nearest first.
 
-    Where a job told nothing about columns, all that it writes counts as reached.
+    If a job has no column lineage, every column that it writes counts as reached.
     """
     with GraphQuery(settings.graph_dir) as query:
         space, name, field = _meant(query, dataset, namespace, column)

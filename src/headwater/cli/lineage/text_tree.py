@@ -89,7 +89,7 @@ def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
 
 
 def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
-    """The columns that the start is made of (`up`), or that are made of it (`down`); gaps are told (G11)."""
+    """The columns that the start is made of (`up`), or that are made of it (`down`), with the gaps (G11)."""
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
     ties: dict[tuple[str, str | None], list[ColumnEdge]] = {}
@@ -124,7 +124,7 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
             told.add(dataset)
             for job in sorted(set(gaps.get(dataset, ()))):
                 name = plain(jobs[job].name) if job in jobs else "a job"
-                yield Leaf(click.style(f"? {name} tells nothing about columns", fg="yellow"))
+                yield Leaf(click.style(f"? {name} has no column lineage", fg="yellow"))
 
     return below(start)
 

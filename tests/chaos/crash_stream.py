@@ -1,6 +1,6 @@
 """Kill drivers, workers and the destination of streams while events come in, then count every event.
 
-    python -m scripts.crash_stream --kills 30 --events 200000
+    python -m tests.chaos.crash_stream --kills 30 --events 200000
 
 Real processes: `headwater serve` takes events in over HTTP and puts them into two queues; `headwater pipeline
 stream` loads them into DuckDB and into Postgres. Each round some of the events are sent, and then something
@@ -12,12 +12,9 @@ rows and values with what was acknowledged. Exits 1 if one is missing, doubled o
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
-import os
 import random
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -25,26 +22,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from scripts.crash_pipeline import (
-    QUICK,
-    TEMPLATE,
-    Process,
-    event,
-    is_poison,
-    judge,
-    rows_of_duckdb,
-    rows_of_postgres,
-)
-from tests.parts.postgres import PostgresServer
-from tests.support.process_tree import kill
-
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
-from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.testing.processes import HeadwaterProcess, free_port
+from tests.chaos.load import QUICK, TEMPLATE, TOKEN, BulkSender, is_poison
+from tests.chaos.oracle import have_same_rows, judge, rejected_ids, rows_of_duckdb, rows_of_postgres
+from tests.parts.postgres import PostgresServer
+from tests.support.process_tree import kill
 
-BULK = 50  # events of a request
 DESTINATIONS = ("duck", "pg")
 POINTS = [point for point in CRASH_POINTS if point.startswith(("stream.", "load."))]
 KINDS = ("driver", "driver", "driver", "jvm", "jvm", "destination", "destination", "server")
@@ -52,41 +39,13 @@ ARMED_SECONDS = 300.0
 JVM_GONE = 1
 FINAL_SECONDS = 1800.0
 
-Id = tuple[int, int]
-
-
-class Sender:
-    """Sends numbered events in bulk; one request at a time, each event once."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self.sent = 0
-        self.acknowledged: set[Id] = set()
-
-    def send(self, count: int) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
-        for start in range(self.sent, self.sent + count, BULK):
-            numbers = range(start, min(start + BULK, self.sent + count))
-            body = "\n".join(json.dumps(event(0, number)) for number in numbers)
-            try:
-                connection.request("POST", "/api/v1/events/bulk?token=web-server", body)
-                answer = connection.getresponse()
-                content = json.loads(answer.read())
-                if answer.status == 200 and content["accepted"] == len(numbers):
-                    self.acknowledged |= {(0, number) for number in numbers}
-            except (OSError, http.client.HTTPException):
-                connection.close()
-                time.sleep(0.2)
-        connection.close()
-        self.sent += count
-
 
 def configuration(folder: Path, port: int, postgres: str) -> str:
     common = {"table_name_template": TEMPLATE, "mode": "stream"}
     settings = {
         "data_dir": str(folder / "data"),
         "gateway": {"port": port},
-        "tokens": [{"id": "web", "server_secret": "web-server"}],
+        "tokens": [TOKEN],
         "log": {"partition_bytes": 4 << 20},
         "events": {"rotation_minutes": 0.5},
         "pipeline": {
@@ -124,9 +83,9 @@ class Round:
         self.folder = folder
         self.postgres = postgres
         self.chance = chance
-        self.server = Process(folder, "server", "serve")
-        self.stream = Process(folder, "stream", "pipeline", "stream")
-        self.sender = Sender(port)
+        self.server = HeadwaterProcess(folder, "serve", name="server")
+        self.stream = HeadwaterProcess(folder, "pipeline", "stream", name="stream")
+        self.sender = BulkSender(port)
         self.deaths: Counter[str] = Counter()
 
     def run(self, kind: str, events: int) -> None:
@@ -135,28 +94,28 @@ class Round:
             point = ""  # any moment
         if kind == "driver":
             self.stream.kill()
-        if not self.stream.is_alive:
+        if not self.stream.is_running:
             self.stream.start(point)
         began = positions(self.folder)
         self.sender.send(events)
-        self.wait(lambda: not self.stream.is_alive or positions(self.folder) > began)
+        self.wait(lambda: not self.stream.is_running or positions(self.folder) > began)
         time.sleep(self.chance.uniform(0, 3))
         getattr(self, kind)(point)
 
     def driver(self, point: str) -> None:
         if point:
-            self.wait(lambda: not self.stream.is_alive or is_done(self.folder))
-        name = f"driver at {point.partition(':')[0]}" if not self.stream.is_alive else "driver"
+            self.wait(lambda: not self.stream.is_running or is_done(self.folder))
+        name = f"driver at {point.partition(':')[0]}" if not self.stream.is_running else "driver"
         self.stream.kill()
         self.deaths[name] += 1
 
     def jvm(self, point: str) -> None:
-        """The JVM alone: the driver has to notice it and to end, so that somebody starts it again."""
+        """Kill the JVM alone: the driver must notice and exit, so that its supervisor restarts it."""
         kill(self.stream.pid, lambda words: words[0].endswith(b"java"))
         deadline = time.monotonic() + ARMED_SECONDS
-        while self.stream.is_alive and time.monotonic() < deadline:
+        while self.stream.is_running and time.monotonic() < deadline:
             time.sleep(0.2)
-        if self.stream.is_alive:
+        if self.stream.is_running:
             raise SystemExit("the driver goes on without its JVM")
         self.deaths["jvm"] += 1
 
@@ -176,20 +135,20 @@ class Round:
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline and not condition():
             for process in (self.server, self.stream):
-                if process.code not in (None, JVM_GONE, -signal.SIGKILL):
+                if process.exit_code not in (None, JVM_GONE, -signal.SIGKILL):
                     print(process.tail())
-                    raise SystemExit(f"a process ended by itself with {process.code}")
+                    raise SystemExit(f"a process ended by itself with {process.exit_code}")
             time.sleep(0.2)
 
     def finish(self) -> None:
-        if not self.stream.is_alive:
+        if not self.stream.is_running:
             self.stream.start()
         deadline = time.monotonic() + FINAL_SECONDS
         while not is_done(self.folder):
             if time.monotonic() > deadline:
                 print(self.stream.tail())
                 raise SystemExit(f"the streams are not done: {positions(self.folder)}")
-            if not self.stream.is_alive:  # its crash point came late
+            if not self.stream.is_running:  # its crash point came late
                 self.stream.start()
             time.sleep(0.3)
         self.stream.stop()
@@ -197,14 +156,11 @@ class Round:
 
 
 def run(folder: Path, kinds: Sequence[str], events: int, seed: int, postgres: PostgresServer) -> bool:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     (folder / "headwater.yml").write_text(configuration(folder, port, postgres.url))
     rounds = Round(folder, postgres, port, random.Random(seed))
     try:
-        rounds.server.start()
-        rounds.wait(lambda: _listens(port))
+        _ = rounds.server.start().url
         for number, kind in enumerate(kinds, 1):
             began = time.monotonic()
             if kind == "server":
@@ -223,11 +179,6 @@ def run(folder: Path, kinds: Sequence[str], events: int, seed: int, postgres: Po
     return report(folder, rounds, postgres.url)
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def report(folder: Path, rounds: Round, postgres: str) -> bool:
     sender = rounds.sender
     sent = {(0, number) for number in range(sender.sent)}
@@ -235,17 +186,14 @@ def report(folder: Path, rounds: Round, postgres: str) -> bool:
     poison = sender.acknowledged - clean
     print(f"\n{len(sent):,} sent, {len(sender.acknowledged):,} acknowledged; deaths: {dict(rounds.deaths)}")
     good = True
-    checksums = set()
+    verdicts = []
     for id, rows in (
         ("duck", rows_of_duckdb(folder / "warehouse.duckdb")),
         ("pg", rows_of_postgres(postgres)),
     ):
         verdict = judge(id, rows, clean, sent)
-        errors = [
-            json.loads(error.line())["number"]
-            for error in DestinationRejects(folder / "data/events").read(id)
-        ]
-        lost = poison - {(0, number) for number in errors}
+        errors = rejected_ids(folder / "data/events", id)
+        lost = poison - set(errors)
         doubled = len(errors) - len(set(errors))
         cursor = StreamCursor.peek(queue(folder, id))
         assert cursor is not None
@@ -254,14 +202,13 @@ def report(folder: Path, rounds: Round, postgres: str) -> bool:
         adds_up = cursor.rows == verdict.rows and cursor.rejected == len(errors)
         print("  the numbers add up" if adds_up else f"  THE NUMBERS DO NOT ADD UP: {cursor}")
         good = good and verdict.is_good and not lost and not doubled and not cursor.missing and adds_up
-        checksums.add(verdict.checksum)
-    print("both destinations have the same rows" if len(checksums) == 1 else "the destinations differ")
-    return good
+        verdicts.append(verdict)
+    return have_same_rows(verdicts) and good
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=int(os.environ.get("HEADWATER_CRASH_CYCLES", "30")))
+    parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--events", type=int, default=200_000)
     parser.add_argument("--kinds", default="", help="what dies, by commas, instead of what chance says")
     parser.add_argument("--seed", type=int, default=1)

@@ -1,6 +1,6 @@
 """Kill `headwater serve` over and over under load, then look for every event that was acknowledged.
 
-    python scripts/crash.py --cycles 200
+    python -m tests.chaos.crash --cycles 200
 
 Real processes: the sidecar, and an OpenLineage backend that journals what it takes and refuses some events.
 Producers on several connections note each acknowledged id. Each cycle the sidecar dies by SIGKILL, at a named
@@ -13,11 +13,8 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
-import os
 import random
-import re
 import signal
-import subprocess
 import sys
 import tempfile
 import threading
@@ -31,12 +28,13 @@ from typing import Any, NamedTuple
 from headwater.crash_points import CRASH_POINTS
 from headwater.log.queue import offline as inspect
 from headwater.log.rejects.store import RejectStore
-from headwater.testing import OpenLineageServer
+from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess
 
 STAGES = ("writer.", "rotation.", "collection.", "cursor.", "reader.", "rejects.")
 POINTS = [point for point in CRASH_POINTS if point.startswith(STAGES)]
 SENDERS = 8
 BATCH = 40
+FIRST_EVENTS = 10  # that each sender sends before a kill at a random moment
 BACKEND, FILE = "backend", "file"
 SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs"
 PRODUCER = "https://crash.example"
@@ -54,7 +52,7 @@ def event(sender: int, number: int) -> dict[str, Any]:
         "eventTime": "2026-01-31T12:00:00Z",
         "run": {"runId": str(uuid.UUID(int=number)), "facets": {"pad": pad}},
         "job": {"namespace": "crash", "name": str(sender)},
-        "producer": PRODUCER,
+        "producer": f"{PRODUCER}/poison" if is_poison(number) else PRODUCER,
         "schemaURL": f"{SCHEMA}/RunEvent",
     }
 
@@ -63,8 +61,9 @@ def id_of(found: dict[str, Any]) -> Id:
     return int(found["job"]["name"]), uuid.UUID(found["run"]["runId"]).int
 
 
-def is_poison(found: dict[str, Any]) -> bool:
-    return id_of(found)[1] % 30 == 7
+def is_poison(number: int) -> bool:
+    """Whether the backend refuses the event."""
+    return number % 30 == 7
 
 
 class Sender:
@@ -97,7 +96,8 @@ class Run:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.folder = folder
-        self.journal = folder / "journal.ndjson"
+        self.backend = OpenLineageProcess(folder, refuse="/poison").start()
+        self.journal = self.backend.journal
         self.file = folder / "file.ndjson"
         self.log = folder / "data" / "log"
         self.rejects = folder / "data" / "rejects.db"
@@ -106,68 +106,55 @@ class Run:
         self.kills = 0
         self.repeated: dict[str, list[int]] = {BACKEND: [], FILE: []}  # by kill
         self._chance = random.Random(seed)
-        self._lines = folder / "sidecar.txt"
-        self._backend = subprocess.Popen(
-            [sys.executable, __file__, "--backend", str(self.journal)], stdout=subprocess.PIPE, text=True
-        )
-        assert self._backend.stdout is not None
-        self._write_settings(self._backend.stdout.readline().strip())
+        self.server = HeadwaterProcess(folder, "serve", settings=self._settings())
 
-    def _write_settings(self, url: str) -> None:
+    def _settings(self) -> dict[str, Any]:
         shared = {"max_batch_events": BATCH, "retry": {"initial_seconds": 0.01, "max_seconds": 0.1}}
-        settings = {
+        return {
             "data_dir": str(self.folder / "data"),
             "gateway": {"port": 0, "shutdown_timeout_seconds": 5},
             "log": {"partition_bytes": 65536, "collect_seconds": 0.05},
             "outlets": [
-                {"name": BACKEND, "type": "openlineage", "url": url, **shared},
+                {"name": BACKEND, "type": "openlineage", "url": self.backend.url, **shared},
                 {"name": FILE, "type": "file", "path": str(self.file), **shared},
             ],
         }
-        (self.folder / "headwater.yml").write_text(json.dumps(settings))
 
-    def start(self, point: str = "") -> tuple[subprocess.Popen[bytes], int]:
-        """A sidecar and its port; 0 when it died while it started."""
-        env = os.environ | {
-            "HEADWATER_CRASH_POINT": point,
-            "HEADWATER_CONFIG": str(self.folder / "headwater.yml"),
-        }
-        with self._lines.open("wb") as lines:
-            process = subprocess.Popen([sys.executable, "-m", "headwater", "serve"], stderr=lines, env=env)
-        deadline = time.monotonic() + WAIT_SECONDS
-        while time.monotonic() < deadline:
-            if found := re.search(rb"listens on http://\S+?:(\d+),", self._lines.read_bytes()):
-                return process, int(found[1])
-            if process.poll() is not None:
-                break
-            time.sleep(0.01)
-        if process.poll() != -signal.SIGKILL:
-            process.kill()
-            raise SystemExit(f"the sidecar does not start:\n{self.output}")
-        return process, 0
-
-    @property
-    def output(self) -> str:
-        return self._lines.read_text()[-5000:]
+    def start(self, point: str = "") -> int:
+        """Start the server and return its port; 0 if it died at the crash point while it started."""
+        self.server.start(point)
+        try:
+            return self.server.port
+        except RuntimeError:
+            if self.server.exit_code != -signal.SIGKILL:
+                raise
+            return 0
 
     def cycle(self, point: str | None, events: int) -> None:
         """Load until the sidecar dies: at the point, or at a moment of chance."""
-        process, port = self.start(f"{point}:{self._passes(point)}" if point else "")
+        process = self.server
+        port = self.start(f"{point}:{self._passes(point)}" if point else "")
         if port:
+            began = [each.number for each in self.senders]
             threads = [threading.Thread(target=each.send, args=(port, events)) for each in self.senders]
             for thread in threads:
                 thread.start()
             if point is None:
+                # Deaths at the first writes are those of the named points.
+                while any(thread.is_alive() for thread in threads) and any(
+                    each.number < first + FIRST_EVENTS
+                    for each, first in zip(self.senders, began, strict=True)
+                ):
+                    time.sleep(0.01)
                 time.sleep(self._chance.uniform(0.0, 0.5))
                 process.kill()
             for thread in threads:
                 thread.join()
             deadline = time.monotonic() + 3  # cursors, collection and rejects come after the senders are done
-            while process.poll() is None and time.monotonic() < deadline:
+            while process.is_running and time.monotonic() < deadline:
                 time.sleep(0.01)
-        self.died[(point or "at random") if process.poll() is not None else f"{point} (not reached)"] += 1
+        self.died[(point or "at random") if not process.is_running else f"{point} (not reached)"] += 1
         process.kill()
-        process.wait()
         self.kills += 1
         self._count_repeated()
 
@@ -177,16 +164,14 @@ class Run:
         return self._chance.randint(1, 40 if often else 4) if point in self.died else 1
 
     def drain(self) -> None:
-        """One sidecar that nobody kills, until nothing waits."""
-        process, _ = self.start()
+        """Run the server without a kill until every event is delivered."""
+        self.start()
         deadline = time.monotonic() + WAIT_SECONDS
         while any(reader.lag_events for reader in inspect.stat(self.log).readers):
             if time.monotonic() > deadline:
-                process.kill()
-                raise SystemExit(f"it does not drain:\n{self.output}")
+                raise SystemExit(f"it does not drain:\n{self.server.tail()}")
             time.sleep(0.05)
-        process.terminate()
-        process.wait()
+        self.server.stop()
         self._count_repeated()
 
     def _count_repeated(self) -> None:
@@ -195,8 +180,8 @@ class Run:
             self.repeated[name].append(len(lines) - len(set(lines)) - sum(self.repeated[name]))
 
     def close(self) -> None:
-        self._backend.kill()
-        self._backend.wait()
+        self.server.kill()
+        self.backend.kill()
 
 
 class Finding(NamedTuple):
@@ -223,7 +208,7 @@ def judge(run: Run) -> list[Finding]:
     sent = {(sender.name, number) for sender in run.senders for number in range(1, sender.number + 1)}
     whole = [*arrived[BACKEND], *arrived[FILE], *rejected_events]
     changed = sum(found != event(*id_of(found)) for found in whole)
-    poison = {each for each in acknowledged if is_poison(event(*each))}
+    poison = {each for each in acknowledged if is_poison(each[1])}
     disorder = sum(
         before >= after
         for name in range(SENDERS)
@@ -271,24 +256,14 @@ def judge(run: Run) -> list[Finding]:
     ]
 
 
-def serve_backend(journal: Path) -> None:
-    with OpenLineageServer(
-        journal=journal, refuse=lambda found: "poison" if is_poison(found) else None
-    ) as backend:
-        print(backend.url, flush=True)
-        threading.Event().wait()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--cycles", type=int, default=200, help="how often the sidecar is killed")
     parser.add_argument("--events", type=int, default=60, help="events per connection and cycle")
+    parser.add_argument("--at-random", action="store_true", help="kill at random moments only")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path, help="keep everything there, to look at it")
-    parser.add_argument("--backend", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.backend:
-        serve_backend(args.backend)
     with tempfile.TemporaryDirectory() as place:
         folder = args.folder or Path(place)
         folder.mkdir(parents=True, exist_ok=True)
@@ -297,7 +272,7 @@ def main() -> int:
         try:
             for number in range(args.cycles):
                 # each point once, then points and moments of chance by turns
-                by_point = number < len(POINTS) or number % 2
+                by_point = not args.at_random and (number < len(POINTS) or number % 2)
                 run.cycle(POINTS[number % len(POINTS)] if by_point else None, args.events)
                 if sys.stderr.isatty():
                     print(f"\r{number + 1} of {args.cycles} kills", end="", file=sys.stderr)

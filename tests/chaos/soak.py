@@ -1,6 +1,6 @@
 """Run everything for minutes under a steady load while parts of it die, then count; a table and a plot.
 
-    python -m scripts.soak --seconds 600 --plot soak.svg
+    python -m tests.chaos.soak --seconds 600 --plot soak.svg
 
 Real processes: `headwater up` with the graph, a stream into DuckDB, batches into Postgres, and an OpenLineage
 backend behind the log. Two senders post events, one posts lineage. Every few seconds one of these dies by
@@ -16,8 +16,6 @@ import json
 import os
 import random
 import signal
-import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -29,24 +27,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from scripts.crash_pipeline import (
-    QUICK,
-    TEMPLATE,
-    Process,
-    Sender,
-    is_poison,
-    judge,
-    rows_of_duckdb,
-    rows_of_postgres,
-)
-from scripts.soak_watch import Watch
-from tests.parts.postgres import PostgresServer
-from tests.support.process_tree import descendants, is_worker
-
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import stat, tail_of
-from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
+from tests.chaos.load import QUICK, TEMPLATE, TOKEN, EventSender, is_poison
+from tests.chaos.memory_watch import Watch
+from tests.chaos.oracle import judge, rejected_ids, rows_of_duckdb, rows_of_postgres
+from tests.parts.postgres import PostgresServer
+from tests.support.process_tree import descendants, is_worker
 
 SENDERS = 2
 WARM_SECONDS = 300.0  # for both Sparks to be there, before anything dies
@@ -95,48 +84,18 @@ class LineageSender(threading.Thread):
         }
 
 
-class Backend:
-    """An OpenLineage backend in a process of its own, with a journal that outlives it."""
-
-    def __init__(self, folder: Path, port: int) -> None:
-        self.port = port
-        self.journal = folder / "received.ndjson"
-        self._output = folder / "backend.txt"
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "headwater.testing.openlineage_server"]
-        with self._output.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*command, "--port", str(self.port), "--journal", str(self.journal)],
-                stdout=output,
-                stderr=output,
-            )
-
-    def kill(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-
-    def numbers(self) -> list[int]:
-        """The numbered events that it took, in order; the pipeline's own lineage is not among them."""
-        lines = self.journal.read_bytes().split(b"\n")[:-1] if self.journal.exists() else []
-        events = [json.loads(line) for line in lines if b'"soak"' in line]
-        return [int(event["outputs"][0]["name"]) for event in events if event["job"]["name"] == JOB]
-
-
-def configuration(folder: Path, port: int, backend: int, postgres: str) -> str:
+def configuration(folder: Path, port: int, backend: str, postgres: str) -> str:
     common = {"table_name_template": TEMPLATE}
     settings = {
         "data_dir": str(folder / "data"),
         "gateway": {"port": port},
-        "tokens": [{"id": "web", "server_secret": "web-server"}],
+        "tokens": [TOKEN],
         "events": {"rotation_minutes": 0.1},
         "outlets": [
             {
                 "name": "backend",
                 "type": "openlineage",
-                "url": f"http://127.0.0.1:{backend}",
+                "url": backend,
                 "retry": {"initial_seconds": 0.1, "max_seconds": 2},
             }
         ],
@@ -162,12 +121,12 @@ class Soak:
         self.folder = folder
         self.postgres = postgres
         self.chance = random.Random(seed)
-        port, backend = _free_port(), _free_port()
-        (folder / "headwater.yml").write_text(configuration(folder, port, backend, postgres.url))
+        port = free_port()
+        self.backend = OpenLineageProcess(folder)
+        (folder / "headwater.yml").write_text(configuration(folder, port, self.backend.url, postgres.url))
         self.port = port
-        self.backend = Backend(folder, backend)
-        self.up = Process(folder, "up", "up", "--every", "2s")
-        self.senders = [Sender(number, port) for number in range(SENDERS)]
+        self.up = HeadwaterProcess(folder, "up", "--every", "2s")
+        self.senders = [EventSender(number, port) for number in range(SENDERS)]
         self.lineage = LineageSender(port)
         self.deaths: Counter[str] = Counter()
         self.watch = Watch(self._parts, self._progress)
@@ -195,9 +154,8 @@ class Soak:
     def run(self, seconds: float, every: float) -> int:
         """The load, and deaths; the exit code of `headwater up`."""
         self.backend.start()
-        self.up.start()
-        _wait(lambda: _listens(self.port), WARM_SECONDS, lambda: "the gateway does not listen", self.up)
-        senders: list[Sender | LineageSender] = [*self.senders, self.lineage]
+        _ = self.up.start().url
+        senders: list[EventSender | LineageSender] = [*self.senders, self.lineage]
         for sender in senders:
             sender.start()
         _wait(self._is_warm, WARM_SECONDS, lambda: "not all parts have begun to work", self.up)
@@ -218,16 +176,16 @@ class Soak:
         print("the load has ended; waiting until nothing waits ...", flush=True)
         _wait(lambda: not self.waiting(), QUIET_SECONDS, lambda: f"there waits {self.waiting()}", self.up)
         self.watch.stop()
-        self.up.stop(STOP_SECONDS)
+        self.up.stop(seconds=STOP_SECONDS)
         self.backend.kill()
-        return self.up.code or 0
+        return self.up.exit_code or 0
 
     def _is_warm(self) -> bool:
         archive = self.folder / "data" / "events" / "archive"
         return self._progress()["stream"] > 0 and archive.exists() and any(archive.rglob("*.gz"))
 
     def kill(self, kind: str) -> int:
-        """Whether there was somebody to be killed."""
+        """Kill a part; return whether it was running."""
         if kind == "postgres":
             self.postgres.crash()
             time.sleep(self.chance.uniform(0.5, 3))
@@ -274,12 +232,7 @@ class Soak:
             ("pg", rows_of_postgres(self.postgres.url)),
         ):
             verdict = judge(id, rows, clean, sent)
-            poisoned = Counter(
-                (event["sender"], event["number"])
-                for event in (
-                    json.loads(e.line()) for e in DestinationRejects(self.folder / "data/events").read(id)
-                )
-            )
+            poisoned = Counter(rejected_ids(self.folder / "data/events", id))
             lost = len((acknowledged - clean) - poisoned.keys())
             doubled = sum(poisoned.values()) - len(poisoned)
             text = (
@@ -291,7 +244,9 @@ class Soak:
         return [*found, *self._report_lineage(), *self.watch.verdicts()]
 
     def _report_lineage(self) -> list[tuple[str, str, bool]]:
-        numbers = self.backend.numbers()
+        # The pipeline's own lineage is at the backend, too.
+        events = [event for event in self.backend.events() if event["job"]["name"] == JOB]
+        numbers = [int(event["outputs"][0]["name"]) for event in events]
         first = list(dict.fromkeys(numbers))
         wanted = self.lineage.acknowledged
         lost = len(set(wanted) - set(first))
@@ -305,11 +260,11 @@ class Soak:
         for each in log.readers:
             dropped = each.dropped_age + each.dropped_bytes + each.dropped_damage
             ends = each.delivered + each.rejected + dropped + each.lag_events
-            told = (
+            text_ = (
                 f"{each.appended:,} appended = {each.delivered:,} delivered + {each.rejected:,} rejected + "
                 f"{dropped:,} dropped + {each.lag_events:,} waiting"
             )
-            numbers_of.append((f"numbers of {each.name} (G3)", told, ends == each.appended))
+            numbers_of.append((f"numbers of {each.name} (G3)", text_, ends == each.appended))
         return [("lineage (G1, G2, G4)", text, lost == 0 and late == 0), *numbers_of]
 
 
@@ -329,21 +284,12 @@ def _part(words: list[bytes]) -> str:
     return ""
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def _wait(condition: Callable[[], bool], seconds: float, otherwise: Callable[[], str], up: Process) -> None:
+def _wait(
+    condition: Callable[[], bool], seconds: float, otherwise: Callable[[], str], up: HeadwaterProcess
+) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > deadline or not up.is_alive:
+        if time.monotonic() > deadline or not up.is_running:
             print(up.tail())
             raise SystemExit(f"after {seconds:.0f} s, or without `headwater up`: {otherwise()}")
         time.sleep(0.3)
