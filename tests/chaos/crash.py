@@ -141,9 +141,9 @@ class Run:
                 thread.start()
             if point is None:
                 # Deaths at the first writes are those of the named points.
+                wanted = [number + FIRST_EVENTS for number in began]
                 while any(thread.is_alive() for thread in threads) and any(
-                    each.number < first + FIRST_EVENTS
-                    for each, first in zip(self.senders, began, strict=True)
+                    each.number < number for each, number in zip(self.senders, wanted, strict=True)
                 ):
                     time.sleep(0.01)
                 time.sleep(self._chance.uniform(0.0, 0.5))
