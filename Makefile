@@ -61,7 +61,7 @@ bench-columns: setup ## column lineage of plans of up to 500 steps on 1,000 colu
 	@$(RUN) -m bench.columns
 
 oracle-columns: setup ## 2,000 random queries, each input changed: no edge may be missing (long)
-	@HEADWATER_LONG=1 $(RUN) -m pytest -q -s tests/lineage/test_columns_oracle.py
+	@$(RUN) -m pytest -q -s -n 0 --full tests/lineage/test_columns_oracle.py
 
 bench-stream: setup ## stream mode: event to visible row, next to the floor of bare micro-batches
 	@$(RUN) -m bench.stream

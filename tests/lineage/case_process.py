@@ -1,4 +1,4 @@
-"""Runs cases that need a Spark of their own, with jars or with Hive; writes what lineage tells of each.
+"""Runs cases that need another Spark session, with jars or with Hive; writes the lineage of each.
 
     python -m tests.lineage.case_process FOLDER JARS BOOTSTRAP CASE…
 
@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from headwater.lineage.process.install import flush, install
 from headwater.testing.lineage import CollectingTransport, Events
-from tests.lineage.golden import told
+from tests.lineage.golden import summary
 
 QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -70,7 +70,7 @@ def session(folder: Path, jars: str) -> SparkSession:
 
 
 def main(folder: Path, jars: str, bootstrap: str, cases: list[Path]) -> None:
-    """Run each case in a folder of its own; `<case>.told` holds entries, or `<case>.failed` a traceback."""
+    """Run each case in its own folder; writes `<case>.lineage`, or `<case>.failed` with a traceback."""
     spark = hive(folder) if jars == "hive" else session(folder, jars)
     transport = CollectingTransport()
     install(spark, transport=transport, deadline_millis=120_000)
@@ -80,7 +80,7 @@ def main(folder: Path, jars: str, bootstrap: str, cases: list[Path]) -> None:
         (tmp / "bootstrap").write_text(bootstrap)
         places = {"<tmp>": str(tmp), "<folder>": str(folder), "<broker>": bootstrap}
         try:
-            (folder / f"{path.stem}.told").write_text(
+            (folder / f"{path.stem}.lineage").write_text(
                 json.dumps(_events(spark, path, tmp, transport, places))
             )
         except Exception:
@@ -102,7 +102,7 @@ def _events(
     events = Events(transport)
     case.run(spark, tmp)
     found = events.all
-    return {"told": told(found, places), "events": found}
+    return {"summary": summary(found, places), "events": found}
 
 
 if __name__ == "__main__":

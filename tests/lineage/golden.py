@@ -1,4 +1,4 @@
-"""What a case's events say, in a form that a person can read and that is the same on every machine."""
+"""The events of a case in a readable form that is the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["told"]
+__all__ = ["summary"]
 
 Event = dict[str, Any]
 
-# Of every event the same, or of this machine.
+# The same in every event, or specific to this machine.
 _LEFT_OUT = {"dataSource", "processing_engine", "spark_properties", "spark_applicationDetails"}
 _LEFT_OUT |= {"parent", "sourceCodeLocation", "spark_jobDetails", "jobType"}
 
 
-def told(events: list[Event], places: Mapping[str, Path | str]) -> list[dict[str, Any]]:
-    """One entry a run, by the names of their jobs. `places` are texts that are replaced, by their words."""
+def summary(events: list[Event], places: Mapping[str, Path | str]) -> list[dict[str, Any]]:
+    """One entry for each run, by job name. `places` are texts to replace, by their replacement."""
     found: dict[str, list[Event]] = {}
     for event in events:
         found.setdefault(event["run"]["runId"], []).append(event)

@@ -1,4 +1,4 @@
-"""A node of a JVM extension that tells its own lineage, compiled in the test by Spark's Janino.
+"""A node of a JVM extension with lineage methods, compiled in the test by Spark's Janino.
 
 The interfaces are written here by their names: they have moved several times, and the node is compiled
 against each of their homes. published_nodes.py has one for the package that can be had.

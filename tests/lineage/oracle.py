@@ -26,18 +26,18 @@ class Influences(NamedTuple):
 
 
 class Figures:
-    """How many edges were told, and how many of them were seen to have an effect."""
+    """The number of edges, and of those that were seen to have an effect."""
 
     def __init__(self) -> None:
         self.queries = 0
         self.influences = 0
-        self.told: Counter[str] = Counter()
+        self.edges: Counter[str] = Counter()
         self.seen: Counter[str] = Counter()
 
     def __str__(self) -> str:
         shares = ", ".join(
-            f"{kind}: {told} told, {100 * (told - self.seen[kind]) / told:.0f} % never had an effect"
-            for kind, told in sorted(self.told.items())
+            f"{kind}: {count} edges, {100 * (count - self.seen[kind]) / count:.0f} % never had an effect"
+            for kind, count in sorted(self.edges.items())
         )
         return f"{self.queries} queries, {self.influences} influences seen; {shares}"
 

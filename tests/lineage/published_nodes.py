@@ -47,7 +47,7 @@ public class Ledger extends LogicalPlan implements InputLineageNode, OutputLinea
 
 
 class Published(Node):
-    """Tells its inputs by name and its outputs by delegate; that package knows no columns."""
+    """Describes its inputs by name and its outputs by delegate; that package has no column lineage."""
 
     def __init__(self, spark: SparkSession, jar: Path) -> None:
         rule = RULE.replace("headwater.acme{number}", "headwater.published")

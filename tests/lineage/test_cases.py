@@ -1,8 +1,8 @@
-"""Golden cases: tests/cases/lineage/<name>.py does something with Spark, <name>.json is what lineage tells.
+"""Golden cases: tests/cases/lineage/<name>.py runs something with Spark, <name>.json is its expected lineage.
 
 `run(spark, tmp)` is the case; `setup(spark, tmp)`, if there is one, happens before. Folders `people` and
 `orders` (Parquet) lie in tmp, and the current database is `db`. `NEEDS` names a module without which the case
-is skipped. To write what is expected anew, to be read:
+is skipped. To rewrite the expected lineage, for review:
 
     HEADWATER_UPDATE_CASES=1 pytest tests/lineage/test_cases.py
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from headwater.testing.lineage import Events
-from tests.lineage.golden import told
+from tests.lineage.golden import summary
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +31,7 @@ UPDATE = os.environ.get("HEADWATER_UPDATE_CASES") == "1"
 
 
 def load(path: Path) -> ModuleType:
-    """A case as a module that nobody else can import."""
+    """A case as a module that is not importable by name."""
     spec = importlib.util.spec_from_file_location(f"case_{path.stem}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -53,23 +53,32 @@ def inputs(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.fixture(scope="module")
+def database(spark: SparkSession) -> Iterator[str]:
+    """One database for all cases; each case finds it empty."""
+    spark.sql("CREATE DATABASE db")
+    yield "db"
+    spark.catalog.setCurrentDatabase("default")
+    spark.sql("DROP DATABASE db CASCADE")
+
+
 @pytest.fixture
-def tmp(spark: SparkSession, inputs: Path, tmp_path: Path) -> Iterator[Path]:
-    """The case's own folder and database."""
+def tmp(spark: SparkSession, inputs: Path, database: str, tmp_path: Path) -> Iterator[Path]:
+    """The case's own folder, with links to the inputs."""
     lake = tmp_path / "lake"  # its name becomes a part of jobs' names
     for name in ("people", "orders"):
-        shutil.copytree(inputs / name, lake / name)
-    spark.sql("CREATE DATABASE db")
-    spark.sql("USE db")
+        shutil.copytree(inputs / name, lake / name, copy_function=os.link)
+    spark.catalog.setCurrentDatabase(database)
     yield lake
     for query in spark.streams.active:
         query.stop()
     spark.catalog.clearCache()
+    spark.catalog.setCurrentDatabase(database)
     for table in spark.catalog.listTables():
         if table.isTemporary:
             spark.catalog.dropTempView(table.name)
-    spark.sql("USE default")
-    spark.sql("DROP DATABASE db CASCADE")
+        else:
+            spark.sql(f"DROP {'VIEW' if table.tableType == 'VIEW' else 'TABLE'} IF EXISTS {table.name}")
 
 
 @pytest.mark.parametrize("path", sorted(CASES.glob("*.py")), ids=lambda path: path.stem)
@@ -84,7 +93,7 @@ def test_lineage_is_as_expected_when_a_case_runs(
     before = len(events.all)
     case.run(spark, tmp)
     warehouse = str(spark.conf.get("spark.sql.warehouse.dir")).removeprefix("file:").replace("//", "/")
-    found = told(events.all[before:], {"<tmp>": tmp, "<warehouse>": warehouse})
+    found = summary(events.all[before:], {"<tmp>": tmp, "<warehouse>": warehouse})
     text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
     expected = path.with_suffix(".json")
     if UPDATE:

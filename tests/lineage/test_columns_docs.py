@@ -1,4 +1,4 @@
-"""The page about column lineage has every rule. HEADWATER_UPDATE_CASES=1 writes its tables anew."""
+"""The page about column lineage has every rule. HEADWATER_UPDATE_CASES=1 rewrites its tables."""
 
 from __future__ import annotations
 

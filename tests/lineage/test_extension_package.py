@@ -1,20 +1,21 @@
-"""An extension that pip installs: found by its entry point, asked once for each kind of builder, and used."""
+"""An installed extension: found by its entry point, each create method called once, its builders used."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import headwater.lineage
+from headwater.testing.lineage import CollectingTransport, Events
 from tests.lineage.conftest import validate
 
-pytestmark = pytest.mark.timeout(900)
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 MODULE = '''
 """Lineage of the ledger, for people who keep one."""
@@ -106,29 +107,6 @@ class Factory(OpenLineageEventListenerFactory):
         return [Chains(self.context)]
 '''
 
-SCRIPT = """
-import json, sys
-
-from pyspark.sql import SparkSession
-
-import headwater.lineage
-
-folder = sys.argv[1]
-builder = SparkSession.builder.master("local[1]").appName("Ledger").config("spark.ui.enabled", "false")
-builder = builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-builder = builder.config("spark.openlineage.transport.type", "file")
-builder = builder.config("spark.openlineage.transport.location", f"{folder}/events")
-spark = builder.config("spark.sql.warehouse.dir", f"{folder}/warehouse").getOrCreate()
-headwater.lineage.install(spark, deadline_millis=120_000, exit_millis=200_000)
-lines = spark.sparkContext.textFile(f"{folder}/book.txt")
-lines.saveAsTextFile(f"{folder}/copy")
-spark.read.text(f"{folder}/copy").write.text(f"{folder}/again")
-headwater.lineage.flush(200)
-import ledger_lineage
-
-print("CALLS", json.dumps(ledger_lineage.CALLS))
-"""
-
 CREATES = [
     "create_input_dataset_query_plan_visitors",
     "create_output_dataset_query_plan_visitors",
@@ -143,7 +121,7 @@ CREATES = [
 
 
 def wheel(folder: Path) -> Path:
-    """The extension as a wheel, put together by hand: no build backend is needed for that."""
+    """The extension as a wheel, written without a build backend."""
     path = folder / "ledger_lineage-1.0-py3-none-any.whl"
     info = "ledger_lineage-1.0.dist-info"
     files = {
@@ -160,33 +138,28 @@ def wheel(folder: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[dict[str, Any]]]:
-    """What the extension was asked for, and the events of a job that ran with it."""
+def ran(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[list[str], list[dict[str, Any]]]]:
+    """The calls of the factory, and the events of a job that ran with the extension."""
     folder = tmp_path_factory.mktemp("ledger")
-    target = folder / "site"
-    install = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--no-index",
-        "--no-deps",
-        "--no-build-isolation",
-    ]
-    subprocess.run([*install, "--target", str(target), str(wheel(folder))], check=True, capture_output=True)
+    site = str(folder / "site")
+    with zipfile.ZipFile(wheel(folder)) as archive:  # a wheel of pure Python is installed by unpacking it
+        archive.extractall(site)
     (folder / "book.txt").write_text("a\nb\nc\n")
-    script = folder / "job.py"
-    script.write_text(SCRIPT)
-    path = os.pathsep.join([str(target), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-    environ = os.environ | {"PYTHONPATH": path, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder)], env=environ, capture_output=True, text=True, timeout=800
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    calls = next(line for line in done.stdout.splitlines() if line.startswith("CALLS "))
-    events = [json.loads(line) for line in (folder / "events").read_text().splitlines()]
-    return json.loads(calls.removeprefix("CALLS ")), events
+    transport = CollectingTransport()
+    headwater.lineage.uninstall()
+    sys.path.insert(0, site)
+    try:
+        events = Events(transport)
+        headwater.lineage.install(spark, transport=transport, deadline_millis=120_000)
+        spark.sparkContext.textFile(f"{folder}/book.txt", 1).saveAsTextFile(f"{folder}/copy")
+        spark.read.text(f"{folder}/copy").write.text(f"{folder}/again")
+        yield sys.modules["ledger_lineage"].CALLS, events.all
+    finally:
+        headwater.lineage.uninstall()
+        sys.path.remove(site)
+        sys.modules.pop("ledger_lineage", None)
 
 
 def only(events: list[dict[str, Any]], state: str, output: str) -> dict[str, Any]:
@@ -217,13 +190,13 @@ def test_datasets_and_facets_of_the_package_are_in_the_events_when_an_rdd_job_ru
     assert inputs["ledger://main"]["facets"]["ledger"]["rdd"] >= 0
     assert "ledger" not in inputs["file"]["facets"]
     assert {each["inputFacets"]["ledgerStage"]["tasks"] for each in event["inputs"]} == {1}
-    assert event["outputs"][0]["outputFacets"]["ledgerJob"]["job"] == 0
+    assert event["outputs"][0]["outputFacets"]["ledgerJob"]["job"] >= 0
     chain = event["job"]["facets"]["ledgerChain"]
     assert chain["last"].endswith("HadoopRDD"), "the last of the flattened chain is the file"
     assert chain["builders"] > 1
 
 
-def test_objects_of_the_jvm_are_to_be_had_when_a_query_starts(
+def test_objects_of_the_jvm_are_available_when_a_query_starts(
     ran: tuple[list[str], list[dict[str, Any]]],
 ) -> None:
     _, events = ran

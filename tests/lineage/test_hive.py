@@ -19,7 +19,7 @@ UPDATE = os.environ.get("HEADWATER_UPDATE_CASES") == "1"
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what each case told; one process, for a JVM has one catalog."""
+    """A folder with the lineage of each case; one process, since a JVM has one catalog."""
     folder = tmp_path_factory.mktemp("hive")
     done = subprocess.run(
         [sys.executable, "-m", "tests.lineage.case_process", str(folder), "hive", "", *map(str, CASES)],
@@ -33,15 +33,18 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_lineage_is_as_expected_when_a_case_runs_on_hive(path: Path, ran: Path) -> None:
     failed = ran / f"{path.stem}.failed"
     assert not failed.exists(), failed.read_text()
-    found = json.loads((ran / f"{path.stem}.told").read_text())
+    found = json.loads((ran / f"{path.stem}.lineage").read_text())
     validate(found["events"])
     expected = path.with_suffix(".json")
     if UPDATE:
-        expected.write_text(json.dumps(found["told"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        expected.write_text(
+            json.dumps(found["summary"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     assert expected.exists(), "write it with HEADWATER_UPDATE_CASES=1, and read it"
-    assert found["told"] == json.loads(expected.read_text(encoding="utf-8"))
+    assert found["summary"] == json.loads(expected.read_text(encoding="utf-8"))

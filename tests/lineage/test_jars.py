@@ -23,7 +23,7 @@ PATTERN = os.environ.get("HEADWATER_CASES", "")  # by hand: only cases whose nam
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with what each case told: one process runs all of them, for its start costs more."""
+    """A folder with the lineage of each case; one process runs all of them, since its start is slow."""
     folder = tmp_path_factory.mktemp("jars")
     try:
         python, jars = python_of(SPARK_VERSION), find_spark_jars()
@@ -47,6 +47,7 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.long
 @pytest.mark.timeout(1000)
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_lineage_is_as_expected_when_a_case_runs_on_jars(path: Path, ran: Path) -> None:
@@ -54,10 +55,12 @@ def test_lineage_is_as_expected_when_a_case_runs_on_jars(path: Path, ran: Path) 
     assert not failed.exists(), failed.read_text()
     if PATTERN not in path.stem:
         pytest.skip("not chosen")
-    found = json.loads((ran / f"{path.stem}.told").read_text())
+    found = json.loads((ran / f"{path.stem}.lineage").read_text())
     validate(found["events"])
     expected = path.with_suffix(".json")
     if UPDATE:
-        expected.write_text(json.dumps(found["told"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        expected.write_text(
+            json.dumps(found["summary"], indent=2, ensure_ascii=False) + "\n", encoding="utf-8"
+        )
     assert expected.exists(), "write it with HEADWATER_UPDATE_CASES=1, and read it"
-    assert found["told"] == json.loads(expected.read_text(encoding="utf-8"))
+    assert found["summary"] == json.loads(expected.read_text(encoding="utf-8"))

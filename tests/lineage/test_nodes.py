@@ -1,4 +1,4 @@
-"""Nodes that tell their own lineage: JVM extensions, Python sources, handlers; facets of the next event."""
+"""Nodes with lineage methods: JVM extensions, Python sources, handlers; facets of the next event."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from tests.parts.lineage_interfaces import find_interfaces
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+UNKNOWN = [("ledger_rows", "a", "UNKNOWN"), ("ledger_rows", "b", "UNKNOWN")]
 PAGE = Path(__file__).parents[2] / "docs" / "extending-lineage.md"
 
 
 @pytest.fixture(scope="module")
 def table(spark: SparkSession) -> Iterator[str]:
-    spark.sql("create table told (a int, b string) using parquet")
-    yield "told"
-    spark.sql("drop table told")
+    spark.sql("create table ledger_rows (a int, b string) using parquet")
+    yield "ledger_rows"
+    spark.sql("drop table ledger_rows")
 
 
 def examples() -> list[str]:
@@ -45,16 +46,16 @@ def edges(event: dict[str, Any], output: str) -> dict[str, list[tuple[str, str, 
                 one["field"],
                 "+".join(t["subtype"] for t in one["transformations"]),
             )
-            for one in told["inputFields"]
+            for one in entry["inputFields"]
         ]
-        for field, told in found["facets"]["columnLineage"]["fields"].items()
+        for field, entry in found["facets"]["columnLineage"]["fields"].items()
     }
 
 
 def test_a_python_source_names_its_dataset_and_version_when_it_has_get_inputs(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[0], "example 1", "exec"), {"spark": spark, "folder": str(tmp_path / "entries")})
+    exec(compile(examples()[1], "example 1", "exec"), {"spark": spark, "folder": str(tmp_path / "entries")})
     event = events.only("COMPLETE", output="entries")
     assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [("ledger://books", "2026")]
     assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == "42"
@@ -64,10 +65,10 @@ def test_a_python_source_names_its_dataset_and_version_when_it_has_get_inputs(
     }
 
 
-def test_a_handler_tells_the_columns_when_the_node_is_somebody_elses(
+def test_a_handler_describes_the_columns_when_the_node_is_of_another_extension(
     spark: SparkSession, events: Events, table: str, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[1], "example 2", "exec"), {})
+    exec(compile(examples()[2], "example 2", "exec"), {})
     try:
         frame = merged_rows(spark, spark.table(table))
         frame.write().mode("overwrite").parquet(str(tmp_path / "merged"))
@@ -75,18 +76,21 @@ def test_a_handler_tells_the_columns_when_the_node_is_somebody_elses(
     finally:
         unregister_node("com.acme.spark.MergeRows")
     assert edges(event, "merged") == {
-        "x": [("told", "a", "IDENTITY+TRANSFORMATION")],
-        "y": [("told", "a", "TRANSFORMATION"), ("told", "b", "TRANSFORMATION")],
+        "x": [("ledger_rows", "a", "IDENTITY+TRANSFORMATION")],
+        "y": [("ledger_rows", "a", "TRANSFORMATION"), ("ledger_rows", "b", "TRANSFORMATION")],
     }
     assert "unknown" not in event["outputs"][0]["facets"]["columnLineage"]
 
 
-def test_columns_are_marked_unknown_when_nobody_speaks_for_the_node(
+def test_columns_are_marked_unknown_when_a_node_has_no_handler(
     spark: SparkSession, events: Events, table: str, tmp_path: Path
 ) -> None:
-    merged_rows(spark, spark.table(table)).write().mode("overwrite").parquet(str(tmp_path / "unspoken"))
-    event = events.only("COMPLETE", output="unspoken")
-    assert edges(event, "unspoken")["x"] == [("told", "a", "UNKNOWN"), ("told", "b", "UNKNOWN")]
+    merged_rows(spark, spark.table(table)).write().mode("overwrite").parquet(str(tmp_path / "unhandled"))
+    event = events.only("COMPLETE", output="unhandled")
+    assert edges(event, "unhandled")["x"] == [
+        ("ledger_rows", "a", "UNKNOWN"),
+        ("ledger_rows", "b", "UNKNOWN"),
+    ]
     facet = event["outputs"][0]["facets"]["columnLineage"]
     assert facet["unknown"] == [{"what": "MergeRows", "reason": "no rule for com.acme.spark.MergeRows"}]
 
@@ -94,16 +98,16 @@ def test_columns_are_marked_unknown_when_nobody_speaks_for_the_node(
 def test_facets_go_out_with_the_next_event_when_they_are_registered_in_mid_job(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[2], "example 3", "exec"), {"spark": spark, "folder": str(tmp_path / "orders")})
-    told = [event for event in events if "qualityCheck" in event["run"]["facets"]]
-    assert [event["eventType"] for event in told] == ["START"]
-    assert told[0]["run"]["facets"]["qualityCheck"]["bad"] == 15
-    assert told[0]["job"]["facets"]["team"]["pager"] == "orders-oncall"
-    assert told[0]["run"]["runId"] == events.only("COMPLETE", output="orders")["run"]["runId"]
+    exec(compile(examples()[3], "example 3", "exec"), {"spark": spark, "folder": str(tmp_path / "orders")})
+    sent = [event for event in events if "qualityCheck" in event["run"]["facets"]]
+    assert [event["eventType"] for event in sent] == ["START"]
+    assert sent[0]["run"]["facets"]["qualityCheck"]["bad"] == 15
+    assert sent[0]["job"]["facets"]["team"]["pager"] == "orders-oncall"
+    assert sent[0]["run"]["runId"] == events.only("COMPLETE", output="orders")["run"]["runId"]
 
 
 @pytest.mark.parametrize(("number", "home"), list(enumerate(HOMES)), ids=list(HOMES))
-def test_a_jvm_node_speaks_for_itself_when_it_carries_the_interfaces(
+def test_a_jvm_node_describes_itself_when_it_implements_the_interfaces(
     spark: SparkSession, events: Events, table: str, tmp_path: Path, number: int, home: str
 ) -> None:
     frame = Extension(spark, home, number).frame(spark.table(table).selectExpr("a as x", "upper(b) as y"))
@@ -114,17 +118,18 @@ def test_a_jvm_node_speaks_for_itself_when_it_carries_the_interfaces(
     version = read["entries"]["facets"]["version"]
     assert (version["datasetVersion"], version["branch"]) == ("42", "main")
     # by delegate: the dataset of the relation below, with a facet of the node's own
-    written = next(each for each in event["outputs"] if each["name"].endswith("told"))
+    written = next(each for each in event["outputs"] if each["name"].endswith("ledger_rows"))
     assert written["facets"]["version"]["datasetVersion"] == "43"
     assert "schema" in written["facets"]
     assert edges(event, "ledger") == {
-        "x": [("told", "a", "IDENTITY")],
-        "y": [("told", "b", "TRANSFORMATION")],
+        "x": [("ledger_rows", "a", "IDENTITY")],
+        "y": [("ledger_rows", "b", "TRANSFORMATION")],
     }
     assert "extractionError" not in event["run"]["facets"]
 
 
-def test_a_jvm_node_speaks_for_itself_when_it_was_compiled_with_the_published_interfaces(
+@pytest.mark.long
+def test_a_jvm_node_describes_itself_when_it_was_compiled_with_the_published_interfaces(
     spark: SparkSession, events: Events, table: str, tmp_path: Path
 ) -> None:
     try:
@@ -136,14 +141,14 @@ def test_a_jvm_node_speaks_for_itself_when_it_was_compiled_with_the_published_in
     read = {each["name"]: each for each in event["inputs"]}
     assert read["entries"]["namespace"] == "ledger://acme"
     assert read["entries"]["facets"]["version"]["datasetVersion"] == "42"
-    written = next(each for each in event["outputs"] if each["name"].endswith("told"))
+    written = next(each for each in event["outputs"] if each["name"].endswith("ledger_rows"))
     assert written["facets"]["version"]["datasetVersion"] == "43"
     assert "schema" in written["facets"], "by delegate: the dataset of the relation below"
     assert written["outputFacets"]["outputStatistics"]["rowCount"] == 7
     assert "extractionError" not in event["run"]["facets"]
 
 
-def test_a_handler_that_raises_costs_its_own_answer_alone_when_it_is_asked(
+def test_only_its_own_result_is_lost_when_a_handler_raises(
     spark: SparkSession, events: Events, table: str, tmp_path: Path
 ) -> None:
     class Broken:
@@ -157,8 +162,10 @@ def test_a_handler_that_raises_costs_its_own_answer_alone_when_it_is_asked(
     finally:
         unregister_node("MergeRows")
     assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
-    assert edges(end, "broken")["x"] == [("told", "a", "UNKNOWN"), ("told", "b", "UNKNOWN")]
-    assert "no such ledger" in str(start["run"]["facets"]["extractionError"])  # a plan is asked once
+    assert edges(end, "broken")["x"] == [("ledger_rows", "a", "UNKNOWN"), ("ledger_rows", "b", "UNKNOWN")]
+    assert "no such ledger" in str(
+        start["run"]["facets"]["extractionError"]
+    )  # the methods of a plan are called once
 
 
 def test_a_handler_is_found_by_either_name_when_it_is_registered() -> None:

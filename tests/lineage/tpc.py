@@ -1,6 +1,6 @@
 """The queries and tables of TPC-H and TPC-DS, as DuckDB's extensions have them; fetched once and kept.
 
-They are somebody else's text, so that they are in no file of ours.
+Their texts belong to the TPC, so the repository does not contain them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facets of jobs: what kind it is, its SQL, who owns it, where its code is."""
+"""Facets of jobs: type, SQL, owners, tags, documentation, source code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Documentation(AbstractJobFacetBuilder[Run]):
 
 
 def _by_user(description: str) -> str:
-    """What Spark says by itself is the place of the call: `parquet at Some.java:0`."""
+    """The user's description; Spark's default is the call site: `parquet at Some.java:0`."""
     return "" if re.search(r" at \S+:\d+$", description) else description
 
 
@@ -111,7 +111,7 @@ class SourceCodeLocation(AbstractJobFacetBuilder[Run]):
 
 
 def source_code_location(script: str | None = None) -> dict[str, Any] | None:
-    """The facet for a script, the running one unless told; None if it lies in no repository with a remote."""
+    """The facet of a script, by default the running one; None outside a repository with a remote."""
     try:
         from openlineage.client import git
 

@@ -1,4 +1,4 @@
-"""One facet as a dict: who made it, by which schema, and its fields.
+"""Facets as dicts: producer, schema and fields.
 
 The versions of the schemas are those of the openlineage-python that is installed.
 """
@@ -49,14 +49,14 @@ def standard(name: str, /, **fields: Any) -> dict[str, Any]:
 
 
 def custom(container: str, /, **fields: Any) -> dict[str, Any]:
-    """A facet that the specification does not know, for `run`, `job`, `dataset`, `input` or `output`."""
+    """A facet outside the specification, for `run`, `job`, `dataset`, `input` or `output`."""
     facet: dict[str, Any] = {"_producer": PRODUCER, "_schemaURL": _CORE + _BASES[container]}
     facet.update((key, value) for key, value in fields.items() if value is not None)
     return facet
 
 
 def as_dict(facet: Any, container: str) -> dict[str, Any]:
-    """Whatever a builder made, as a dict: a class of openlineage-python, any attrs class, or a mapping."""
+    """A builder's facet as a dict: a class of openlineage-python, any attrs class, or a mapping."""
     if attr.has(type(facet)):
         from openlineage.client.serde import Serde
 

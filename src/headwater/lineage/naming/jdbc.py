@@ -15,7 +15,7 @@ from headwater.lineage.naming.names import DatasetId
 
 __all__ = ["jdbc_id", "location"]
 
-# the spelling in a JDBC URL, the scheme of the namespace, the port where the URL tells none
+# the product in a JDBC URL, the scheme of the namespace, the default port
 _PRODUCTS = {
     "postgresql": ("postgres", 5432),
     "mysql": ("mysql", 3306),
@@ -42,7 +42,7 @@ _EMBEDDED = {"derby", "sqlite", "h2", "hsqldb", "duckdb"}
 
 
 class Location(msgspec.Struct, frozen=True):
-    """Where a connection leads: the namespace, and what stands before a table's name."""
+    """The target of a connection: the namespace, and the prefix of its table names."""
 
     namespace: str
     prefix: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ def jdbc_id(url: str, table: str, properties: Mapping[str, str] | None = None) -
 
 
 def location(url: str, properties: Mapping[str, str] | None = None) -> Location:
-    """The namespace of a connection; of a URL that nobody knows, the part that holds no secrets."""
+    """The namespace of a connection; of an unknown product, the host without credentials and parameters."""
     rest = re.sub(r"^jdbc:", "", url.strip(), flags=re.IGNORECASE)
     product, _, rest = rest.partition(":")
     product = product.lower()
@@ -98,7 +98,7 @@ def location(url: str, properties: Mapping[str, str] | None = None) -> Location:
 
 
 def _embedded(product: str, rest: str) -> Location:
-    """A database inside the process: its file, or its name where it lives in memory."""
+    """A database inside the process: its file, or its name if it is in memory."""
     place, _, text = rest.partition(";")
     place = _parameters(text).get("databasename", place) if product == "derby" else place.partition("?")[0]
     if place.startswith("//"):  # a server of the embedded product

@@ -1,8 +1,7 @@
-"""Names: of datasets by where the data lies, of jobs by what they run and what they write.
+"""Names of datasets by their location, and of jobs by what they run and write.
 
-The rules are those of the OpenLineage naming page and of openlineage-spark, so that a backend that knows a
-dataset from another producer meets it again under the same name. openlineage-python's naming classes make the
-names wherever it has one.
+The rules are those of the OpenLineage naming page and of openlineage-spark, so that a dataset has the same
+name as in the events of other producers.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ _GLOB = re.compile(r"[*?\[{]")
 
 
 class DatasetId(NamedTuple):
-    """What tells one dataset from all others."""
+    """The identity of a dataset."""
 
     namespace: str
     name: str
 
 
 class TableName(NamedTuple):
-    """A table as Spark names it; the catalog is empty where Spark does not tell it."""
+    """A table name of Spark; the catalog is empty if the plan does not have it."""
 
     catalog: str
     database: str
@@ -82,7 +81,7 @@ def path_id(uri: str) -> DatasetId:
     return DatasetId(f"{scheme}://{authority}", path)
 
 
-_WITH_USER = {"abfs", "abfss", "wasb", "wasbs"}  # here the part before @ is a container, not a person
+_WITH_USER = {"abfs", "abfss", "wasb", "wasbs"}  # here the part before @ is a container, not a user
 
 
 def folder_of_glob(path: str) -> str:
@@ -119,11 +118,11 @@ def table_symlink(
     metastore_uris: str = "",
     glue: tuple[str, str] | None = None,
 ) -> DatasetId | None:
-    """The other name of a table whose first name is its location: Glue's, else the metastore's, else that of
-    the warehouse folder, which stands for a catalog that has no address. None where there is none either.
+    """The table name of a dataset that is named by its location: in Glue, else in the Hive metastore, else in
+    the warehouse folder, which stands for a catalog without an address. None if there is no warehouse.
 
-    openlineage-spark leaves the last one out for tables that lie outside that folder; we do not, for then
-    nothing would tell what the table is called.
+    openlineage-spark omits the last one for tables outside that folder; without it the event would not
+    contain the table's name.
     """
     if glue is not None:
         region, account = glue
@@ -149,7 +148,7 @@ def normalized(name: str) -> str:
 
 
 def path_suffix(dataset: DatasetId) -> str:
-    """The end of a job name that tells what it writes: a table's name, or the last two parts of a path."""
+    """The end of a job name: the table's name, or the last two parts of the path that it writes."""
     if "/" in dataset.name:
         parts = [part for part in unquote(dataset.name).split("/") if part]
         return "_".join(parts[-2:])
