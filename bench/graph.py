@@ -1,11 +1,11 @@
-"""How fast events are folded into the graph, in how much memory, how fast it answers: `make bench-graph`.
+"""Speed and memory of ingesting events into the graph, and of its queries: `make bench-graph`.
 
-1  1,000,000 events are folded: START and COMPLETE of runs of 5,000 jobs, with schemas and column lineage,
+1  1,000,000 events are ingested: START and COMPLETE of runs of 5,000 jobs, with schemas and column lineage,
    one in ten late and one in twenty twice. Memory must not grow with their number.
-2  A graph of 100,000 datasets, 100,000 jobs and 1,000,000 columns is asked for neighbourhoods, traces, impact
+2  A graph of 100,000 datasets, 100,000 jobs and 1,000,000 columns answers neighbourhoods, traces, impact
    and searches, around datasets chosen at random.
 
-The fold runs in a process of its own, so that the memory is its own.
+Ingesting runs in a separate process, so that its memory can be measured.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ PRODUCER = "https://bench.example"
 FACET = {"_producer": PRODUCER, "_schemaURL": "https://bench.example/facet.json"}
 
 
-class LogFollower(msgspec.Struct):
-    """What folding took, by the clock and of the processor; memory at a tenth of the events and later."""
+class Ingestion(msgspec.Struct):
+    """Wall time, CPU time and memory of ingesting; memory after a tenth of the events and at the end."""
 
     events: int
     seconds: float
@@ -59,8 +59,8 @@ class LogFollower(msgspec.Struct):
         return self.events / self.seconds
 
 
-class Answer(msgspec.Struct):
-    """How long a kind of question took, in milliseconds, and how many datasets were answered at most."""
+class QueryTimes(msgspec.Struct):
+    """The times of one query in milliseconds, and its largest answer."""
 
     question: str
     p50_ms: float
@@ -69,12 +69,12 @@ class Answer(msgspec.Struct):
 
 
 class Figures(msgspec.Struct):
-    """All of it."""
+    """All figures."""
 
-    stream: LogFollower
+    stream: Ingestion
     datasets: int
-    large: LogFollower
-    answers: list[Answer]
+    large: Ingestion
+    answers: list[QueryTimes]
 
 
 def _schema(count: int) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _event(
 
 
 def stream(events: int, jobs: int) -> Iterator[bytes]:
-    """Runs of some jobs, over and over; some events late, some twice."""
+    """Repeated runs of some jobs; some events late, some twice."""
     chance = random.Random(1)
     late: list[bytes] = []
     for number in range(events // 2):
@@ -160,7 +160,7 @@ def stream(events: int, jobs: int) -> Iterator[bytes]:
 
 
 def layers(datasets: int) -> Iterator[bytes]:
-    """A warehouse in layers: each dataset is made of three of the layer before, by a job of its own."""
+    """A warehouse in layers: each dataset has three sources in the layer before, and its own job."""
     chance = random.Random(2)
     width = max(1, datasets // LAYERS)
     for number in range(datasets):
@@ -174,9 +174,9 @@ def layers(datasets: int) -> Iterator[bytes]:
         yield _event("COMPLETE", at, number + 1, f"build.{output}", inputs, output, number, COLUMNS)
 
 
-def fold(folder: Path, bodies: Iterator[bytes], events: int) -> LogFollower:
-    """Fold events in this process, and take its measure."""
-    graph = GraphDatabase(folder, GraphSettings(retention_days=365, max_runs_per_job=100))
+def ingest(folder: Path, bodies: Iterator[bytes], events: int) -> Ingestion:
+    """Ingest events in this process, and measure it."""
+    database = GraphDatabase(folder, GraphSettings(retention_days=365, max_runs_per_job=100))
     early = done = 0
     spent = busy = collected = 0.0
     batch: list[bytes] = []
@@ -184,10 +184,10 @@ def fold(folder: Path, bodies: Iterator[bytes], events: int) -> LogFollower:
     def write() -> None:
         nonlocal early, done, spent, busy, collected
         start, start_busy = time.monotonic(), time.process_time()
-        graph_done = import_events(graph, iter(batch))
+        graph_done = import_events(database, iter(batch))
         done += graph_done.events
         if done // 100_000 != (done - graph_done.events) // 100_000:
-            collected += graph.clean_up()
+            collected += database.clean_up()
         spent += time.monotonic() - start
         busy += time.process_time() - start_busy
         batch.clear()
@@ -201,14 +201,14 @@ def fold(folder: Path, bodies: Iterator[bytes], events: int) -> LogFollower:
     if batch:
         write()
     late = psutil.Process().memory_info().rss
-    graph.close()
+    database.close()
     peak = peak_rss_bytes()
     size = (folder / FILE).stat().st_size
-    return LogFollower(done, spent, busy, early, late, peak, size, int(collected))
+    return Ingestion(done, spent, busy, early, late, peak, size, int(collected))
 
 
-def ask(folder: Path, datasets: int, asked: int) -> list[Answer]:
-    """Ask about datasets chosen at random; each question is a new one, with the file's pages warm."""
+def query_times(folder: Path, datasets: int, asked: int) -> list[QueryTimes]:
+    """Query datasets chosen at random; the pages of the file are in memory."""
     chance = random.Random(3)
     width = max(1, datasets // LAYERS)
     answers = []
@@ -241,23 +241,23 @@ def ask(folder: Path, datasets: int, asked: int) -> list[Answer]:
                 most = max(most, answer(name))
                 times.append((time.perf_counter() - start) * 1000)
             cuts = statistics.quantiles(times, n=100)
-            answers.append(Answer(question, cuts[49], cuts[98], most))
+            answers.append(QueryTimes(question, cuts[49], cuts[98], most))
     return answers
 
 
 def run(events: int = EVENTS, jobs: int = JOBS, datasets: int = DATASETS, asked: int = ASKED) -> Figures:
-    """Fold and ask, in a folder of its own."""
+    """Ingest and query, in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        first = _apart(folder / "stream", "stream", events, jobs)
-        large = _apart(folder / "large", "layers", datasets, 0)
-        return Figures(first, datasets, large, ask(folder / "large", datasets, asked))
+        first = _in_process(folder / "stream", "stream", events, jobs)
+        large = _in_process(folder / "large", "layers", datasets, 0)
+        return Figures(first, datasets, large, query_times(folder / "large", datasets, asked))
 
 
-def _apart(folder: Path, what: str, count: int, jobs: int) -> LogFollower:
-    command = [sys.executable, "-m", "bench.graph", "--fold", what, str(folder), str(count), str(jobs)]
+def _in_process(folder: Path, what: str, count: int, jobs: int) -> Ingestion:
+    command = [sys.executable, "-m", "bench.graph", "--ingest", what, str(folder), str(count), str(jobs)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return msgspec.json.decode(done.stdout, type=LogFollower)
+    return msgspec.json.decode(done.stdout, type=Ingestion)
 
 
 def main() -> None:
@@ -268,15 +268,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--datasets", type=int, default=DATASETS)
     parser.add_argument("--asked", type=int, default=ASKED, help="questions of each kind")
-    parser.add_argument("--fold", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--ingest", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.fold:
-        what, folder, count, jobs = given.fold
+    if given.ingest:
+        what, folder, count, jobs = given.ingest
         bodies = stream(int(count), int(jobs)) if what == "stream" else layers(int(count))
-        sys.stdout.buffer.write(msgspec.json.encode(fold(Path(folder), bodies, int(count))))
+        sys.stdout.buffer.write(msgspec.json.encode(ingest(Path(folder), bodies, int(count))))
         return
     figures = run(given.events, given.jobs, given.datasets, given.asked)
-    table = Table("folding", "events", "events/s", "a CPU second", "RSS early", "RSS late", "peak", "file")
+    table = Table("ingesting", "events", "events/s", "a CPU second", "RSS early", "RSS late", "peak", "file")
     for name, each in (("stream", figures.stream), (f"{figures.datasets:,} datasets", figures.large)):
         table.row(
             name,

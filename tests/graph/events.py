@@ -1,4 +1,4 @@
-"""Events and graphs for tests: short words for what producers send."""
+"""Events and graphs for tests."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def encoded(events: Iterable[Any]) -> list[bytes]:
 
 
 def graph_of(folder: Path, events: Iterable[Any], settings: GraphSettings | None = None) -> GraphQuery:
-    """A graph of these events, to be asked."""
+    """A query on the graph of these events."""
     graph = GraphDatabase(folder, settings)
     try:
         graph.ingest(encoded(events))
@@ -119,7 +119,7 @@ def graph_of(folder: Path, events: Iterable[Any], settings: GraphSettings | None
 
 
 def content(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """Everything in the graph but the numbers that runs got by chance: they are named by their ids."""
+    """All rows of the graph, with runs identified by their UUID instead of their number."""
     connection = apsw.Connection(str(folder / FILE), flags=apsw.SQLITE_OPEN_READONLY)
     uuids = {row[0]: row[1] for row in connection.execute("SELECT id, uuid FROM runs").fetchall()}
     found = {}

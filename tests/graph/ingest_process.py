@@ -1,4 +1,4 @@
-"""A process that folds a log into a graph, to be killed by tests."""
+"""A process that ingests a log into a graph, to be killed by tests."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from tests.graph.events import column_lineage, dataset, facet, flow, schema, sou
 
 
 def shop() -> list[dict[str, Any]]:
-    """events → (load) → orders → (report) → daily → (mail, which tells no columns) → letters."""
+    """events → (load) → orders → (report) → daily → (mail, without column lineage) → letters."""
     orders = dataset(
         "orders",
         extra={"outputFacets": {"outputStatistics": facet(rowCount=10, size=1000, fileCount=2)}},

@@ -1,4 +1,4 @@
-"""Names that are one dataset, whenever that is learnt."""
+"""Names that are one dataset, whenever the symlink arrives."""
 
 from __future__ import annotations
 
@@ -40,9 +40,11 @@ def test_two_datasets_become_one_when_the_symlink_is_learnt_last(tmp_path: Path)
 
 
 def test_columns_of_both_names_are_one_when_traced(tmp_path: Path) -> None:
-    told = dataset("report", columnLineage=column_lineage(x=[source("table", "a") | {"namespace": "hive"}]))
+    reported = dataset(
+        "report", columnLineage=column_lineage(x=[source("table", "a") | {"namespace": "hive"}])
+    )
     made = dataset("path", columnLineage=column_lineage(a=[source("raw", "r")]))
-    events = [flow("read", [], [told]), flow("write", ["raw"], [made]), linked("path", "table")]
+    events = [flow("read", [], [reported]), flow("write", ["raw"], [made]), linked("path", "table")]
     with graph_of(tmp_path, events) as query:
         found = query.trace("db", "report", "x", direction="up")
         assert [node.column for node in found.columns] == ["x", "a", "r"]
@@ -65,7 +67,7 @@ def test_names_part_again_when_the_link_is_deleted(tmp_path: Path) -> None:
         assert query.dataset("hive", "t").name == "t"
 
 
-def test_a_link_to_itself_changes_nothing_when_told(tmp_path: Path) -> None:
+def test_a_symlink_to_itself_changes_nothing_when_reported(tmp_path: Path) -> None:
     item = dataset("a", symlinks=symlinks(("db", "a")))
     with graph_of(tmp_path, [dataset_event(item)]) as query:
         assert query.dataset("db", "a").aliases == []

@@ -39,14 +39,14 @@ def test_the_position_is_kept_with_the_batch_when_reopened(tmp_path: Path) -> No
     graph.close()
 
 
-def test_a_second_writer_is_refused_when_one_is_at_work(tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_when_one_is_open(tmp_path: Path) -> None:
     graph = GraphDatabase(tmp_path)
     with pytest.raises(LogLocked):
         GraphDatabase(tmp_path)
     graph.close()
 
 
-def test_the_file_is_set_aside_and_a_new_one_begun_when_it_is_damaged(tmp_path: Path) -> None:
+def test_the_file_is_set_aside_and_a_new_one_created_when_it_is_damaged(tmp_path: Path) -> None:
     graph_of(tmp_path, [flow("j", ["a"], ["b"])]).close()
     path = tmp_path / FILE
     path.write_bytes(b"no database at all" * 1000)
@@ -123,9 +123,7 @@ ODD: list[Any] = [
 
 
 @pytest.mark.parametrize("event", HOSTILE, ids=range(len(HOSTILE)))
-def test_an_event_is_passed_over_and_counted_when_nothing_can_be_made_of_it(
-    tmp_path: Path, event: Any
-) -> None:
+def test_an_event_is_skipped_and_counted_when_it_is_invalid(tmp_path: Path, event: Any) -> None:
     graph = GraphDatabase(tmp_path)
     assert graph.ingest(encoded([event, flow("j", ["a"], ["b"])])) == (2, 1)
     assert graph.ingest([b"{", b"\xff\xfe", b""]) == (3, 3)
@@ -134,7 +132,7 @@ def test_an_event_is_passed_over_and_counted_when_nothing_can_be_made_of_it(
 
 
 @pytest.mark.parametrize("event", ODD, ids=range(len(ODD)))
-def test_the_rest_is_folded_when_parts_of_an_event_are_of_the_wrong_kind(tmp_path: Path, event: Any) -> None:
+def test_the_rest_is_ingested_when_parts_of_an_event_have_the_wrong_type(tmp_path: Path, event: Any) -> None:
     graph = GraphDatabase(tmp_path)
     assert graph.ingest(encoded([event])) == (1, 0)
     graph.close()
@@ -162,13 +160,13 @@ NAMES = [
 
 @pytest.mark.parametrize("name", NAMES, ids=range(len(NAMES)))
 def test_a_name_is_only_data_when_it_is_hostile(tmp_path: Path, name: str) -> None:
-    told = dataset(
+    reported = dataset(
         "t", schema=schema(**{name: name}), columnLineage=facet(fields={name: {"inputFields": []}})
     )
     event = run_event(
         job=name,
         inputs=[dataset(name, name, documentation=facet(description=name))],
-        outputs=[told],
+        outputs=[reported],
         run_facets={name: facet(x=name)},
     )
     event["outputs"][0]["facets"]["columnLineage"]["fields"][name]["inputFields"] = [source(name, name)]
@@ -199,7 +197,7 @@ def test_only_the_size_is_kept_when_a_facet_is_too_large(tmp_path: Path) -> None
         assert b"_omitted" not in bytes(facets["deep"])
 
 
-def test_nothing_is_folded_twice_or_lost_when_nesting_is_deep(tmp_path: Path) -> None:
+def test_a_deep_facet_is_omitted_when_its_event_is_ingested(tmp_path: Path) -> None:
     deep = (
         b'{"eventTime": "2026-01-01T00:00:00Z", "job": {"namespace": "a", "name": "b", "facets": {"x": {"y": '
     )

@@ -1,4 +1,4 @@
-"""The graph over HTTP."""
+"""The endpoints of the graph."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_the_answer_is_as_described_when_a_route_is_asked(running: Running, name
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["x-content-type-options"] == "nosniff"
     description = running.get("/openapi.json").json()
-    told = description["paths"][f"/api/v1/graph/{name}"]["get"]["responses"]["200"]
-    schema = description | told["content"]["application/json"]["schema"]
+    reported = description["paths"][f"/api/v1/graph/{name}"]["get"]["responses"]["200"]
+    schema = description | reported["content"]["application/json"]["schema"]
     jsonschema.Draft202012Validator(schema).validate(answer.json())
 
 

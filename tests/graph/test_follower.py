@@ -1,4 +1,4 @@
-"""The reader of the log that keeps the graph up to date, and the import."""
+"""The follower of the log, and the import of files."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_events_are_in_the_graph_when_they_were_appended(tmp_path: Path) -> None
         assert len(query.neighbourhood("db", "events", direction="down", depth=9).datasets) == 5
 
 
-def test_only_new_events_are_read_when_folding_starts_again(tmp_path: Path) -> None:
+def test_only_new_events_are_read_when_the_follower_starts_again(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     for total in (3, 4):
@@ -67,7 +67,7 @@ def test_only_new_events_are_read_when_folding_starts_again(tmp_path: Path) -> N
     log.close()
 
 
-def test_all_that_the_log_holds_is_folded_again_when_the_graph_is_gone(tmp_path: Path) -> None:
+def test_all_events_of_the_log_are_ingested_again_when_the_graph_is_gone(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     for name in ("one", "two"):
@@ -79,7 +79,7 @@ def test_all_that_the_log_holds_is_folded_again_when_the_graph_is_gone(tmp_path:
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
-def test_a_graph_of_another_log_is_folded_from_the_start_when_it_is_ahead(tmp_path: Path) -> None:
+def test_the_log_is_ingested_from_its_start_when_the_graph_is_ahead_of_it(tmp_path: Path) -> None:
     graph = GraphDatabase(tmp_path / "graph")
     graph.ingest(encoded([flow("j", ["a"], ["b"])]), 1_000)
     log = Log.open(tmp_path / "log")
@@ -94,7 +94,7 @@ def test_a_graph_of_another_log_is_folded_from_the_start_when_it_is_ahead(tmp_pa
 
 
 @pytest.mark.parametrize("point", ["graph.before_commit:3", "graph.after_commit:2", "cursor.before_commit:4"])
-def test_the_graph_is_the_same_when_folding_is_killed_and_begun_again(tmp_path: Path, point: str) -> None:
+def test_the_graph_is_the_same_when_the_follower_is_killed_and_restarted(tmp_path: Path, point: str) -> None:
     bodies = encoded(
         [
             event
@@ -116,7 +116,9 @@ def test_the_graph_is_the_same_when_folding_is_killed_and_begun_again(tmp_path: 
     graph.close()
     log = Log.open(tmp_path / "log")
     reader = log.reader(READER)
-    assert (reader.position, reader.lag_events()) == (len(bodies) + 1, 0), "else the log keeps them for ever"
+    assert (reader.position, reader.lag_events()) == (len(bodies) + 1, 0), (
+        "else the log keeps them without limit"
+    )
     log.close()
 
 

@@ -103,7 +103,7 @@ def test_an_error_is_raised_when_something_is_not_known(client: Any) -> None:
     assert client.list_sources() == {"sources": []}
 
 
-def test_the_graph_is_told_as_nodes_with_edges_when_lineage_is_asked_for(client: Any) -> None:
+def test_lineage_has_nodes_with_edges_when_requested(client: Any) -> None:
     base = client._api_base
     params: dict[str, str | int] = {"nodeId": "dataset:db:orders", "depth": 2}
     nodes = {node["id"]: node for node in httpx2.get(f"{base}/lineage", params=params).json()["graph"]}

@@ -1,4 +1,4 @@
-"""What the graph answers."""
+"""The queries of the graph."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_depth_and_direction_bound_the_walk_when_given(query: GraphQuery) -> Non
     assert datasets(query.neighbourhood("db", "daily", depth=0)) == {"daily": 0}
 
 
-def test_columns_and_their_edges_are_told_when_asked_for(query: GraphQuery) -> None:
+def test_columns_and_their_edges_are_returned_when_requested(query: GraphQuery) -> None:
     found = query.neighbourhood("db", "orders", depth=1, columns=True)
     columns = {node.name: [(column.name, column.type) for column in node.columns] for node in found.datasets}
     assert columns["orders"] == [("id", "bigint"), ("price", "double"), ("email", "string")]
@@ -109,7 +109,7 @@ def test_the_walk_ends_when_datasets_feed_each_other(tmp_path: Path) -> None:
         assert datasets(query.neighbourhood("db", "a", depth=50)) == {"a": 0, "b": -1}
 
 
-def test_only_what_was_told_counts_when_a_job_says_explicitly_what_feeds_what(tmp_path: Path) -> None:
+def test_only_listed_sources_are_upstream_when_a_job_has_a_lineage_facet(tmp_path: Path) -> None:
     def entry(target: str, origin: str) -> dict[str, Any]:
         inputs = [{"namespace": "db", "name": origin, "type": "DATASET"}]
         return {"namespace": "db", "name": target, "type": "DATASET", "inputs": inputs}
@@ -124,16 +124,16 @@ def test_only_what_was_told_counts_when_a_job_says_explicitly_what_feeds_what(tm
         assert datasets(query.neighbourhood("db", "b", direction="down")) == {"b": 0, "y": 1}
 
 
-def test_datasets_are_tied_without_a_job_when_a_dataset_event_tells_it(tmp_path: Path) -> None:
-    told = facet(inputs=[{"namespace": "db", "name": "a", "type": "DATASET", "field": "f"}], fields={})
-    with graph_of(tmp_path, [dataset_event(dataset("b", lineage=told))]) as query:
+def test_datasets_have_an_edge_without_a_job_when_a_dataset_event_reports_it(tmp_path: Path) -> None:
+    reported = facet(inputs=[{"namespace": "db", "name": "a", "type": "DATASET", "field": "f"}], fields={})
+    with graph_of(tmp_path, [dataset_event(dataset("b", lineage=reported))]) as query:
         found = query.neighbourhood("db", "b", columns=True)
         assert arrows(found) == {("a", "b")}
         assert datasets(query.neighbourhood("db", "a")) == {"a": 0, "b": 1}
         assert column_arrows(found) == {("a.f", "b.None")}
 
 
-def test_an_edge_is_not_current_when_the_latest_run_did_not_tell_it(tmp_path: Path) -> None:
+def test_an_edge_is_not_current_when_the_latest_run_did_not_report_it(tmp_path: Path) -> None:
     old = dataset("out", columnLineage=column_lineage(x=[source("a", "f"), source("b", "g")]))
     new = dataset("out", columnLineage=column_lineage(x=[source("a", "f")]))
     events = [flow("j", ["a", "b"], [old], minute=1), flow("j", ["a"], [new], minute=5)]
@@ -150,10 +150,10 @@ def test_an_edge_is_not_current_when_the_latest_run_did_not_tell_it(tmp_path: Pa
         }
 
 
-def test_what_start_told_is_current_when_complete_does_not_repeat_it(tmp_path: Path) -> None:
-    told = dataset("out", columnLineage=column_lineage(x=[source("a", "f")]))
+def test_edges_of_start_are_current_when_complete_does_not_repeat_them(tmp_path: Path) -> None:
+    reported = dataset("out", columnLineage=column_lineage(x=[source("a", "f")]))
     events = [
-        run_event("START", minute=1, inputs=["a"], outputs=[told]),
+        run_event("START", minute=1, inputs=["a"], outputs=[reported]),
         run_event("COMPLETE", minute=2, outputs=["out"]),
     ]
     with graph_of(tmp_path, events) as query:
@@ -198,7 +198,7 @@ def test_a_gap_is_listed_when_a_job_has_no_column_lineage(query: GraphQuery) -> 
     ]
 
 
-def test_parts_are_followed_with_their_whole_when_one_job_tells_of_them_and_the_other_does_not(
+def test_nested_columns_are_traced_when_one_job_reports_the_parts_and_another_the_whole(
     tmp_path: Path,
 ) -> None:
     in_text = source("raw", "body") | {"jsonPointer": "/customer/city"}
@@ -268,7 +268,7 @@ def test_impact_lists_datasets_by_distance_with_their_columns_when_a_column_chan
 # --- one thing ---------------------------------------------------------------------------------------
 
 
-def test_a_dataset_tells_schema_users_and_statistics_when_asked_for(query: GraphQuery) -> None:
+def test_a_dataset_has_schema_jobs_and_statistics_when_requested(query: GraphQuery) -> None:
     found = query.dataset("db", "orders")
     assert [column.name for column in found.columns] == ["id", "price", "email"]
     assert [job.name for job in found.writers] == ["load"]
@@ -277,7 +277,7 @@ def test_a_dataset_tells_schema_users_and_statistics_when_asked_for(query: Graph
     assert (written.rows, written.bytes, written.files, written.state) == (10, 1000, 2, "COMPLETE")
 
 
-def test_schema_changes_are_told_when_a_schema_changed(tmp_path: Path) -> None:
+def test_schema_changes_are_listed_when_a_schema_changed(tmp_path: Path) -> None:
     events = [
         flow("j", [], [dataset("t", schema=schema(a="int", b="int"))], minute=1),
         flow("j", [], [dataset("t", schema=schema(a="bigint", c="text"))], minute=9),
@@ -294,10 +294,10 @@ def test_schema_changes_are_told_when_a_schema_changed(tmp_path: Path) -> None:
 
 def test_nested_fields_are_columns_when_a_schema_has_them(tmp_path: Path) -> None:
     inner = [{"name": "city", "type": "text"}]
-    told = facet(
+    reported = facet(
         fields=[{"name": "address", "type": "struct", "fields": inner}, {"name": "id", "type": "int"}]
     )
-    with graph_of(tmp_path, [dataset_event(dataset("t", schema=told))]) as query:
+    with graph_of(tmp_path, [dataset_event(dataset("t", schema=reported))]) as query:
         assert [column.name for column in query.dataset("db", "t").columns] == [
             "address",
             "address.city",
@@ -314,7 +314,7 @@ def test_a_writers_schema_counts_when_a_reader_sees_less(tmp_path: Path) -> None
         assert [column.name for column in query.dataset("db", "t").columns] == ["a", "b"]
 
 
-def test_a_run_tells_timing_error_and_parent_when_asked_for(tmp_path: Path) -> None:
+def test_a_run_has_timing_error_and_parent_when_requested(tmp_path: Path) -> None:
     parent = facet(run={"runId": run_id(9)}, job={"namespace": "jobs", "name": "dag"})
     error = facet(message="out of memory\nat …", programmingLanguage="python")
     nominal = facet(nominalStartTime="2026-01-01T00:00:00Z")
@@ -346,16 +346,16 @@ def test_runs_are_listed_newest_first_when_a_job_has_several(tmp_path: Path) -> 
 
 
 def test_a_facet_is_gone_when_it_was_deleted_later(tmp_path: Path) -> None:
-    def told(minute: int, **content: Any) -> dict[str, Any]:
+    def reported(minute: int, **content: Any) -> dict[str, Any]:
         return dataset_event(dataset("t", documentation=facet(**content)), minute)
 
-    with graph_of(tmp_path, [told(5, _deleted=True), told(1, description="old")]) as query:
+    with graph_of(tmp_path, [reported(5, _deleted=True), reported(1, description="old")]) as query:
         assert "documentation" not in query.dataset("db", "t").facets
-    with graph_of(tmp_path, [told(7, description="new")]) as query:
+    with graph_of(tmp_path, [reported(7, description="new")]) as query:
         assert b"new" in bytes(query.dataset("db", "t").facets["documentation"])
 
 
-def test_what_could_not_be_followed_is_told_until_it_can_be_when_a_producer_says_so(tmp_path: Path) -> None:
+def test_unresolved_columns_are_listed_until_a_later_facet_has_none(tmp_path: Path) -> None:
     gap = column_lineage(x=[source("a", "f")]) | {"unknown": [{"what": "y", "reason": "no rule"}]}
     with graph_of(tmp_path, [flow("j", ["a"], [dataset("t", columnLineage=gap)], minute=1)]) as query:
         assert b"no rule" in bytes(query.dataset("db", "t").remarks["columnLineage"])
@@ -418,7 +418,7 @@ def test_the_closest_is_first_when_searched_for(query: GraphQuery, tmp_path: Pat
     assert query.search('"*"') == []
 
 
-def test_the_latest_are_told_when_nothing_is_searched_for(query: GraphQuery) -> None:
+def test_the_latest_are_listed_when_the_search_text_is_empty(query: GraphQuery) -> None:
     hits = query.search("", limit=3)
     assert [(hit.kind, hit.name) for hit in hits] == [
         ("dataset", "daily"),

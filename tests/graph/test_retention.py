@@ -1,4 +1,4 @@
-"""What is too old or too much goes; nothing else does."""
+"""Rows beyond the retention limits are removed, and no others."""
 
 from __future__ import annotations
 

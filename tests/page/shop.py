@@ -118,7 +118,7 @@ MAIL: Dataset = ("smtp://mail", "letters")
 
 
 def story(now: datetime | None = None, days: int = 12) -> Iterator[dict[str, Any]]:
-    """Runs of all jobs on several days; the last run of the board fails, and a mailer tells no columns."""
+    """Runs of all jobs on several days; the last run of the board fails, and a mailer reports no columns."""
     now = now or datetime.now(UTC)
     for day in range(days):
         at = now - timedelta(days=days - 1 - day, minutes=30)
@@ -162,12 +162,12 @@ def schema(dataset: Dataset, without: str = "") -> dict[str, Any]:
 
 def output(dataset: Dataset, rows: int, day: int) -> dict[str, Any]:
     # one column came later than the others
-    told = schema(dataset, "customer_city" if dataset == ORDERS and day < 4 else "")
+    reported = schema(dataset, "customer_city" if dataset == ORDERS and day < 4 else "")
     statistics = facet(rowCount=rows, size=rows * 218, fileCount=1 + rows // 2_000)
     return {
         "namespace": dataset[0],
         "name": dataset[1],
-        "facets": {"schema": told, "columnLineage": LINEAGE[dataset]},
+        "facets": {"schema": reported, "columnLineage": LINEAGE[dataset]},
         "outputFacets": {"outputStatistics": statistics},
     }
 

@@ -1,4 +1,4 @@
-"""Events as they come in, and how fast."""
+"""Events as they arrive, and their rates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def body(**fields: Any) -> bytes:
     return json.dumps(fields).encode()
 
 
-def test_each_event_is_told_once_when_it_is_looked_for_again_and_again(tmp_path: Path) -> None:
+def test_each_event_is_returned_once_when_the_tail_is_polled_repeatedly(tmp_path: Path) -> None:
     log = Log.open(tmp_path / "log")
     incoming = Incoming(tmp_path / "events")
     try:
@@ -47,7 +47,7 @@ def test_each_event_is_told_once_when_it_is_looked_for_again_and_again(tmp_path:
         incoming.close()
 
 
-def test_the_newest_are_told_and_the_others_counted_when_there_are_too_many(tmp_path: Path) -> None:
+def test_the_newest_are_returned_and_the_others_counted_when_there_are_too_many(tmp_path: Path) -> None:
     incoming = Incoming(tmp_path / "events")
     try:
         incoming.append_wait("web", [body(n=0)])
@@ -61,7 +61,7 @@ def test_the_newest_are_told_and_the_others_counted_when_there_are_too_many(tmp_
         incoming.close()
 
 
-def test_nothing_is_told_when_there_are_no_files(tmp_path: Path) -> None:
+def test_no_events_are_returned_when_there_are_no_files(tmp_path: Path) -> None:
     assert EventTail(tmp_path / "log", tmp_path / "events").poll() == ([], 0)
 
 

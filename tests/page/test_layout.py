@@ -1,4 +1,4 @@
-"""Where boxes stand, and what is drawn between them."""
+"""The layout of boxes, and the lines between them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_columns_are_rows_and_gaps_are_marked_when_a_neighbourhood_is_drawn(tmp_
     kinds = {(line.source[1], line.target[1]): line.kind for line in found.lines}
     assert kinds[("price", "total")] == "direct"
     assert kinds[("id", None)] == "indirect"
-    assert kinds[(None, None)] == "no-columns"  # the mailer told no columns (G11)
+    assert kinds[(None, None)] == "no-columns"  # the mailer reports no columns (G11)
     lit = {(line.source[1], line.target[1]) for line in traced.lines if line.is_traced}
     assert ("amount", "price") in lit
     assert ("mail", "email") not in lit
