@@ -9,7 +9,7 @@ from typing import NoReturn
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.lineage.extend.isolation import PAUSE_SECONDS, Guard, IsolatedThread, NotCompleted
+from headwater.lineage.extend.isolation import PAUSE_SECONDS, Guard, IsolatedThread, NotCompleted, PerBuild
 
 
 @pytest.fixture
@@ -79,3 +79,35 @@ def test_a_builder_is_not_called_again_when_it_was_late(never: threading.Event) 
     guard.start_event()
     assert guard.call(builder, lambda: [True], nothing) == []
     assert "is not called again" in guard.errors[0].text
+
+
+class Holder:
+    """An object with state of a build."""
+
+    value = PerBuild(lambda: 0)
+
+
+def test_an_abandoned_call_keeps_its_own_state_when_the_next_call_sets_it(never: threading.Event) -> None:
+    holder, thread, inner = Holder(), IsolatedThread("outer"), IsolatedThread("inner")
+    seen: list[int] = []
+    is_read = threading.Event()
+
+    def first() -> None:
+        holder.value = 1
+        never.wait()
+        seen.append(inner.run(lambda: holder.value, 10))
+        is_read.set()
+
+    def second() -> int:
+        before = holder.value
+        holder.value = 2
+        return before
+
+    with pytest.raises(NotCompleted):
+        thread.run(first, 0.05)
+    assert thread.run(second, 10) == 0
+    never.set()
+    assert is_read.wait(10)
+    assert seen == [1]
+    thread.close()
+    inner.close()

@@ -13,6 +13,7 @@ import orjson
 from headwater.lineage.datasets import connectors
 from headwater.lineage.datasets.connectors import options_lower_case
 from headwater.lineage.extend.builders import DatasetBuilder
+from headwater.lineage.extend.isolation import PerBuild
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import add_symlink, dataset, file_dataset
 from headwater.lineage.jvm.agent import Agent, session_settings
@@ -39,6 +40,11 @@ class Catalogs:
     plan document. Both may call the JVM and may fail; neither accesses a file system.
     """
 
+    database = PerBuild(lambda: "default")
+    """The current database of the session that runs the query."""
+    stream = PerBuild(lambda: "")
+    """The name of the streaming query that the micro-batch belongs to."""
+
     def __init__(
         self,
         conf: Mapping[str, str],
@@ -51,10 +57,6 @@ class Catalogs:
         self._lookup = lookup
         self._catalogs: dict[str, dict[str, str]] = {}
         self._tables: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
-        self.database = "default"
-        """The current database of the session that runs the query."""
-        self.stream = ""
-        """The name of the streaming query that the micro-batch belongs to."""
 
     @classmethod
     def of(cls, context: SparkContext, agent: Agent | None) -> Catalogs:

@@ -21,6 +21,7 @@ from headwater.lineage.extend.builders import (
     QueryPlanVisitor,
 )
 from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.isolation import PerBuild
 from headwater.lineage.extend.loading import BuilderCalls
 from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.jvm.plan import Node, Plan
@@ -37,16 +38,17 @@ _READS_NOTHING = {"DeleteFromTable", "DescribeRelation", "RefreshTable", "Analyz
 
 
 class CurrentQuery:
-    """The query that visitors are being applied to, and whether its run has ended."""
+    """The query that visitors are being applied to, and whether its run has ended; one per build."""
 
-    def __init__(self) -> None:
-        self.execution = -1
-        self.plan: Plan | None = None
-        self.is_end = False
+    execution = PerBuild(lambda: -1)
+    plan: PerBuild[Plan | None] = PerBuild(lambda: None)
+    is_end = PerBuild(lambda: False)
 
 
 class PlanVisits:
     """Applies visitors and lineage methods to the nodes of the current query."""
+
+    _nodes: PerBuild[NodeLineage | None] = PerBuild(lambda: None)
 
     def __init__(
         self,
@@ -59,7 +61,6 @@ class PlanVisits:
         self._calls = calls
         self._query = query
         self._agent = agent
-        self._nodes: NodeLineage | None = None
         context._set_visits(
             lambda node: self.inputs([node]),
             lambda node: self.outputs([node]),

@@ -7,12 +7,13 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from typing import TypeVar
+from contextvars import ContextVar, copy_context
+from typing import Generic, TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["Guard", "IsolatedThread", "NotCompleted", "class_name"]
+__all__ = ["Guard", "IsolatedThread", "NotCompleted", "PerBuild", "class_name"]
 
 T = TypeVar("T")
 SHORTEST_SECONDS = 0.05
@@ -24,6 +25,35 @@ def class_name(builder: object) -> str:
     """The name of a builder in errors."""
     cls = builder if isinstance(builder, type) else type(builder)
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+class PerBuild(Generic[T]):
+    """An attribute with a value for each isolated call, and for the calls that it makes.
+
+    So an abandoned build reads and writes its own state, and never that of the build after it.
+    """
+
+    def __init__(self, make: Callable[[], T]) -> None:
+        self._make = make
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> T:
+        variable = self._variable(instance)
+        try:
+            return variable.get()
+        except LookupError:
+            value = self._make()
+            variable.set(value)
+            return value
+
+    def __set__(self, instance: object, value: T) -> None:
+        self._variable(instance).set(value)
+
+    def _variable(self, instance: object) -> ContextVar[T]:
+        found: ContextVar[T] = instance.__dict__.setdefault(self._name, ContextVar(self._name))
+        return found
 
 
 class NotCompleted(Exception):
@@ -79,24 +109,25 @@ class IsolatedThread:
             and self._clock.monotonic() < self._paused_until
         ):
             raise NotCompleted("not called: the last calls did not return in time")
-        if self._worker is None:
-            self._worker = _Worker(self._name)
+        worker = self._worker = self._worker or _Worker(self._name)
+        context = copy_context()
         done = threading.Event()
         results: list[T] = []
         failures: list[NotCompleted] = []
 
         def work() -> None:
             try:
-                results.append(call())
+                results.append(context.run(call))
             except BaseException as error:  # SystemExit too: it would end lineage's own thread
                 text = f"{type(error).__name__}: {error}"
                 failures.append(NotCompleted(text, stack=traceback.format_exc()))
             done.set()
 
-        self._worker.put(work)
+        worker.put(work)
         if not done.wait(seconds):
-            self._worker.is_abandoned = True
-            self._worker = None
+            worker.is_abandoned = True
+            if self._worker is worker:
+                self._worker = None
             self._late += 1
             self._paused_until = self._clock.monotonic() + PAUSE_SECONDS
             raise NotCompleted(f"did not return within {seconds:.1f} seconds", is_late=True)
@@ -119,12 +150,13 @@ class Guard:
     All calls for one event share the time: `start_event` resets it.
     """
 
+    errors: PerBuild[list[ExtractionError]] = PerBuild(list)
+    _until = PerBuild(lambda: float("inf"))
+
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
-        self._until = float("inf")
         self._thread = IsolatedThread("headwater-lineage-extension")
         self._paused: dict[str, str] = {}
-        self.errors: list[ExtractionError] = []
 
     def start_event(self) -> None:
         """Begin the time of a new event; its errors are those of builders that are no longer called."""
