@@ -61,7 +61,7 @@ class Rig:
             if field in OutletSettings.__struct_fields__
         }
         outlet = OutletSettings(name=name, type=type, options=settings, **({"retry": QUICK} | known))
-        return self.start(OutletWorker(outlet, self.log, self.rejects, self.metrics))
+        return self.start(OutletWorker(outlet, self.log, self.rejects, self.metrics, pause_seconds=0.05))
 
     def start(self, drain: OutletWorker) -> OutletWorker:
         self.workers.append(drain)

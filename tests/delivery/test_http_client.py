@@ -150,7 +150,7 @@ def test_a_connection_is_not_used_again_when_its_request_was_given_up(server: Sc
     async def work() -> None:
         client.open()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(client.post(server.url, b"{}"), 0.1)
+            await asyncio.wait_for(client.post(server.url, b"{}"), 0.5)
         assert (await client.post(server.url, b"{}")).content == b""
         await client.close()
 

@@ -181,13 +181,13 @@ def test_the_folder_is_refused_when_another_process_writes_there(tmp_path: Path)
     incoming = Incoming(tmp_path)
     incoming.append_wait("web", [b"1"])
     code = "import sys; from pathlib import Path; from headwater.log.files.incoming import Incoming; "
-    code += "Incoming(Path(sys.argv[1]))"
+    code += "Incoming(Path(sys.argv[1]), lock_seconds=0.1)"
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False
     )
     assert "LogLocked" in done.stderr
     with pytest.raises(LogLocked, match="in use by process"):
-        Incoming(tmp_path)
+        Incoming(tmp_path, lock_seconds=0.1)
     finish_interrupted(tmp_path)  # beside a living writer its file is left alone
     assert names(tmp_path) == []
     incoming.close()

@@ -52,10 +52,11 @@ class OutletWorker:
         *,
         outlet: Outlet | None = None,
         clock: Clock | None = None,
+        pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        """Opens no connection. Raises SettingsError or ExtensionError where the outlet cannot be made.
+        """Opens no connection. SettingsError or ExtensionError if the outlet cannot be made.
 
-        `outlet` is for one made by hand; without it the settings' `type` says which.
+        Without `outlet` the settings' `type` names the class.
         """
         self.name = settings.name
         self.stage = f"outlet:{settings.name}"
@@ -64,6 +65,7 @@ class OutletWorker:
         self._metrics = metrics
         self._log = log
         self._rejects = rejects
+        self._pause_seconds = pause_seconds
         self._keys = Keys(settings.group_by)
         self._outlet = outlet or load_outlet(settings)
         self._reader = log.reader(settings.name, settings.start)
@@ -162,7 +164,7 @@ class OutletWorker:
                 if name not in self._problems:
                     log.warning("Outlet %s waits: %s", self.name, error, exc_info=not _is_ours(error))
                 self._problems[name] = str(error) or type(error).__name__
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(self._pause_seconds)
 
     # --- reading
 
@@ -278,7 +280,7 @@ class OutletWorker:
             if -event.position not in self._replaying:
                 self._replaying.add(-event.position)
                 self._engine.put(self._keys.of(event.body), event)
-        await asyncio.sleep(PAUSE_SECONDS)
+        await asyncio.sleep(self._pause_seconds)
 
     def _observe(self) -> tuple[int, float, list[Event]]:
         # few at a time: they count towards no budget

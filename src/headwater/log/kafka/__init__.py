@@ -1,1 +1,1 @@
-"""Kafka in place of event files and queues. Start reading at `topics`."""
+"""Kafka in place of event files and queues. Start reading at `topics.Topics`."""

@@ -26,6 +26,7 @@ __all__ = ["Topics"]
 log = logging.getLogger(__name__)
 
 CREATE_SECONDS = 5.0
+LIST_SECONDS = 1.0  # `close` waits for it
 START_SECONDS = 3.0
 RETRY_SECONDS = 0.2
 MAX_BUFFERED = 1_000_000
@@ -198,7 +199,7 @@ class Topics:
         while not self._is_closing.is_set():
             try:
                 admin = admin or AdminClient(client_config(self._settings))
-                self._existing = wanted & admin.list_topics(timeout=CREATE_SECONDS).topics.keys()
+                self._existing = wanted & admin.list_topics(timeout=LIST_SECONDS).topics.keys()
                 if not (missing := wanted - self._existing):
                     self._all_exist.set()
                     return

@@ -1,1 +1,1 @@
-"""Refused events with their reasons, kept for replay. Start reading at `store.Rejects`."""
+"""Refused events with their reasons, kept for replay. Start reading at `rejects.Rejects`."""

@@ -1,1 +1,1 @@
-"""One queue for each stream destination. Start reading at `queues`."""
+"""One queue for each stream destination. Start reading at `queues.Queues`."""
