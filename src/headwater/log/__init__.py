@@ -1,1 +1,1 @@
-"""Stage 2: keeps acknowledged events, in order, until every reader has them. Start reading at `event_sink`."""
+"""Stage 2: keeps acknowledged events in order until every reader has them. Start reading at `event_sink`."""
