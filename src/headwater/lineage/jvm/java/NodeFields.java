@@ -45,36 +45,36 @@ public class NodeFields {
 
     /* The value of a node's key "f". */
     public static void node(LogicalPlan node, JsonWriter out) {
-        IdentityHashMap kin = new IdentityHashMap();
-        remember(node.children(), kin);
-        remember(Reflection.callOrNull(node, "innerChildren"), kin);
+        IdentityHashMap skipped = new IdentityHashMap();
+        remember(node.children(), skipped);
+        remember(Reflection.callOrNull(node, "innerChildren"), skipped);
         for (int i = 0; i < QUERIES.length; i++) {
             Object query = Reflection.callOrNull(node, QUERIES[i]);
             if (query instanceof LogicalPlan) {
-                kin.put(query, query);
+                skipped.put(query, query);
             }
         }
         String kind = node.getClass().getSimpleName();
         if (kind.equals("LogicalRelation") || kind.equals("HiveTableRelation") || kind.equals("View")) {
-            kin.put(NO_SCHEMA, NO_SCHEMA); // PlanWriter has written the columns of a leaf
+            skipped.put(NO_SCHEMA, NO_SCHEMA); // PlanWriter has written the columns of a leaf
         }
-        product(node, kin, out, 0);
+        product(node, skipped, out, 0);
     }
 
-    private static void remember(Object kids, IdentityHashMap kin) {
+    private static void remember(Object kids, IdentityHashMap skipped) {
         if (kids instanceof scala.collection.Iterable) {
             scala.collection.Iterator all = ((scala.collection.Iterable) kids).iterator();
             while (all.hasNext()) {
                 Object kid = all.next();
                 // a resolved name is as small as a field, and the command is of no use without it
                 if (!kid.getClass().getSimpleName().startsWith("Resolved")) {
-                    kin.put(kid, kid);
+                    skipped.put(kid, kid);
                 }
             }
         }
     }
 
-    private static void product(Object holder, IdentityHashMap kin, JsonWriter out, int depth) {
+    private static void product(Object holder, IdentityHashMap skipped, JsonWriter out, int depth) {
         out.raw("{");
         scala.Product product = (scala.Product) holder;
         for (int i = 0; i < product.productArity(); i++) {
@@ -84,21 +84,21 @@ public class NodeFields {
             } catch (Throwable error) {
                 continue;
             }
-            if (each == null || kin.containsKey(each)) {
+            if (each == null || skipped.containsKey(each)) {
                 continue;
             }
-            put(name(product, i), each, kin, out, depth);
+            put(name(product, i), each, skipped, out, depth);
         }
         out.raw("}");
     }
 
     /* A key and its value, or nothing if the value is empty or cannot be read. */
-    private static void put(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth) {
+    private static void put(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth) {
         int mark = out.mark();
         try {
             out.key(name);
             int start = out.mark();
-            value(name, each, kin, out, depth);
+            value(name, each, skipped, out, depth);
             if (out.mark() == start) {
                 out.back(mark);
             }
@@ -131,15 +131,15 @@ public class NodeFields {
         }
     }
 
-    private static void value(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth)
+    private static void value(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth)
             throws Throwable {
         if (each == null || depth > MOST_DEPTH) {
             return;
         }
         if (each instanceof scala.Option) {
-            scala.Option option = (scala.Option) each;
-            if (option.isDefined() && !kin.containsKey(option.get())) {
-                value(name, option.get(), kin, out, depth);
+            Object held = Reflection.option(each);
+            if (held != null && !skipped.containsKey(held)) {
+                value(name, held, skipped, out, depth);
             }
         } else if (each instanceof String) {
             out.string(SecretMask.option(name, (String) each), MOST_TEXT);
@@ -150,13 +150,13 @@ public class NodeFields {
         } else if (each instanceof Enum || each instanceof Path || each instanceof URI) {
             out.string(SecretMask.url(each.toString()));
         } else if (each instanceof CatalogTable) {
-            table((CatalogTable) each, !kin.containsKey(NO_SCHEMA), out, depth);
+            table((CatalogTable) each, !skipped.containsKey(NO_SCHEMA), out, depth);
         } else if (each instanceof TableIdentifier) {
             identifier((TableIdentifier) each, out);
         } else if (each instanceof Identifier) {
             named((Identifier) each, out);
         } else if (each instanceof Table) {
-            v2(((Table) each), kin, out, depth);
+            v2(((Table) each), skipped, out, depth);
         } else if (each instanceof CatalogPlugin) {
             out.raw("{").field("@", "catalog").field("cls", each.getClass().getName());
             out.field("name", ((CatalogPlugin) each).name()).raw("}");
@@ -183,16 +183,16 @@ public class NodeFields {
         } else if (each instanceof Transform) {
             out.string(each.toString(), 200);
         } else if (each instanceof scala.collection.Seq) {
-            items(name, ((scala.collection.Iterable) each).iterator(), kin, out, depth);
+            items(name, ((scala.collection.Iterable) each).iterator(), skipped, out, depth);
         } else if (each instanceof Object[]) {
-            items(name, scala.Predef$.MODULE$.genericWrapArray(each).iterator(), kin, out, depth);
+            items(name, scala.Predef$.MODULE$.genericWrapArray(each).iterator(), skipped, out, depth);
         } else {
-            other(name, each, kin, out, depth);
+            other(name, each, skipped, out, depth);
         }
     }
 
     /* An object with its class: formats, providers, sources, sinks, specs, changes. */
-    private static void other(String name, Object each, IdentityHashMap kin, JsonWriter out, int depth)
+    private static void other(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth)
             throws Throwable {
         String full = each.getClass().getName();
         String simple = full.substring(full.lastIndexOf('.') + 1);
@@ -217,7 +217,7 @@ public class NodeFields {
         }
         if (each instanceof scala.Product && ((scala.Product) each).productArity() > 0) {
             out.key("f");
-            product(each, kin, out, depth + 1);
+            product(each, skipped, out, depth + 1);
         } else {
             plainFields(each, out, depth);
         }
@@ -245,9 +245,7 @@ public class NodeFields {
                     } catch (Throwable error) {
                         continue;
                     }
-                    if (value instanceof scala.Option) {
-                        value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
-                    }
+                    value = Reflection.option(value);
                     boolean plain = value instanceof String || value instanceof Path || value instanceof URI
                         || value instanceof Map || value instanceof scala.collection.Map
                         || value instanceof CatalogTable || value instanceof DataSourceRegister
@@ -266,7 +264,7 @@ public class NodeFields {
         }
     }
 
-    private static void items(String name, scala.collection.Iterator all, IdentityHashMap kin, JsonWriter out, int depth)
+    private static void items(String name, scala.collection.Iterator all, IdentityHashMap skipped, JsonWriter out, int depth)
             throws Throwable {
         int mark = out.mark();
         out.raw("[");
@@ -274,7 +272,7 @@ public class NodeFields {
         int count = 0;
         while (all.hasNext()) {
             Object each = all.next();
-            if (each instanceof Attribute || each instanceof Expression || kin.containsKey(each)) {
+            if (each instanceof Attribute || each instanceof Expression || skipped.containsKey(each)) {
                 continue;
             }
             if (count++ >= MOST_ITEMS) {
@@ -283,7 +281,7 @@ public class NodeFields {
             int before = out.mark();
             out.comma();
             int at = out.mark();
-            value(name, each, kin, out, depth + 1);
+            value(name, each, skipped, out, depth + 1);
             if (out.mark() == at) {
                 out.back(before);
             }
@@ -322,9 +320,7 @@ public class NodeFields {
     }
 
     private static void pair(Object key, Object value, JsonWriter out, int depth) throws Throwable {
-        if (value instanceof scala.Option) {
-            value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
-        }
+        value = Reflection.option(value);
         String name = String.valueOf(key);
         // Spark's own bookkeeping among the properties of tables
         boolean own = name.startsWith("view.") || name.startsWith("spark.sql.sources.schema")
@@ -336,9 +332,9 @@ public class NodeFields {
 
     private static void identifier(TableIdentifier id, JsonWriter out) {
         out.raw("{").field("@", "id");
-        Object catalog = Reflection.callOrNull(id, "catalog");
-        if (catalog instanceof scala.Option && ((scala.Option) catalog).isDefined()) {
-            out.field("catalog", String.valueOf(((scala.Option) catalog).get()));
+        Object catalog = Reflection.option(Reflection.callOrNull(id, "catalog"));
+        if (catalog != null) {
+            out.field("catalog", String.valueOf(catalog));
         }
         if (id.database().isDefined()) {
             out.field("database", String.valueOf(id.database().get()));
@@ -443,16 +439,16 @@ public class NodeFields {
         out.raw("}");
     }
 
-    private static void v2(Table table, IdentityHashMap kin, JsonWriter out, int depth) throws Throwable {
+    private static void v2(Table table, IdentityHashMap skipped, JsonWriter out, int depth) throws Throwable {
         Object v1 = Reflection.callOrNull(table, "v1Table");
         if (v1 instanceof CatalogTable && table.getClass().getSimpleName().equals("V1Table")) {
-            table((CatalogTable) v1, !kin.containsKey(NO_SCHEMA), out, depth);
+            table((CatalogTable) v1, !skipped.containsKey(NO_SCHEMA), out, depth);
             return;
         }
         if (table.getClass().getSimpleName().equals("RowLevelOperationTable")) { // around the table that changes
             Object inner = Reflection.callOrNull(table, "table");
             if (inner instanceof Table) {
-                v2((Table) inner, kin, out, depth);
+                v2((Table) inner, skipped, out, depth);
                 return;
             }
         }

@@ -182,18 +182,20 @@ public class PlanWriter {
         out.comma().raw("{\"id\":").number(id).field("cls", cls);
         numbers("kids", kids);
         numbers("inner", inner);
-        part("out", plan, typed || leaf ? 2 : plain || !whole ? 0 : 1);
+        if (typed || leaf || !plain && whole) {
+            part("out", plan, typed || leaf);
+        }
         if (whole) {
-            part("ex", plan, 3);
+            part("ex", plan, false);
             if (!plain) {
-                part("in", plan, 4);
-                part("lin", plan, 5);
+                part("in", plan, false);
+                part("lin", plan, false);
                 if (plan instanceof Command) {
-                    part("to", plan, 7);
+                    part("to", plan, false);
                 }
             }
             if ((!plain || cls.endsWith(".View")) && DETAILS != null) {
-                part("f", plan, 6);
+                part("f", plan, false);
             }
         }
         out.raw('}');
@@ -203,23 +205,20 @@ public class PlanWriter {
     }
 
     /* One key of a node; if it fails, `no_<key>` has the reason and the other keys are still written. */
-    private void part(String key, LogicalPlan plan, int what) {
-        if (what == 0) {
-            return;
-        }
+    private void part(String key, LogicalPlan plan, boolean typed) {
         int mark = out.mark();
         try {
             out.key(key);
             int begun = out.mark();
-            if (what <= 2) {
-                output(plan, what == 2);
-            } else if (what == 3) {
+            if (key.equals("out")) {
+                output(plan, typed);
+            } else if (key.equals("ex")) {
                 expressions(plan);
-            } else if (what == 4) {
+            } else if (key.equals("in")) {
                 inputs(plan);
-            } else if (what == 5) {
+            } else if (key.equals("lin")) {
                 interfaces(plan);
-            } else if (what == 7) {
+            } else if (key.equals("to")) {
                 Object table = Reflection.callOrNull(plan, "table");
                 if (table instanceof LogicalPlan && !(table instanceof Command)) {
                     output((LogicalPlan) table, false);
@@ -300,9 +299,7 @@ public class PlanWriter {
                 continue;
             }
             Object value = fields[at].get(plan);
-            if (value instanceof scala.Option) {
-                value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
-            }
+            value = Reflection.option(value);
             boolean number = (value instanceof Long || value instanceof Integer)
                     && (role.equals("id") || role.endsWith("Id") || role.endsWith("Len"));
             boolean text = role.equals("joinType");
@@ -460,9 +457,7 @@ public class PlanWriter {
     }
 
     private static String name(Object value) {
-        if (value instanceof scala.Option) {
-            value = ((scala.Option) value).isDefined() ? ((scala.Option) value).get() : null;
-        }
+        value = Reflection.option(value);
         return value == null ? null : new JsonWriter(1 << 20).string(String.valueOf(value), LONGEST_TEXT).toString();
     }
 
