@@ -25,7 +25,7 @@ QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 def hive(folder: Path) -> SparkSession:
-    """A session whose catalog is Hive's, with a metastore of its own in the folder."""
+    """A session whose catalog is Hive's, with its metastore in the folder."""
     store = f"jdbc:derby:;databaseName={folder}/metastore;create=true"
     builder = SparkSession.Builder().master("local[2]").appName("Hive").enableHiveSupport()
     settings = {

@@ -20,7 +20,7 @@ VALIDATOR = Validator(strict=True)
 
 
 def validate(events: list[dict[str, object]]) -> None:
-    """Every event is what the specification says, strictly."""
+    """Check every event against the specification, strictly."""
     for event in events:
         verdict = VALIDATOR.check(event)
         assert verdict.errors == (), f"{event}"

@@ -97,7 +97,7 @@ class Oracle:
         return Influences(found, len(before))
 
     def _run(self, schema: str, query: str) -> list[Counter[Any]]:
-        """The values of each column, whatever their order."""
+        """The values of each column, in any order."""
         self._database.execute(f"set schema = '{schema}'")
         answer = self._database.execute(query)
         width = len(answer.description or ())

@@ -1,4 +1,4 @@
-"""Golden cases of column lineage: tests/cases/columns. HEADWATER_UPDATE_CASES=1 rewrites what is expected."""
+"""Golden cases of column lineage in tests/cases/columns; HEADWATER_UPDATE_CASES=1 rewrites their edges."""
 
 from __future__ import annotations
 

@@ -379,6 +379,6 @@ def test_numbers_keep_their_meaning_when_threads_add_transformations_at_once() -
         assert [edge_sets.number_of(each) for each in order] == numbers
 
 
-def test_lineage_without_anything_is_false_when_it_is_asked() -> None:
+def test_lineage_is_false_when_it_is_empty() -> None:
     assert not ColumnLineage()
     assert ColumnLineage(cut=["x"])

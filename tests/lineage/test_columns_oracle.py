@@ -25,7 +25,7 @@ SHORT, LONG, FULL = 50, 100, 2200
 
 
 class Bench:
-    """Spark to analyze, DuckDB to run, and what was found."""
+    """Spark analyzes, DuckDB runs; the figures of all queries."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.walker = Walker(spark)

@@ -86,7 +86,7 @@ def test_a_table_is_looked_up_when_a_command_holds_its_name_alone() -> None:
     assert asked == [("db", "t")]
 
 
-def test_an_earlier_plan_tells_the_place_when_the_catalog_does_not_answer() -> None:
+def test_the_location_comes_from_an_earlier_plan_when_the_catalog_fails() -> None:
     def lookup(database: str, name: str) -> str:
         raise ConnectionError("gone")
 

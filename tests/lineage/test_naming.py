@@ -116,7 +116,7 @@ def test_a_path_has_the_name_of_the_specification_when_it_is_of_any_scheme(
         ("jdbc:unknown://host:99/shop?token=x", "a.t", "unknown://host:99", "shop.a.t"),
     ],
 )
-def test_a_table_behind_jdbc_is_named_by_its_database_when_the_url_tells_it(
+def test_a_jdbc_table_has_the_database_in_its_name_when_the_url_has_it(
     url: str, table: str, namespace: str, name: str
 ) -> None:
     found = jdbc_id(url, table)
@@ -124,7 +124,7 @@ def test_a_table_behind_jdbc_is_named_by_its_database_when_the_url_tells_it(
     assert "password" not in "".join(found)
 
 
-def test_properties_tell_the_database_when_the_url_does_not() -> None:
+def test_the_database_comes_from_the_properties_when_the_url_has_none() -> None:
     found = jdbc_id("jdbc:sqlserver://host", "dbo.t", {"databaseName": "shop"})
     assert found == DatasetId("sqlserver://host:1433", "shop.dbo.t")
 

@@ -76,7 +76,7 @@ def _unknown(graph: ColumnGraph, node: Node, scope: Scope) -> None:
     "EventTimeWatermark",
     "UpdateEventTimeWatermarkColumn",
     "ReturnAnswer",
-    "Again",
+    "SameNode",
     "Subquery",
     "SQLFunctionNode",
     "LogicalQueryStage",

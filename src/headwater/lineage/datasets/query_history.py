@@ -1,4 +1,4 @@
-"""What the columns of earlier queries came from, by expression id.
+"""The origin of the columns of earlier queries, by expression id.
 
 A checkpoint, `foreachBatch` and the like start a new plan at bare rows, but keep the expression ids of the
 query that made them, which are unique in the application. What the first plan says of them holds for the

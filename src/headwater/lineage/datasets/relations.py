@@ -192,7 +192,7 @@ class RelationVisitor(QueryPlanVisitor[InputDatasetBuilder]):
 
 
 class RddFrameVisitor(QueryPlanVisitor[InputDatasetBuilder]):
-    """Inputs of a frame made of an RDD: those of the query that made its columns, else what the RDDs read."""
+    """Inputs of a frame made of an RDD: of the query that made its columns, else of the RDDs."""
 
     node_classes = _RDD_FRAMES
 

@@ -158,7 +158,7 @@ class DatasetBuilder:
         return made
 
     def merge_from(self, other: DatasetBuilder) -> None:
-        """Add what another description of the same dataset knows; existing facets stay."""
+        """Add the facets and nodes of another description of the same dataset; existing facets stay."""
         self.facets = {**other.facets, **self.facets}
         self.role_facets = {**other.role_facets, **self.role_facets}
         self.expr_ids |= other.expr_ids

@@ -192,7 +192,7 @@ class OutputDatasetField(DatasetFieldLineage):
 
 @dataclass
 class ExpressionDependency:
-    """What an output column depends on; several dependencies of one output are merged."""
+    """A dependency of an output column; several of one output are merged."""
 
     output: OlExprId | int
 

@@ -1,4 +1,4 @@
-"""Datasets of JDBC: the URL of a connection and what is read there, as a namespace and a name.
+"""Datasets of JDBC: namespace and name from the URL of a connection and a table.
 
 Neither users nor passwords nor other parameters of the URL ever reach a name (G12).
 """

@@ -1,4 +1,4 @@
-"""Names of datasets by their location, and of jobs by what they run and write.
+"""Names of datasets by their location, and the parts of job names.
 
 The rules are those of the OpenLineage naming page and of openlineage-spark, so that a dataset has the same
 name as in the events of other producers.

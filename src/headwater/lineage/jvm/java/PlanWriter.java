@@ -116,7 +116,7 @@ public class PlanWriter {
             // wanted with names and types now: a node that only passes its columns on carries them
             ArrayList kids = new ArrayList();
             kids.add(before);
-            return emit(plan, "headwater.Again", kids, new ArrayList(), true, false);
+            return emit(plan, "headwater.SameNode", kids, new ArrayList(), true, false);
         }
         // what a micro-batch writes is no command, but its query is wanted as if it were
         boolean command = plan instanceof Command || plan.getClass().getSimpleName().startsWith("WriteTo");
