@@ -68,14 +68,11 @@ def test_a_column_is_shown_back_to_its_json_field_when_it_is_named(imported: Hea
 def test_programs_get_what_they_read_when_they_ask_for_it(imported: Headwater) -> None:
     found = json.loads(imported("lineage", "show", "orders", "--json").stdout)
     assert {node["name"] for node in found["datasets"]} == {"events", "orders", "daily", "letters"}
-    dot = imported("lineage", "show", "orders", "--dot").stdout
-    assert dot.startswith("digraph lineage {")
-    assert 'label="orders\\ndb"' in dot
     mermaid = imported("lineage", "show", "daily.total", "--mermaid").stdout
     assert mermaid.startswith("flowchart LR")
     assert "total<br/>daily" in mermaid
     assert "-.->" in mermaid
-    assert imported("lineage", "show", "orders", "--dot", "--json").exit_code == 2
+    assert imported("lineage", "show", "orders", "--mermaid", "--json").exit_code == 2
 
 
 def test_what_a_change_reaches_is_listed_when_asked_for(imported: Headwater) -> None:
@@ -139,7 +136,6 @@ def test_no_control_character_reaches_the_terminal_when_names_hold_some(
     headwater("lineage", "import", write(tmp_path, events))
     for arguments in (
         ["show", "t"],
-        ["show", "t", "--dot"],
         ["show", "t", "--mermaid"],
         ["runs"],
         ["search", "evil"],
@@ -148,7 +144,6 @@ def test_no_control_character_reaches_the_terminal_when_names_hold_some(
         assert "evil" in text
         assert "\x1b" not in text
         assert "\u202e" not in text
-    assert '\\"];evil' in headwater("lineage", "show", "t", "--dot").stdout
     assert '"];evil' not in headwater("lineage", "show", "t", "--mermaid").stdout
 
 

@@ -9,10 +9,9 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import httpx2
 import pytest
@@ -20,20 +19,9 @@ import pytest
 from headwater import settings
 from headwater.cli.up import FAILED, MISCONFIGURED, Part, Supervisor, parts
 from tests.support.server import EVENT
+from tests.support.waiting import wait_until
 
 DEADLINE_SECONDS = 60.0
-
-T = TypeVar("T")
-
-
-def until(look: Callable[[], T]) -> T:
-    """What `look` returns, once it is true."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
-        if found := look():
-            return found
-        time.sleep(0.02)
-    raise AssertionError("it did not come about in time")
 
 
 class Up:
@@ -80,10 +68,10 @@ def post(url: str) -> int:
 
 
 def test_the_gateway_is_started_again_when_it_is_killed(up: Up) -> None:
-    first = until(up.urls)[0]
+    first = wait_until(up.urls)[0]
     assert post(first) == 200
     os.kill(up.pid_of("serve"), signal.SIGKILL)
-    second = until(lambda: up.urls()[1:])[0]
+    second = wait_until(lambda: up.urls()[1:])[0]
     assert post(second) == 200
     assert "gateway ended (by SIGKILL); it restarts in 1 s" in up.output
     up.process.terminate()
@@ -93,20 +81,20 @@ def test_the_gateway_is_started_again_when_it_is_killed(up: Up) -> None:
 
 
 def test_the_folder_is_free_again_when_the_supervisor_itself_is_killed(up: Up, tmp_path: Path) -> None:
-    until(up.urls)
+    wait_until(up.urls)
     gateway = up.pid_of("serve")
     up.process.kill()
     up.process.wait(DEADLINE_SECONDS)
-    until(lambda: not Path(f"/proc/{gateway}").exists())
+    wait_until(lambda: not Path(f"/proc/{gateway}").exists())
     again = Up(tmp_path)
-    assert post(until(again.urls)[0]) == 200
+    assert post(wait_until(again.urls)[0]) == 200
     again.process.terminate()
     assert again.process.wait(DEADLINE_SECONDS) == 0
 
 
 def test_lines_stay_json_when_the_configuration_asks_for_it(tmp_path: Path) -> None:
     up = Up(tmp_path, log_format="json")
-    until(up.urls)
+    wait_until(up.urls)
     up.process.terminate()
     assert up.process.wait(DEADLINE_SECONDS) == 0
     lines = [json.loads(line) for line in up.output.splitlines()]
@@ -218,14 +206,14 @@ def test_a_second_signal_exits_when_killing_the_parts_fails() -> None:
 
 
 def test_a_second_signal_kills_the_parts_when_they_do_not_stop(up: Up) -> None:
-    until(up.urls)
+    wait_until(up.urls)
     gateway = up.pid_of("serve")
     os.kill(gateway, signal.SIGSTOP)  # it cannot stop in order
     up.process.send_signal(signal.SIGINT)
-    until(lambda: "Stopping on SIGINT" in up.output)
+    wait_until(lambda: "Stopping on SIGINT" in up.output)
     up.process.send_signal(signal.SIGINT)
     assert up.process.wait(DEADLINE_SECONDS) == 128 + signal.SIGINT
-    until(lambda: not Path(f"/proc/{gateway}").exists())
+    wait_until(lambda: not Path(f"/proc/{gateway}").exists())
 
 
 def test_a_part_is_tried_again_when_it_cannot_be_started(caplog: pytest.LogCaptureFixture) -> None:

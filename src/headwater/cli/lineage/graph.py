@@ -33,7 +33,6 @@ _limit = click.option(
     "--limit", type=click.IntRange(1, MAX_LIMIT), default=500, show_default=True, help="Most that is shown."
 )
 _namespace = click.option("-n", "--namespace", help="Namespace; then the argument is just the name.")
-_dot = click.option("--dot", "as_dot", is_flag=True, help="Print a graph for Graphviz.")
 _mermaid = click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a graph for Mermaid.")
 
 
@@ -46,20 +45,14 @@ def _meant(
     return found if column is None else (*found[:2], column)
 
 
-def _one_of(as_json: bool, as_dot: bool, as_mermaid: bool) -> None:
-    if as_json + as_dot + as_mermaid > 1:
-        raise click.UsageError("--json, --dot and --mermaid exclude each other.")
-
-
-def _say(
+def _print(
     found: Any, picture: Callable[[], Picture], tree: Callable[[], Iterator[str]], how: list[bool]
 ) -> None:
-    as_json, as_dot, as_mermaid = how
-    _one_of(*how)
+    as_json, as_mermaid = how
+    if as_json and as_mermaid:
+        raise click.UsageError("--json and --mermaid exclude each other.")
     if as_json:
         click.echo(json_text(found))
-    elif as_dot:
-        click.echo(picture().dot())
     elif as_mermaid:
         click.echo(picture().mermaid())
     else:
@@ -79,7 +72,6 @@ def _say(
 @_limit
 @click.option("--direct", is_flag=True, help="For a column: only what its values are made of.")
 @as_json
-@_dot
 @_mermaid
 @with_settings
 def show(
@@ -92,14 +84,13 @@ def show(
     limit: int,
     direct: bool,
     as_json: bool,
-    as_dot: bool,
     as_mermaid: bool,
 ) -> None:
     """Show where a dataset, or one column of it, comes from, and what is made of it.
 
     DATASET is a name, a namespace and a name, or the end of a name; `.column` behind it shows that column.
     """
-    how = [as_json, as_dot, as_mermaid]
+    how = [as_json, as_mermaid]
     direction: Any = only or "both"
     with GraphQuery(settings.graph_dir) as query:
         space, name, field = _meant(query, dataset, namespace, column)
@@ -109,7 +100,7 @@ def show(
                 space, name, field, direction=direction, depth=depth or 20, indirect=not direct, limit=limit
             )
             title = f"{plain(field)}  {plain(name)}"
-            _say(
+            _print(
                 trace,
                 lambda: column_picture(trace),
                 lambda: _both(title, space, {way: column_tree(trace, way) for way in ways}),
@@ -117,7 +108,7 @@ def show(
             )
             return
         found = query.neighbourhood(space, name, direction=direction, depth=depth or 5, limit=limit)
-        _say(
+        _print(
             found,
             lambda: dataset_picture(found),
             lambda: _both(plain(name), space, {way: dataset_tree(found, way) for way in ways}),

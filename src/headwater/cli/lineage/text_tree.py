@@ -1,4 +1,4 @@
-"""Lineage for the terminal: trees, and graphs for dot and Mermaid. Event text is shown, never interpreted."""
+"""Lineage as trees for the terminal and as Mermaid graphs; text of events is escaped."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _how(edge: ColumnEdge, jobs: dict[str, JobNode]) -> str:
     return f"  {click.style(kind, fg=colour)}{masked}{job}{stale}"
 
 
-# --- dot and Mermaid ---------------------------------------------------------------------------------
+# --- Mermaid ------------------------------------------------------------------------------------------
 
 
 class Picture(NamedTuple):
@@ -151,16 +151,6 @@ class Picture(NamedTuple):
 
     nodes: list[tuple[str, str, bool]]
     arrows: list[tuple[str, str, bool]]
-
-    def dot(self) -> str:
-        """For Graphviz."""
-        lines = ["digraph lineage {", "  rankdir=LR;"]
-        for key, label, is_job in self.nodes:
-            text = label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-            lines.append(f'  {key} [shape={"oval" if is_job else "box"}, label="{text}"];')
-        for source, target, dashed in self.arrows:
-            lines.append(f"  {source} -> {target}{' [style=dashed]' if dashed else ''};")
-        return "\n".join([*lines, "}"])
 
     def mermaid(self) -> str:
         """For Markdown that draws Mermaid."""
