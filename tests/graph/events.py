@@ -110,7 +110,7 @@ def encoded(events: Iterable[Any]) -> list[bytes]:
 
 def graph_of(folder: Path, events: Iterable[Any], settings: GraphSettings | None = None) -> GraphQuery:
     """A query on the graph of these events."""
-    graph = GraphDatabase(folder, settings)
+    graph = GraphDatabase(folder, settings, durable=False)
     try:
         graph.ingest(encoded(events))
     finally:

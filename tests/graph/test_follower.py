@@ -34,7 +34,7 @@ def until(condition: Callable[[], bool]) -> None:
 def test_events_are_in_the_graph_when_they_were_appended(tmp_path: Path) -> None:
     metrics = Metrics()
     with_log = Log.open(tmp_path / "log")
-    follower = LogFollower(with_log, GraphDatabase(tmp_path / "graph"), metrics)
+    follower = LogFollower(with_log, GraphDatabase(tmp_path / "graph"), metrics, pause_seconds=0.01)
     follower.start()
     with_log.append_wait([*encoded(shop()), b"[]"])
     until(lambda: follower.lag_events == 0)
@@ -55,7 +55,7 @@ def test_only_new_events_are_read_when_the_follower_starts_again(tmp_path: Path)
     log.append_wait(encoded(shop()))
     for total in (3, 4):
         metrics = Metrics()
-        follower = LogFollower(log, GraphDatabase(tmp_path / "graph"), metrics)
+        follower = LogFollower(log, GraphDatabase(tmp_path / "graph"), metrics, pause_seconds=0.01)
         follower.start()
         until(lambda follower=follower: follower.lag_events == 0)  # type: ignore[misc]
         follower.close()
@@ -71,7 +71,7 @@ def test_all_events_of_the_log_are_ingested_again_when_the_graph_is_gone(tmp_pat
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     for name in ("one", "two"):
-        follower = LogFollower(log, GraphDatabase(tmp_path / name), Metrics())
+        follower = LogFollower(log, GraphDatabase(tmp_path / name), Metrics(), pause_seconds=0.01)
         follower.start()
         until(lambda follower=follower: follower.lag_events == 0)  # type: ignore[misc]
         follower.close()
@@ -84,7 +84,7 @@ def test_the_log_is_ingested_from_its_start_when_the_graph_is_ahead_of_it(tmp_pa
     graph.ingest(encoded([flow("j", ["a"], ["b"])]), 1_000)
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
-    follower = LogFollower(log, graph, Metrics())
+    follower = LogFollower(log, graph, Metrics(), pause_seconds=0.01)
     follower.start()
     until(lambda: follower.lag_events == 0)
     follower.close()

@@ -27,9 +27,9 @@ from tests.graph.events import (
 from tests.graph.shop import shop
 
 
-@pytest.fixture
-def query(tmp_path: Path) -> Iterator[GraphQuery]:
-    with graph_of(tmp_path, shop()) as query:
+@pytest.fixture(scope="module")
+def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphQuery]:
+    with graph_of(tmp_path_factory.mktemp("shop"), shop()) as query:
         yield query
 
 

@@ -187,7 +187,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The graph of jobs, runs, datasets and columns that lineage events are folded into."""
+    """The graph of jobs, runs, datasets and columns that is built from lineage events."""
 
     enabled: Annotated[
         bool | None,
@@ -206,4 +206,4 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_facet_bytes: Annotated[Bytes, doc("Largest facet that is kept; of a larger one only its size.")] = (
         64 * 1024
     )
-    batch_events: Annotated[Count, doc("Most events folded in one transaction.")] = 1_000
+    batch_events: Annotated[Count, doc("Most events ingested in one transaction.")] = 1_000

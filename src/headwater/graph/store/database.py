@@ -66,9 +66,7 @@ class GraphDatabase:
                 folder.mkdir(parents=True, exist_ok=True)
                 lock = FolderLock(folder)
                 undo.callback(lock.release)
-                self._connection = _open(folder / FILE)
-                if not durable:
-                    self._connection.pragma("synchronous", "OFF")
+                self._connection = _open(folder / FILE, durable)
             except (apsw.Error, OSError) as error:
                 raise classify(error, folder) from error
             undo.pop_all()
@@ -120,24 +118,24 @@ class GraphDatabase:
         self._lock.release()
 
 
-def _open(path: Path) -> apsw.Connection:
+def _open(path: Path, durable: bool) -> apsw.Connection:
     try:
-        return _writer(path)
+        return _writer(path, durable)
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
         log.error("The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error)
         move_to_damaged(path, error)  # only the events that the log has dropped are lost (G9)
-        return _writer(path)
+        return _writer(path, durable)
 
 
-def _writer(path: Path) -> apsw.Connection:
+def _writer(path: Path, durable: bool) -> apsw.Connection:
     connection = connect(path, create=True)
     try:
         connection.pragma("page_size", 8192)  # has an effect on a new file only
+        # FULL: a batch is on disk when `ingest` returns, and then the log may drop its events.
+        connection.pragma("synchronous", "FULL" if durable else "OFF")
         connection.pragma("journal_mode", "wal")
-        # On disk when `ingest` returns: then the log may drop the events.
-        connection.pragma("synchronous", "FULL")
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", 2)
         migrate(connection, MIGRATIONS, path)
