@@ -1,7 +1,7 @@
-"""Named places where a test may kill the process.
+"""Named places where a crash test kills the process.
 
-A crash test starts Headwater with `HEADWATER_CRASH_POINT=<name>[:<n>]`; the n-th time that the place is
-passed, the process sends itself SIGKILL. Unarmed, a place costs one comparison.
+A crash test starts Headwater with `HEADWATER_CRASH_POINT=<name>[:<n>]`; the n-th time that it
+reaches the place, the process sends itself SIGKILL. Without the variable a place costs one comparison.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The loop that an engine runs on where it has a thread of its own."""
+"""The asyncio event loop: uvloop if it is installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["new_loop"]
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed: it halves what a request costs besides its bytes."""
+    """Return a new loop. uvloop halves the CPU time of a small request."""
     try:
         import uvloop
     except ImportError:

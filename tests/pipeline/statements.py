@@ -27,7 +27,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
     },
     "Batch processing": {
         "an accepted event is written to the current file of its token first": [
-            "tests/gateway/test_events.py::test_an_event_is_on_disk_when_it_is_answered",
+            "tests/gateway/test_event_routes.py::test_an_event_is_on_disk_when_it_is_answered",
             "tests/log/test_incoming.py::test_events_are_in_the_file_of_their_token_when_they_are_answered",
         ],
         "files are rotated every N minutes, 5 unless configured": [

@@ -1,1 +1,1 @@
-"""Stage 1: an event arrives, is checked, and is answered once it is on disk."""
+"""Stage 1: an event arrives, is validated, and is answered when it is on disk. Start reading at `gateway`."""

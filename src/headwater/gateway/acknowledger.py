@@ -31,7 +31,7 @@ class Acknowledger:
 
     All requests of one turn of the event loop are appended together. If the first of them woke the writer's
     thread, that thread and the loop would compete for the interpreter's lock during the rest of the turn.
-    There is no coroutine per request: a task costs 4 % of the CPU time of an event.
+    There is no task per request: a task costs 3 µs, a tenth of the CPU time of an event.
     """
 
     def __init__(
