@@ -18,11 +18,15 @@ from headwater.destinations.table import Table
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
-from headwater.pipeline.batch.cycle import Report, run_cycle
-from headwater.pipeline.steps.batch_schema import HeaderColumn, Scanned, columns_of
-from headwater.pipeline.steps.mapping import apply
-from headwater.pipeline.steps.project import Fit, fit, project
-from headwater.pipeline.steps.read_lines import events_of, read_lines, scan_lines
+from headwater.pipeline.batch.cycle import run_cycle
+from headwater.pipeline.load_report import Report
+from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns
+from headwater.pipeline.steps.field_tree import BatchFields
+from headwater.pipeline.steps.fit_table import TableFit, fit_table
+from headwater.pipeline.steps.mapping import map_fields
+from headwater.pipeline.steps.parse_events import events_only, find_fields
+from headwater.pipeline.steps.project import project
+from headwater.pipeline.steps.read_lines import read_lines
 from headwater.settings import MappingSettings, Settings
 
 if TYPE_CHECKING:
@@ -129,29 +133,29 @@ class Rig:
     ) -> Projected:
         """What the events become, without a destination."""
         lines = self.lines(*events)
-        scanned = scan_lines(lines)
+        fields = find_fields(lines)
         used = mapping or MappingSettings()
-        columns = columns_of(apply(scanned.root, used), capabilities.max_identifier_length)
-        fitted = fit(
-            scanned.root,
+        columns = batch_columns(map_fields(fields.root, used), capabilities.max_identifier_length)
+        fit = fit_table(
+            fields.root,
             columns,
             existing,
             capabilities=capabilities,
             max_columns=max_columns,
             mapping=used,
         )
-        return Projected(scanned, columns, fitted, project(events_of(lines, scanned), fitted))
+        return Projected(fields, columns, fit, project(events_only(lines, fields), fit))
 
 
 class Projected:
     """A projection and what led to it."""
 
     def __init__(
-        self, scanned: Scanned, columns: dict[str, HeaderColumn], fitted: Fit, frame: DataFrame
+        self, fields: BatchFields, columns: dict[str, BatchColumn], fit: TableFit, frame: DataFrame
     ) -> None:
-        self.scanned = scanned
+        self.fields = fields
         self.columns = columns
-        self.fitted = fitted
+        self.fit = fit
         self.frame = frame
 
     @property

@@ -1,4 +1,4 @@
-"""What seed 003 says of batch mode, its steps, types and files, in our words; and the tests that hold it."""
+"""Statements about batch mode, its steps, types and files, and the tests that hold them."""
 
 # ruff: noqa: E501 (names of tests are as long as they are)
 
@@ -22,7 +22,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "an event goes to every destination that wants it; `only_keys` says which tokens a destination wants": [
             "tests/pipeline/test_batch.py::test_events_go_where_their_token_is_wanted_when_there_are_several_destinations",
-            "tests/pipeline/test_batch.py::test_a_file_that_nobody_wants_is_archived_when_its_turn_comes",
+            "tests/pipeline/test_batch.py::test_a_file_is_archived_when_no_destination_wants_it",
         ],
     },
     "Batch processing": {
@@ -39,9 +39,9 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/cli/test_up.py::test_the_pipeline_is_a_part_when_there_are_destinations",
             "tests/pipeline/test_cli.py::test_what_gathered_becomes_rows_and_the_numbers_add_up_when_it_is_run",
         ],
-        "all complete files that nobody else works on are taken": [
-            "tests/pipeline/test_together.py::test_a_backlog_is_done_in_few_cycles_when_files_are_tiny",
-            "tests/pipeline/test_together.py::test_the_others_of_its_group_are_loaded_when_a_file_disappears_in_the_middle",
+        "all complete files that no other pipeline is loading are loaded": [
+            "tests/pipeline/test_shared_staging.py::test_a_backlog_is_done_in_few_cycles_when_files_are_tiny",
+            "tests/pipeline/test_shared_staging.py::test_the_others_of_its_group_are_loaded_when_a_file_disappears_in_the_middle",
             "tests/log/test_incoming.py::test_files_are_found_oldest_first_and_strangers_are_left_when_the_folder_is_read",
             "tests/pipeline/test_batch.py::test_another_pipelines_file_is_left_alone_when_it_holds_it",
             "tests/pipeline/test_faults.py::test_every_row_is_there_once_when_two_pipelines_share_a_folder",
@@ -56,20 +56,20 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "an event whose table cannot be evaluated goes to the failed events": [
             "tests/pipeline/test_batch.py::test_an_event_is_a_reject_when_its_template_fails",
-            "tests/pipeline/test_route.py::test_an_event_fails_when_its_name_cannot_be_told",
+            "tests/pipeline/test_route.py::test_an_event_fails_when_its_table_name_has_an_error",
         ],
         "a pair of destination and table that was processed is not processed again": [
             "tests/pipeline/test_batch.py::test_a_pair_is_never_done_again_when_its_status_says_so",
             "tests/pipeline/test_batch.py::test_nothing_is_doubled_when_the_ledger_knows_the_load",
-            "tests/pipeline/test_together.py::test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_another",
+            "tests/pipeline/test_shared_staging.py::test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_another",
         ],
         "lookup enrichment comes before mapping": [
-            "tests/pipeline/test_lookup.py::test_results_are_mapped_when_the_mapping_moves_them",
+            "tests/pipeline/test_lookup_join.py::test_results_are_mapped_when_the_mapping_moves_them",
         ],
         "the header of a batch has every field with its type, also one that appears late": [
-            "tests/pipeline/test_header.py::test_a_field_is_seen_when_only_the_last_of_many_lines_has_it",
-            "tests/pipeline/test_header.py::test_every_kind_is_noted_when_lines_are_scanned",
-            "tests/pipeline/test_header.py::test_partitions_are_merged_in_their_order_when_they_differ",
+            "tests/pipeline/test_field_tree.py::test_a_field_is_found_when_only_the_last_of_many_lines_has_it",
+            "tests/pipeline/test_field_tree.py::test_every_json_type_is_found_when_lines_are_parsed",
+            "tests/pipeline/test_field_tree.py::test_partitions_are_merged_in_their_order_when_they_differ",
         ],
         "each pair of destination and table has a header of its own": [
             "tests/pipeline/test_batch.py::test_each_event_goes_to_its_table_when_the_name_is_a_template",
@@ -78,7 +78,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/pipeline/test_destinations.py::test_all_pairs_of_kinds_are_promoted_and_converted_when_they_meet_in_a_batch",
         ],
         "the header becomes a table with the product's SQL types and the configured key": [
-            "tests/pipeline/test_destinations.py::test_the_types_are_those_of_the_seed_when_nothing_is_cast",
+            "tests/pipeline/test_destinations.py::test_the_types_are_the_documented_ones_when_nothing_is_cast",
             "tests/pipeline/test_destinations.py::test_the_last_event_wins_on_every_product_when_a_key_repeats",
         ],
         "the structure of the destination's own table is looked at": [
@@ -122,7 +122,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/destinations/test_clickhouse.py::TestClickHouse::test_an_explicit_type_is_made_and_cast_to_when_it_is_given",
         ],
         "success is noted in the file's status": [
-            "tests/pipeline/test_together.py::test_each_file_has_its_own_numbers_when_several_are_loaded_together",
+            "tests/pipeline/test_shared_staging.py::test_each_file_has_its_own_numbers_when_several_are_loaded_together",
             "tests/log/test_status.py::test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others",
             "tests/pipeline/test_batch.py::test_the_status_goes_to_the_archive_with_its_file_when_all_is_done",
         ],
@@ -137,15 +137,15 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
     },
     "Context enrichment": {
         "browser events get address, time, key and user agent": [
-            "tests/gateway/test_context.py::test_a_browsers_event_gets_what_seed_003_lists_when_it_has_nothing",
+            "tests/gateway/test_context.py::test_a_browsers_event_gets_the_gateways_fields_when_it_has_nothing",
         ],
         "events of servers get address, time, key, `src` and an id": [
-            "tests/gateway/test_context.py::test_a_servers_event_gets_what_seed_003_lists_when_it_has_nothing",
+            "tests/gateway/test_context.py::test_a_servers_event_gets_the_gateways_fields_when_it_has_nothing",
         ],
     },
     "Lookup enrichment": {
         "a rule takes the text of one node and puts an object at another": [
-            "tests/pipeline/test_lookup.py::test_a_configured_rule_is_applied_when_events_come_from_servers",
+            "tests/pipeline/test_lookup_join.py::test_a_configured_rule_is_applied_when_events_come_from_servers",
         ],
         "addresses give a place": [
             "tests/pipeline/enrich/test_ip_lookup.py::test_the_country_is_found_when_an_address_is_public",
@@ -155,7 +155,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/pipeline/enrich/test_user_agent.py::test_browser_system_and_device_are_found_when_they_are_known",
         ],
         "both rules apply to browser events unasked": [
-            "tests/pipeline/test_lookup.py::test_browser_events_are_enriched_by_themselves_when_they_carry_the_clients_key",
+            "tests/pipeline/test_lookup_join.py::test_browser_events_are_enriched_by_themselves_when_they_carry_the_clients_key",
         ],
     },
     "Mapping": {
@@ -164,7 +164,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/pipeline/test_mapping.py::test_fields_are_flattened_in_their_order_when_nothing_is_mapped",
         ],
         "a path is a pointer; the first slash of `dst` may be missing": [
-            "tests/pipeline/test_names.py::test_the_leading_slash_may_be_missing_when_a_field_is_named",
+            "tests/pipeline/test_batch_schema.py::test_the_leading_slash_may_be_missing_when_a_field_is_named",
             "tests/pipeline/test_mapping.py::test_keys_with_special_characters_are_found_when_pointers_escape_them",
         ],
         "`move` takes a subtree elsewhere": [
@@ -189,7 +189,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "then the event is flattened, and special characters of names become underscores": [
             "tests/pipeline/test_mapping.py::test_fields_are_flattened_in_their_order_when_nothing_is_mapped",
-            "tests/pipeline/test_names.py::test_special_characters_become_underscores_when_a_path_is_named",
+            "tests/pipeline/test_batch_schema.py::test_special_characters_become_underscores_when_a_path_is_named",
         ],
         "`_timestamp` of any event and `utc_time` of browser events are timestamps": [
             "tests/pipeline/test_mapping.py::test_times_are_cast_by_themselves_when_the_event_has_them",
@@ -200,7 +200,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
     },
     "Types": {
         "without a cast the JSON type decides, by the table of each product": [
-            "tests/pipeline/test_destinations.py::test_the_types_are_those_of_the_seed_when_nothing_is_cast",
+            "tests/pipeline/test_destinations.py::test_the_types_are_the_documented_ones_when_nothing_is_cast",
             "tests/destinations/test_duckdb.py::TestDuckDB::test_a_table_has_the_products_types_when_it_is_created",
             "tests/destinations/test_postgres.py::TestPostgres::test_a_table_has_the_products_types_when_it_is_created",
             "tests/destinations/test_clickhouse.py::TestClickHouse::test_a_table_has_the_products_types_when_it_is_created",

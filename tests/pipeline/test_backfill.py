@@ -38,7 +38,7 @@ def archive(rig: Rig, name: str, *events: dict[str, Any]) -> None:
 def fill(rig: Rig, settings: Settings, id: str, until: datetime | None = None, origin: str = "") -> int:
     """Backfill; how many rows were stored."""
     destination = next(each for each in settings.destinations if each.id == id)
-    files = choose(settings, destination, SINCE, until, origin)
+    files = choose(settings, destination, SINCE, origin)
     reports = list(backfill(settings, rig.spark, destination, files, SINCE, until))
     assert all(report.is_complete for report in reports)
     return sum(each.rows for report in reports for file in report.files for each in file.destinations)
@@ -84,12 +84,12 @@ def test_one_origin_is_taken_when_the_archive_has_several(rig: Rig) -> None:
         archive(rig, name, {"a": 1})
     [destination] = settings.destinations
     with pytest.raises(HeadwaterError, match="one, two") as raised:
-        choose(settings, destination, SINCE, None)
+        choose(settings, destination, SINCE)
     assert "--from" in raised.value.hint
-    assert [file.id for file in choose(settings, destination, SINCE, None, "two")] == ["two"]
+    assert [file.id for file in choose(settings, destination, SINCE, "two")] == ["two"]
     archive(rig, "incoming.tok=web", {"a": 1})
-    assert [file.kind for file in choose(settings, destination, SINCE, None)] == [INCOMING]
-    assert choose(settings, destination, datetime(2026, 11, 17, tzinfo=UTC), None) == []
+    assert [file.kind for file in choose(settings, destination, SINCE)] == [INCOMING]
+    assert choose(settings, destination, datetime(2026, 11, 17, tzinfo=UTC)) == []
 
 
 def test_its_own_queue_is_the_limit_when_no_other_is_given(rig: Rig) -> None:

@@ -1,4 +1,4 @@
-"""Batch mode, as seed 003 tells it: from complete files to tables, statuses and the archive."""
+"""Batch mode: from complete files to tables, statuses and the archive."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from headwater.destinations.table import Column, table_of
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects
+from headwater.pipeline.batch import cycle
 from headwater.pipeline.load import load_id
 from tests.pipeline.rig import Rig
 
@@ -67,7 +68,7 @@ def test_events_go_where_their_token_is_wanted_when_there_are_several_destinatio
     ]
 
 
-def test_a_file_that_nobody_wants_is_archived_when_its_turn_comes(rig: Rig) -> None:
+def test_a_file_is_archived_when_no_destination_wants_it(rig: Rig) -> None:
     rig.file([{"a": 1}])
     assert rig.cycle(rig.settings({"only_keys": ["x"]})).is_complete
     assert len(rig.archived()) == 1
@@ -224,11 +225,11 @@ def test_nothing_is_doubled_when_the_ledger_knows_the_load(rig: Rig) -> None:
 def test_the_load_id_depends_on_the_events_when_a_name_is_used_again(rig: Rig) -> None:
     path = rig.file([{"a": 1}])
     [file] = unprocessed(rig.folder / "events")
-    first = load_id(file, "dwh", "t")
-    assert first == load_id(file, "dwh", "t")
-    assert len({first, load_id(file, "dwh", "u"), load_id(file, "other", "t")}) == 3
+    first = load_id(file.identity(), "dwh", "t")
+    assert first == load_id(file.identity(), "dwh", "t")
+    assert len({first, load_id(file.identity(), "dwh", "u"), load_id(file.identity(), "other", "t")}) == 3
     path.write_bytes(b'{"a": 2}')
-    assert load_id(file, "dwh", "t") != first
+    assert load_id(file.identity(), "dwh", "t") != first
 
 
 def test_the_others_are_served_when_one_destination_is_down(rig: Rig) -> None:
@@ -375,23 +376,27 @@ def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig)
     }
 
 
-def test_the_seconds_of_each_step_are_told_when_a_cycle_ends(rig: Rig) -> None:
+def test_the_seconds_of_each_step_are_reported_when_a_cycle_ends(rig: Rig) -> None:
     report = rig.load({"a": 1})
     assert {"scan", "stage", "load", "archive"} <= report.times.seconds.keys()
     assert all(seconds >= 0 for seconds in report.times.seconds.values())
 
 
-def test_a_large_file_gives_the_same_as_small_ones_when_it_is_split(rig: Rig) -> None:
-    # over SMALL_BYTES lines are written by their tables first; below, one job routes and scans
+def test_a_large_file_gives_the_same_as_small_ones_when_it_is_split(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # over SMALL_BYTES lines are written by their tables first; below, one job routes and parses
     pad = "x" * 2_000
-    events: list[Any] = [{"t": f"t{n % 3}", "n": n if n % 5 else str(n), "pad": pad} for n in range(9_000)]
+    events: list[Any] = [{"t": f"t{n % 3}", "n": n if n % 5 else str(n), "pad": pad} for n in range(900)]
     odd: list[Any] = [b"{torn", b"", {"t": "", "n": 1}]
     other = Rig(rig.spark, rig.folder / "small")
     rig.file([*events, *odd])
-    for first in range(0, 9_000, 3_000):
-        other.file(events[first : first + 3_000] + (odd if not first else []))
+    for first in range(0, 900, 300):
+        other.file(events[first : first + 300] + (odd if not first else []))
     template = {"table_name_template": "{{ t }}"}
-    [large], small = rig.cycle(rig.settings(template)).files, other.cycle(other.settings(template)).files
+    small = other.cycle(other.settings(template)).files
+    monkeypatch.setattr(cycle, "SMALL_BYTES", 200_000)
+    [large] = rig.cycle(rig.settings(template)).files
     assert large.archived
     assert other.tables() == rig.tables() == {"t0", "t1", "t2"}
     for table in rig.tables():
@@ -399,6 +404,6 @@ def test_a_large_file_gives_the_same_as_small_ones_when_it_is_split(rig: Rig) ->
         assert other.sql(query) == rig.sql(query)
     [whole] = large.destinations
     parts = [part for file in small for part in file.destinations]
-    assert (whole.events, whole.skipped, whole.rejected) == (9_002, 1, 1)
+    assert (whole.events, whole.skipped, whole.rejected) == (902, 1, 1)
     assert sum(part.events for part in parts) == whole.events
     assert (parts[0].skipped, parts[0].rejected) == (1, 1)

@@ -131,7 +131,7 @@ def test_the_reason_is_shown_when_the_event_would_be_no_row(headwater: Headwater
     assert not (tmp_path / "warehouse.duckdb").exists()
 
 
-def test_it_is_told_when_there_is_nowhere_to_load_into(headwater: Headwater, tmp_path: Path) -> None:
+def test_an_error_is_printed_when_there_is_no_destination(headwater: Headwater, tmp_path: Path) -> None:
     (tmp_path / "headwater.yml").write_text("tokens: [{id: web, client_secret: c}]")
     for arguments in (("pipeline", "run"), ("check", "--event", "headwater.yml")):
         result = headwater(*arguments)
@@ -149,13 +149,13 @@ def test_the_other_command_is_named_when_the_mode_is_not_its_own(
         assert (result.exit_code, part in result.output) == (2, True)
 
 
-def test_it_is_told_when_there_is_nothing_to_fill_in(headwater: Headwater, tmp_path: Path) -> None:
+def test_a_backfill_says_so_when_the_archive_is_empty(headwater: Headwater, tmp_path: Path) -> None:
     found = headwater("pipeline", "backfill", "--destination", "dwh", "--since", "2026-11-16")
-    assert (found.exit_code, found.output) == (0, "the archive has nothing of that time\n")
+    assert (found.exit_code, found.output) == (0, "the archive has no events of that time\n")
     unknown = headwater("pipeline", "backfill", "--destination", "x", "--since", "2026-11-16")
     assert (unknown.exit_code, "Known: dwh" in unknown.output) == (1, True)
     wrong = headwater("pipeline", "backfill", "--destination", "dwh", "--since", "soon")
-    assert (wrong.exit_code, "is no time such as" in wrong.output) == (2, True)
+    assert (wrong.exit_code, "is not a time such as" in wrong.output) == (2, True)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,7 @@ def write_events(folder: Path, total: int) -> None:
 
 
 @pytest.mark.timeout(2 * LIMIT_SECONDS)
+@pytest.mark.long
 def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
     store: ObjectStore, tmp_path: Path
 ) -> None:
@@ -111,10 +112,10 @@ def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
             driver.wait(LIMIT_SECONDS)
         finally:
             driver.kill()
-        told = (tmp_path / "driver.log").read_text(encoding="utf-8")
+        output = (tmp_path / "driver.log").read_text(encoding="utf-8")
         log = (tmp_path / "data" / "spark.log").read_text(encoding="utf-8", errors="replace")
 
-        assert driver.returncode == 0, f"{told}\n{log[-4000:]}"
+        assert driver.returncode == 0, f"{output}\n{log[-4000:]}"
         assert "Lost executor" in log, "the driver lost no executor"
         # each worker was sent the packages, into a folder of its own
         assert all(list(cluster.work(number).glob("app-*/*/headwater_packages")) for number in range(2))
@@ -127,7 +128,7 @@ def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
     assert found[:4] == (total, total, 0, total - 1)
     assert found[4] > total * 0.9, "addresses were looked up by the executors"
     assert store.objects() == [], "what was staged is removed"
-    assert SECRET not in log + told
+    assert SECRET not in log + output
 
 
 @pytest.mark.parametrize(
@@ -163,13 +164,11 @@ def test_what_is_left_or_done_with_is_removed_when_a_driver_has_died_or_goes_on(
     assert store.objects("left") == []
 
 
-def test_it_is_told_without_the_secret_when_the_store_cannot_be_used(
-    store: ObjectStore, tmp_path: Path
-) -> None:
+def test_the_error_has_no_secret_when_the_store_cannot_be_used(store: ObjectStore, tmp_path: Path) -> None:
     wrong = store.url("x").replace(store.bucket, "no-such-bucket")
     with pytest.raises(StagingUnavailable) as refused:
         Staging(tmp_path, wrong)
     assert "no-such-bucket/x" in str(refused.value)
     assert SECRET not in str(refused.value)
     with pytest.raises(SettingsError, match="staging_url"):
-        ObjectFolder("nothing://a/b").place()
+        ObjectFolder("nothing://a/b").filesystem_and_path()

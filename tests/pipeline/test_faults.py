@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from headwater.log.rejects.destination_file import DestinationRejects
-from headwater.pipeline.batch.cycle import Report
+from headwater.pipeline.load_report import Report
 from headwater.settings import Settings
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig
@@ -173,7 +173,7 @@ def test_the_pair_waits_with_the_reason_when_the_staging_disk_is_full(
     assert rig.sql("SELECT count(*), count(DISTINCT n) FROM events") == [(size, size)]
 
 
-def test_rejects_are_kept_and_told_of_when_their_destination_is_not_configured(rig: Rig) -> None:
+def test_rejects_are_kept_and_reported_when_their_destination_is_not_configured(rig: Rig) -> None:
     rig.load(b"torn")
     assert DestinationRejects(rig.folder / "events").request_replay("dwh", 1_800_000_000.0) == 1
     [waiting] = rig.waiting()

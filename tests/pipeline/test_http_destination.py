@@ -103,7 +103,7 @@ def test_each_row_is_one_request_when_the_receiver_takes_no_lists(receiver: Rece
     assert [[row["n"] for row in request] for request in receiver.requests] == [[i] for i in range(5)]
 
 
-def test_a_refused_row_is_told_when_the_others_are_taken(receiver: Receiver, tmp_path: Path) -> None:
+def test_a_refused_row_is_returned_when_the_others_are_taken(receiver: Receiver, tmp_path: Path) -> None:
     receiver.refuses = {3, 7}
     destination = destination_of(receiver.server.url)
     load = staged_load(tmp_path, patched(destination), [{"n": i} for i in range(10)], first_row=100)
@@ -154,8 +154,8 @@ def test_events_are_requests_and_refused_ones_rejects_when_a_file_is_loaded(
     rig.file(events)
     report = rig.cycle(rig.settings({"type": "http", "options": options, "table_name_template": "views"}))
     assert report.is_complete, report.errors
-    told = [(row["_id"], row["_table"], row["n"], row["page_url"]) for row in receiver.rows]
-    assert sorted(told) == [(f"e{i}", "views", i, f"/{i}") for i in (0, 1, 3)]
+    sent = [(row["_id"], row["_table"], row["n"], row["page_url"]) for row in receiver.rows]
+    assert sorted(sent) == [(f"e{i}", "views", i, f"/{i}") for i in (0, 1, 3)]
     assert ["not that number" in each.error for each in rig.rejects()] == [True]
 
 

@@ -1,4 +1,4 @@
-"""Kafka as the log of several gateways: every acknowledged event is one row, whoever dies on the way."""
+"""Kafka as the log of several gateways: every acknowledged event is one row, whichever process dies."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Sender(threading.Thread):
                 try:
                     response = client.post("/api/v1/s2s/events", json=[{"id": id} for id in ids])
                 except httpx2.HTTPError:
-                    self.stopping.wait(0.1)  # it is dead: whether it took them nobody was told
+                    self.stopping.wait(0.1)  # it is dead: the events are not acknowledged
                     continue
                 if response.status_code == 200:
                     assert response.json()["accepted"] == BATCH
@@ -60,7 +60,7 @@ class Sender(threading.Thread):
 
 
 class Installation:
-    """Settings that gateways and the pipeline share, but for their folders."""
+    """Settings that gateways and the pipeline share, except for their folders."""
 
     def __init__(self, folder: Path, broker: KafkaBroker, postgres: PostgresServer) -> None:
         self.folder = folder
@@ -105,6 +105,7 @@ class Installation:
 
 
 @pytest.mark.timeout(3600 if IS_LONG else 900)
+@pytest.mark.long
 def test_every_acknowledged_event_is_one_row_when_a_gateway_is_killed_and_the_broker_restarted(
     spark: SparkSession, kafka_broker: KafkaBroker, postgres: PostgresServer, tmp_path: Path
 ) -> None:
@@ -143,10 +144,10 @@ def test_every_acknowledged_event_is_one_row_when_a_gateway_is_killed_and_the_br
     assert expected <= set(found)
     assert {response.status_code for response in senders[1].refused} == {503}
     assert all(response.headers["Retry-After"] for response in senders[1].refused)
-    told = stat_events(settings.events_dir, time.time()).streams
-    assert sorted(each.id for each in told) == ["dwh topic.web.0", "dwh topic.web.1"]
-    assert sum(each.rows for each in told) == len(found)
-    assert not any(each.missing or each.rejected for each in told)
+    found_streams = stat_events(settings.events_dir, time.time()).streams
+    assert sorted(each.id for each in found_streams) == ["dwh topic.web.0", "dwh topic.web.1"]
+    assert sum(each.rows for each in found_streams) == len(found)
+    assert not any(each.missing or each.rejected for each in found_streams)
 
 
 def _tended(streams: Streams) -> bool:
@@ -154,6 +155,7 @@ def _tended(streams: Streams) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_nothing_is_doubled_when_the_cursors_were_lost(
     spark: SparkSession, kafka_broker: KafkaBroker, postgres: PostgresServer, tmp_path: Path
 ) -> None:

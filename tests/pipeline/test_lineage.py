@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
-import pytest
 
 from headwater.cli.demo.shop import TEMPLATE, first_day, second_day
 from headwater.log.files.layout import EventFolder
-from headwater.pipeline.lineage_hints import dataset_of
-from headwater.settings import DestinationSettings
 from headwater.testing.lineage import collect_lineage
 from tests.pipeline.rig import Rig
 from tests.pipeline.stream_rig import StreamRig
@@ -48,15 +45,15 @@ def test_every_column_leads_to_a_pointer_in_the_file_when_the_demos_events_are_l
     settings = rig.settings({"table_name_template": TEMPLATE})
     with collect_lineage(rig.spark) as events:
         assert rig.cycle(settings).is_complete
-        told = [event for event in events.select("COMPLETE") if event["outputs"]]
+        completed = [event for event in events.select("COMPLETE") if event["outputs"]]
     pointers: dict[str, dict[str, set[str]]] = {}
-    for event in told:
+    for event in completed:
         for output in event["outputs"]:
             assert output["namespace"] == f"duckdb://{rig.database()}"
             found = pointers.setdefault(output["name"].removeprefix("main."), {})
             for column, inputs in output["facets"]["columnLineage"]["fields"].items():
                 for one in inputs["inputFields"]:
-                    # one dataset for all files: names that tell a token and a time are trimmed
+                    # one dataset for all files: token and time are trimmed from names
                     assert one["name"] == str(rig.incoming), one
                     assert one["field"] == "value"
                     found.setdefault(column, set()).add(one.get("jsonPointer", ""))
@@ -88,13 +85,13 @@ def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
         many = rig.stream_settings({"table_name_template": "many"})
         rig.drained(many, *({"user": {"id": n}, "at": "2026-11-16"} for n in range(2_500)))
         queue = str(EventFolder(tmp_path / "events").queue("dwh"))
-        told = {table: events.select("COMPLETE", output=table)[-1] for table in ("order_2026", "many")}
-    for event in told.values():
+        completed = {table: events.select("COMPLETE", output=table)[-1] for table in ("order_2026", "many")}
+    for event in completed.values():
         [read] = event["inputs"]
         assert (read["namespace"], read["name"]) == ("file", queue)
         assert [field["name"] for field in read["facets"]["schema"]["fields"]] == ["value"]
     fields = {
-        table: event["outputs"][0]["facets"]["columnLineage"]["fields"] for table, event in told.items()
+        table: event["outputs"][0]["facets"]["columnLineage"]["fields"] for table, event in completed.items()
     }
     found = {
         (table, column): {(one["name"], one["field"], one["jsonPointer"]) for one in inputs["inputFields"]}
@@ -103,24 +100,3 @@ def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
     }
     assert found["order_2026", "customer_address_city"] == {(queue, "value", "/customer/address/city")}
     assert found["many", "user_id"] == {(queue, "value", "/user/id")}
-
-
-@pytest.mark.parametrize(
-    ("settings", "expected"),
-    [
-        (
-            {"type": "postgres", "options": {"url": "postgresql://u:secret@db.example/shop"}},
-            ("postgres://db.example:5432", "shop.public.orders"),
-        ),
-        (
-            {"type": "clickhouse", "options": {"url": "http://u:secret@ch:9000", "database": "raw"}},
-            ("clickhouse://ch:9000", "raw.orders"),
-        ),
-        ({"type": "lake"}, ("lake://dwh", "orders")),
-    ],
-    ids=["postgres", "clickhouse", "another"],
-)
-def test_a_table_is_named_without_secrets_when_lineage_tells_it(
-    settings: dict[str, Any], expected: tuple[str, str]
-) -> None:
-    assert dataset_of(DestinationSettings(id="dwh", **settings), "orders") == expected

@@ -1,4 +1,4 @@
-"""The mapping step (seed 003), on trees of fields."""
+"""The mapping step, on trees of fields."""
 
 from __future__ import annotations
 
@@ -6,40 +6,42 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.steps.batch_schema import Constant, Json, Leaf, Node, Seen
-from headwater.pipeline.steps.mapping import apply, problems
+from headwater.pipeline.steps.field_tree import Constant, Field, Json, JsonTypes
+from headwater.pipeline.steps.mapping import MappedField, map_fields, problems
 from headwater.settings import FieldSettings, MappingSettings
 
 
-def tree(value: Any, path: tuple[str, ...] = ()) -> Node:
-    """Fields as nested mappings; a leaf is what was seen there."""
-    if isinstance(value, Seen):
-        return Node(Json(path), value)
+def tree(value: Any, path: tuple[str, ...] = ()) -> Field:
+    """Fields as nested mappings; a mapped_field is what was seen there."""
+    if isinstance(value, JsonTypes):
+        return Field(Json(path), value)
     children = {name: tree(item, (*path, name)) for name, item in value.items()}
-    return Node(Json(path), Seen.OBJECT, children)
+    return Field(Json(path), JsonTypes.OBJECT, children)
 
 
 def mapped(value: Any, *fields: FieldSettings, keep_unmapped: bool = True) -> dict[str, list[Any]]:
-    """Where each leaf comes from, by its path."""
-    leaves = apply(tree(value), MappingSettings(keep_unmapped=keep_unmapped, fields=fields))
-    return {"/".join(leaf.path): [origin(node) for node in leaf.nodes] for leaf in leaves}
+    """Where each mapped_field comes from, by its path."""
+    mapped = map_fields(tree(value), MappingSettings(keep_unmapped=keep_unmapped, fields=fields))
+    return {
+        "/".join(mapped_field.path): [origin(node) for node in mapped_field.fields] for mapped_field in mapped
+    }
 
 
-def origin(node: Node) -> str:
-    assert isinstance(node.origin, Json | Constant)
-    return "/".join(node.origin.path) if isinstance(node.origin, Json) else f"={node.origin.text}"
+def origin(node: Field) -> str:
+    assert isinstance(node.source, Json | Constant)
+    return "/".join(node.source.path) if isinstance(node.source, Json) else f"={node.source.text}"
 
 
 def move(src: str, dst: str, type: str = "") -> FieldSettings:
     return FieldSettings(action="move", src=src, dst=dst, type=type)
 
 
-def leaf(leaves: list[Leaf], *path: str) -> Leaf:
-    return next(each for each in leaves if each.path == path)
+def mapped_field(mapped: list[MappedField], *path: str) -> MappedField:
+    return next(each for each in mapped if each.path == path)
 
 
-S, I, F, B = Seen.STRING, Seen.INT64, Seen.FLOAT64, Seen.BOOL  # noqa: E741
-EVENT = {"a": {"x": I, "y": S}, "b": S, "n": Seen(0)}
+S, I, F, B = JsonTypes.STRING, JsonTypes.INT64, JsonTypes.FLOAT64, JsonTypes.BOOL  # noqa: E741
+EVENT = {"a": {"x": I, "y": S}, "b": S, "n": JsonTypes(0)}
 
 
 def test_fields_are_flattened_in_their_order_when_nothing_is_mapped() -> None:
@@ -87,22 +89,22 @@ def test_a_constant_is_set_when_it_is_configured() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text", "seen"),
-    [(True, "true", B), (3, "3", I), (1.5, "1.5", F), ("x", "x", S), ([1, "a"], '[1,"a"]', Seen.ARRAY)],
+    [(True, "true", B), (3, "3", I), (1.5, "1.5", F), ("x", "x", S), ([1, "a"], '[1,"a"]', JsonTypes.ARRAY)],
     ids=["bool", "int", "float", "text", "list"],
 )
 def test_a_constant_has_the_kind_of_its_value_when_no_type_is_given(
-    value: Any, text: str, seen: Seen
+    value: Any, text: str, seen: JsonTypes
 ) -> None:
     line = FieldSettings(action="constant", dst="c", value=value)
-    found = leaf(apply(tree({}), MappingSettings(fields=(line,))), "c")
-    assert found.nodes[0].origin == Constant(text)
-    assert found.nodes[0].seen == seen
+    found = mapped_field(map_fields(tree({}), MappingSettings(fields=(line,))), "c")
+    assert found.fields[0].source == Constant(text)
+    assert found.fields[0].json_types == seen
 
 
 def test_only_mapped_fields_stay_when_unmapped_ones_are_not_kept() -> None:
     event = EVENT | {"_timestamp": S, "eventn_ctx": {"event_id": S, "url": S}, "z": I}
     fields = (move("/b", "/c"), FieldSettings(action="cast", src="/z", type="double"))
-    # the time and the id stay always: without them nobody could tell when and which
+    # the time and the id always stay
     assert mapped(event, *fields, keep_unmapped=False) == {
         "z": ["z"],
         "_timestamp": ["_timestamp"],
@@ -123,38 +125,43 @@ def test_a_type_is_assigned_when_a_field_is_cast_by_src_or_by_dst() -> None:
         FieldSettings(action="cast", src="/b", type="varchar(10)"),
         FieldSettings(action="cast", dst="/b", type="varchar(10)"),
     ):
-        assert leaf(apply(tree(EVENT), MappingSettings(fields=(line,))), "b").type == "varchar(10)"
+        assert (
+            mapped_field(map_fields(tree(EVENT), MappingSettings(fields=(line,))), "b").type == "varchar(10)"
+        )
 
 
 def test_a_cast_goes_along_when_its_field_is_moved() -> None:
     fields = (FieldSettings(action="cast", src="/b", type="date"), move("/b", "/day"))
-    assert leaf(apply(tree(EVENT), MappingSettings(fields=fields)), "day").type == "date"
+    assert mapped_field(map_fields(tree(EVENT), MappingSettings(fields=fields)), "day").type == "date"
 
 
 def test_a_type_is_assigned_when_a_move_names_one() -> None:
-    found = leaf(
-        apply(tree(EVENT), MappingSettings(fields=(move("/b", "/c", "LowCardinality(String)"),))), "c"
+    found = mapped_field(
+        map_fields(tree(EVENT), MappingSettings(fields=(move("/b", "/c", "LowCardinality(String)"),))), "c"
     )
     assert found.type == "LowCardinality(String)"
 
 
 def test_an_object_is_kept_whole_when_it_is_cast() -> None:
     line = FieldSettings(action="cast", src="/a", type="jsonb")
-    leaves = apply(tree(EVENT), MappingSettings(fields=(line,)))
-    assert [each.path for each in leaves] == [("a",), ("b",)]
-    assert leaf(leaves, "a").is_text
+    mapped = map_fields(tree(EVENT), MappingSettings(fields=(line,)))
+    assert [each.path for each in mapped] == [("a",), ("b",)]
+    assert mapped_field(mapped, "a").is_text
 
 
 def test_times_are_cast_by_themselves_when_the_event_has_them() -> None:
-    # seed 003: the two implicit mappings
+    # the two implicit mappings
     event = {"_timestamp": S, "eventn_ctx": {"utc_time": S}}
-    leaves = apply(tree(event), MappingSettings())
-    assert [each.type for each in leaves] == ["TIMESTAMP", "TIMESTAMP"]
+    mapped = map_fields(tree(event), MappingSettings())
+    assert [each.type for each in mapped] == ["TIMESTAMP", "TIMESTAMP"]
 
 
 def test_the_configured_mapping_has_priority_when_it_casts_an_implicit_field() -> None:
     line = FieldSettings(action="cast", src="/_timestamp", type="text")
-    assert leaf(apply(tree({"_timestamp": S}), MappingSettings(fields=(line,))), "_timestamp").type == "text"
+    assert (
+        mapped_field(map_fields(tree({"_timestamp": S}), MappingSettings(fields=(line,))), "_timestamp").type
+        == "text"
+    )
 
 
 def test_every_mistake_is_named_when_a_mapping_is_checked() -> None:

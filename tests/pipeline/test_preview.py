@@ -8,7 +8,7 @@ from tests.pipeline.rig import BROWSER_KEY, Rig
 EVENT = b'{"api_key": "js.key", "event_type": "Buy", "price": 2.5,\n "source_ip": "8.8.8.8", "tags": [1]}\n'
 
 
-def test_table_columns_types_and_values_are_told_when_an_event_is_shown(rig: Rig) -> None:
+def test_table_columns_types_and_values_are_shown_when_an_event_is_previewed(rig: Rig) -> None:
     settings = rig.settings(
         {"table_name_template": "{{ event_type | lower }}"},
         {"id": "pg", "type": "postgres", "options": {"url": "postgresql://nowhere/x"}},
@@ -29,6 +29,6 @@ def test_table_columns_types_and_values_are_told_when_an_event_is_shown(rig: Rig
     assert not rig.database().exists()
 
 
-def test_the_reason_is_told_when_it_is_no_event(rig: Rig) -> None:
+def test_the_reason_is_shown_when_it_is_no_event(rig: Rig) -> None:
     [found] = preview(rig.settings(), rig.spark, b"[1]")
     assert (found.table, found.reason) == ("", "not a JSON object but an array")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.steps.names import sanitise
+from headwater.pipeline.steps.batch_schema import sanitise
 from headwater.pipeline.steps.read_lines import REASON
 from headwater.pipeline.steps.route import TABLE, name_tables
 from headwater.pipeline.steps.template import FILTERS, Template, TemplateRefused
@@ -105,7 +105,7 @@ def test_a_template_is_refused_with_its_position_when_it_has_anything_else(
     assert all(name in caught.value.hint for name in FILTERS)
 
 
-def test_an_event_fails_when_its_name_cannot_be_told(rig: Rig) -> None:
+def test_an_event_fails_when_its_table_name_has_an_error(rig: Rig) -> None:
     events: list[dict[str, str]] = [{"_timestamp": "soon"}, {}, {"_timestamp": "2026-11-16T10:00:00Z"}]
     assert named(rig, "e_{{ _timestamp | date('%m') }}", *events) == [
         ("", 'the filter `date` got "soon", which is no time'),

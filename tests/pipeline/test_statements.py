@@ -1,4 +1,4 @@
-"""Every statement of the seed about batch mode has tests, and these are tests that pytest collects."""
+"""Every statement about batch mode has tests, and these are tests that pytest collects."""
 
 from __future__ import annotations
 

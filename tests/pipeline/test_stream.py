@@ -54,7 +54,7 @@ def test_events_become_rows_when_they_are_in_the_queue(rig: StreamRig) -> None:
     assert reject.malformed_event == "[1]"
     assert reject.source.startswith("queue.dst=dwh/")
     assert reject.source.endswith(":3")
-    # archived under the seed's name when it stops, and only then collected
+    # archived when it stops, and only then collected
     [(name, content)] = rig.archived().items()
     assert name.startswith("streaming-archive.dst=dwh-")
     assert len(content.splitlines()) == 4
@@ -86,7 +86,7 @@ def test_nothing_is_doubled_when_a_crash_came_between_the_load_and_the_cursor(ri
     again.save(queue)
     after = rig.drained(settings, {"t": "a", "n": 4})
     assert (rig.rows("a"), rig.rows("b")) == ([{"t": "a", "n": 1}, {"t": "a", "n": 4}], [{"t": "b", "n": 2}])
-    # the numbers are told again as they were, and the reject is one
+    # the counts are the same as before, and the reject is one
     assert (after.events, after.rows, after.skipped, after.rejected) == (5, 3, 1, 1)
     assert len(rig.rejects()) == 1
 
@@ -122,7 +122,7 @@ def test_the_others_are_served_and_it_catches_up_when_one_destination_is_down(ri
     assert rig.cursor("down").error == ""
 
 
-def test_a_table_that_somebody_changed_is_looked_at_again_when_an_insert_fails(rig: StreamRig) -> None:
+def test_the_structure_is_read_again_when_a_changed_table_refuses_an_insert(rig: StreamRig) -> None:
     settings = rig.stream_settings()
     end = rig.put(settings, {"a": 1, "b": 2})
     with rig.stream(settings):
@@ -154,7 +154,7 @@ def test_nothing_is_doubled_or_lost_when_the_cursor_is_behind_the_ledger(rig: St
         path.unlink()
     else:
         path.write_bytes(early if what == "restored" else b"{")
-    # in one batch this time, so that no stretch is what it was
+    # in one batch this time, so that no range_ is what it was
     after = rig.drained(
         rig.stream_settings({"table_name_template": "{{ t }}"}), {"t": "b", "n": 12}, {"n": 13}
     )

@@ -182,7 +182,7 @@ def _staging(url: str, connect: bool) -> Finding:
 
     folder = ObjectFolder(url)
     try:
-        folder.place()
+        folder.filesystem_and_path()
         if connect:
             folder.check()
     except HeadwaterError as error:

@@ -10,7 +10,7 @@ thread at a time calls the methods:
     close      may be called twice, and without `connect`
 
 Staged files are Parquet. They have a column for each column of the table that the batch has, under its exact
-name, as boolean, int64, double (or decimal(38,18)), string, or timestamp in microseconds UTC; JSON is a
+name, as boolean, int64, double, string, or timestamp in microseconds UTC; JSON is a
 string. The int64 column `_headwater_row` orders the rows. NULL stands for a field that the event does not
 have. An upsert therefore keeps the stored value where the new row has NULL, and the result does not depend
 on how events were cut into batches.
@@ -70,8 +70,6 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     supports_transactions: bool
     """Whether rows and ledger entry commit together; if not, the docs state what a crash can do (G5)."""
     merge: Merge = Merge.IMMEDIATE
-    float_as_decimal: bool = False
-    """Whether FLOAT64 should be staged as decimal(38,18)."""
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):

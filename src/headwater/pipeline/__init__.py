@@ -1,4 +1,4 @@
-"""Events become rows: route, enrich, map, type, project, stage and load, on Spark."""
+"""Events become rows of warehouse tables, on Spark. Start reading at `load.Loader.load`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Let the session read logs: `spark.readStream.format("headwater").option("path", …)`.
+    """Lets the session read logs: `spark.readStream.format("headwater").option("path", …)`.
 
     The columns and the options are those of `headwater.pipeline.spark.log_source`.
     """

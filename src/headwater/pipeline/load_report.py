@@ -1,4 +1,4 @@
-"""What a cycle did."""
+"""The results of loads and cycles: counts of rows, rejects and errors, and seconds per step."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["DestinationReport", "FileReport", "PairReport", "Report", "Times"]
+__all__ = ["DestinationReport", "FileReport", "Outcome", "Report", "TableReport", "Times"]
 
 
 @dataclass
@@ -18,7 +18,7 @@ class Times:
 
     @contextmanager
     def of(self, step: str) -> Iterator[None]:
-        """Count what is done in the block as this step's."""
+        """Adds the seconds of the block to a step."""
         began = time.monotonic()
         try:
             yield
@@ -27,43 +27,54 @@ class Times:
 
 
 @dataclass
-class PairReport:
+class Outcome:
+    """The counts of one load into one table."""
+
+    events: int = 0
+    rows: int = 0
+    rejected: int = 0
+    unmapped: int = 0
+    """Values in `_unmapped_data`."""
+
+
+@dataclass
+class TableReport:
     """One destination and table of a file."""
 
     table: str
     rows: int = 0
     rejected: int = 0
     unmapped: int = 0
-    """Values that went to `_unmapped_data`."""
+    """Values in `_unmapped_data`."""
     skipped: bool = False
-    """It was loaded before: nothing was done."""
+    """It was loaded by an earlier cycle."""
     error: str = ""
-    """Why it is not loaded; it is tried again by the next cycle."""
+    """The reason why it is not loaded; the next cycle tries again."""
 
 
 @dataclass
 class DestinationReport:
-    """What became of a file's events at one destination: rows, skipped, or rejected (G3)."""
+    """The events of a file at one destination: rows, skipped, or rejected (G3)."""
 
     destination: str
     events: int = 0
     skipped: int = 0
     rejected: int = 0
-    pairs: list[PairReport] = field(default_factory=list)
+    pairs: list[TableReport] = field(default_factory=list)
     error: str = ""
 
     @property
     def rows(self) -> int:
-        return sum(pair.rows for pair in self.pairs)
+        return sum(table.rows for table in self.pairs)
 
     @property
     def is_done(self) -> bool:
-        return not self.error and not any(pair.error for pair in self.pairs)
+        return not self.error and not any(table.error for table in self.pairs)
 
 
 @dataclass
 class FileReport:
-    """One file of events. `busy`: another pipeline has it."""
+    """One event file. `busy`: another pipeline is loading it."""
 
     name: str
     destinations: list[DestinationReport] = field(default_factory=list)
@@ -81,12 +92,12 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything that was there is loaded."""
+        """Whether all files are loaded, or being loaded by another pipeline."""
         return all(file.archived or file.busy for file in self.files)
 
     @property
     def errors(self) -> list[str]:
-        """Why something is not loaded, each reason once."""
+        """The reasons why files or tables are not loaded, each once."""
         found: dict[str, None] = {}
         for file in self.files:
             if file.error:
@@ -94,7 +105,7 @@ class Report:
             for destination in file.destinations:
                 if destination.error:
                     found[f"{destination.destination}: {destination.error}"] = None
-                for pair in destination.pairs:
-                    if pair.error:
-                        found[f"{destination.destination}/{pair.table}: {pair.error}"] = None
+                for table in destination.pairs:
+                    if table.error:
+                        found[f"{destination.destination}/{table.table}: {table.error}"] = None
         return list(found)

@@ -64,7 +64,7 @@ def backfill_command(
     from headwater.pipeline.batch.backfill import backfill, choose, default_until
 
     until = until or default_until(settings, destination)
-    files = choose(settings, destination, since, until, origin or "")
+    files = choose(settings, destination, since, origin or "")
     if not files:
         click.echo("the archive has no events of that time")
         return

@@ -22,14 +22,14 @@ from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import finish_interrupted
-from headwater.pipeline.modes import batch_files
+from headwater.pipeline.batch.cycle import batch_files
 from headwater.pipeline.spark.session import SparkGone, require_running
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headwater.pipeline.batch.cycle import Report
+    from headwater.pipeline.load_report import Report
 
 __all__ = ["Duration", "command"]
 

@@ -1,4 +1,4 @@
-"""Backfill: the archive is loaded into a destination that was added later."""
+"""Backfill: loads the archive into a destination that was added later."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ INCOMING = "incoming"
 _TOKEN = "archive"  # noqa: S105
 
 
-class _Seen(msgspec.Struct):
-    """What of an event decides whether it is wanted."""
+class _Selected(msgspec.Struct):
+    """The fields that select an event."""
 
     timestamp: object = msgspec.field(name="_timestamp", default=None)
     api_key: object = None
 
 
 def default_until(settings: Settings, destination: DestinationSettings) -> datetime | None:
-    """From when on the destination has a queue of its own, if it has one."""
+    """The time since which the destination has a queue; None without one."""
     try:
         made = (EventFolder(settings.events_dir).queue(destination.id) / "identity").stat().st_mtime
     except FileNotFoundError:
@@ -47,17 +47,16 @@ def choose(
     settings: Settings,
     destination: DestinationSettings,
     since: datetime,
-    until: datetime | None,
     origin: str = "",
 ) -> list[ArchivedFile]:
     """The files of the archive to load, oldest first.
 
-    From one origin only: the files of batch mode, or what one stream destination was given. An event may be
-    in several, and would be loaded from each.
+    From one origin only: the files of batch mode, or those of one stream destination. An event may be in
+    several, and would be loaded from each.
     """
     found: dict[str, list[ArchivedFile]] = {}
     for file in archived_files(settings.events_dir):
-        # a file tells its end only; whatever it has of a later time is left out line by line
+        # the name has the end of the file only; later events in it are left out line by line
         if file.at < since or file.kind == "failed":
             continue
         if file.kind == "incoming" and destination.wants(file.id):
@@ -85,10 +84,10 @@ def backfill(
     until: datetime | None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Report]:
-    """Load the files one after the other, each as a cycle would. Rejects are kept as always.
+    """Loads the files one after the other, each as a cycle does, and keeps their rejects.
 
-    A file that is loaded whole has the name in the ledger that batch mode gave it, so a destination that has
-    it does not take it again (G5); the same holds for a backfill that is repeated with the same limits.
+    A file that is loaded whole has the same id in the ledger as in batch mode, so a destination that has it
+    does not load it again (G5); the same holds for a backfill that is repeated with the same limits.
     """
     total = sum(file.path.stat().st_size for file in files)
     done = 0
@@ -112,7 +111,7 @@ def backfill(
 
 
 def _alone(settings: Settings, destination: DestinationSettings, file: ArchivedFile) -> Settings:
-    """The settings of a cycle for this destination only, whoever had sent the events."""
+    """The settings of a cycle for this destination only, with the events of all tokens."""
     secrets = [
         token.client_secret
         for token in settings.tokens
@@ -126,7 +125,7 @@ def _alone(settings: Settings, destination: DestinationSettings, file: ArchivedF
 
 
 def _keys(settings: Settings, destination: DestinationSettings) -> set[str] | None:
-    """What events of the destination's tokens have as their `api_key`; None: all are wanted."""
+    """The `api_key` values of events of the destination's tokens; None selects all events."""
     if not destination.only_keys:
         return None
     wanted = [token for token in settings.tokens if destination.wants(token.id)]
@@ -136,20 +135,20 @@ def _keys(settings: Settings, destination: DestinationSettings) -> set[str] | No
 def _unpack(
     source: Path, target: Path, since: datetime, until: datetime | None, keys: set[str] | None
 ) -> int:
-    """Write the lines that are wanted; how many that are. One that cannot be read is left to the pipeline."""
-    decoder = msgspec.json.Decoder(_Seen)
+    """Writes the selected lines and returns their number; malformed lines are left to the pipeline."""
+    decoder = msgspec.json.Decoder(_Selected)
     is_file_of_one = source.name.startswith("incoming.")
     count = 0
     with gzip.open(source, "rb") as packed, target.open("wb") as unpacked:
         for line in packed:
             try:
-                seen = decoder.decode(line)
+                selected = decoder.decode(line)
             except (msgspec.DecodeError, UnicodeDecodeError):
-                seen = _Seen()
-            at = _time(seen.timestamp)
+                selected = _Selected()
+            at = _time(selected.timestamp)
             if at is not None and (at < since or (until is not None and at >= until)):
                 continue
-            if keys is not None and not is_file_of_one and seen.api_key not in keys:
+            if keys is not None and not is_file_of_one and selected.api_key not in keys:
                 continue
             unpacked.write(line)
             count += 1

@@ -1,9 +1,8 @@
-"""Batch mode (seed 003): a cycle takes all complete files to all destinations that want them.
+"""Batch mode: a cycle loads all complete files into all destinations that want them.
 
-Each destination and table of a file is a pair. A pair is loaded once (G5), its status is kept beside the
-file, and the file goes to the archive when all its pairs are done. What fails is tried again by the next
-cycle, and holds back nothing else (G6, G7). Small files that wait together share the passes over their lines
-(see together.py); all else is each file's own.
+Each table of a destination is loaded once per file (G5). The status is kept beside the file, and the file
+goes to the archive when all its tables are loaded. A failed load is repeated by the next cycle and holds back
+nothing else (G6, G7). Small files share the passes over their lines (see shared_staging.py).
 """
 
 from __future__ import annotations
@@ -23,35 +22,34 @@ from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.log.files.archive import archive
 from headwater.log.files.incoming import finish_interrupted
-from headwater.log.files.layout import IncomingFile
-from headwater.log.rejects.destination_file import DestinationRejects
-from headwater.pipeline.batch.file_in_cycle import Taken, fail, reason_of
-from headwater.pipeline.batch.shared_staging import FilesLoader, groups
+from headwater.log.files.layout import IncomingFile, unprocessed
+from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail, reason_of
+from headwater.pipeline.batch.shared_staging import SharedStager, groups
+from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import FileReport, Report, Times
-from headwater.pipeline.modes import batch_files
-from headwater.pipeline.steps.names import sanitise
-from headwater.pipeline.steps.read_lines import read_lines, rejects_of, rejects_of_files
-from headwater.pipeline.steps.route import (
-    SMALL_BYTES,
-    Split,
-    Splits,
-    scan_files,
-    scan_table,
-    scan_tables,
-    split_lines,
-)
-from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.steps.enrich.lookup_join import Lookups
+from headwater.pipeline.steps.fit_table import TablePatcher
+from headwater.pipeline.steps.read_lines import read_lines
+from headwater.pipeline.steps.route import SMALL_BYTES, RoutedFiles, Router
+from headwater.pipeline.steps.stage import DriverStager, SparkStager, Stager, Staging
 from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Report", "run_cycle"]
+__all__ = ["batch_files", "run_cycle"]
 
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+
+
+def batch_files(settings: Settings) -> list[IncomingFile]:
+    """The files of a cycle, oldest first, without the replays of destinations that only stream."""
+    only_stream = {each.id for each in settings.destinations if not each.is_batch}
+    return [file for file in unprocessed(settings.events_dir) if file.destination_id not in only_stream]
 
 
 def run_cycle(
@@ -62,9 +60,9 @@ def run_cycle(
     clock: Clock | None = None,
     files: Sequence[IncomingFile] | None = None,
 ) -> Report:
-    """Load all complete files, or these. `progress` is called with bytes done and bytes in all.
+    """Loads all complete files, or `files`. `progress` is called with bytes done and bytes in all.
 
-    Errors of one file, destination or table are in the report and in the file's status, and end nothing else.
+    Errors of one file, destination or table are in the report and in the file's status; the others go on.
     """
     if files is None:
         finish_interrupted(settings.events_dir)
@@ -81,14 +79,14 @@ def run_cycle(
             if progress is not None:
                 progress(done, total)
             done += sum(sizes[file] for file in group)
-            report.files.extend(cycle.files(group))
+            report.files.extend(cycle.load_files(group))
         if progress is not None:
             progress(total, total)
     return report
 
 
 class _Cycle:
-    """The parts that live as long as a cycle. Destinations are opened when they are needed, and once."""
+    """The parts that live as long as a cycle. A destination is connected when it is first needed."""
 
     def __init__(self, settings: Settings, spark: SparkSession, staging: Staging, clock: Clock) -> None:
         self._settings = settings
@@ -97,42 +95,42 @@ class _Cycle:
         self._clock = clock
         self.times = Times()
         self._locks = load_locks(settings.pipeline.lock, settings.locks_dir)
-        self._open: dict[str, Destination] = {}
-        self._away: dict[str, DestinationUnavailable] = {}
+        self._connected: dict[str, Destination] = {}
+        self._unavailable: dict[str, DestinationUnavailable] = {}
         self._browser_keys = {token.id: token.client_secret for token in settings.tokens}
 
     def close(self) -> None:
-        for destination in self._open.values():
+        for destination in self._connected.values():
             destination.close()
 
-    def files(self, files: Sequence[IncomingFile]) -> list[FileReport]:
-        """Files of one origin, for all destinations that want them."""
+    def load_files(self, files: Sequence[IncomingFile]) -> list[FileReport]:
+        """Loads files of one origin into all destinations that want them."""
         reports = {file: FileReport(file.name) for file in files}
         with ExitStack() as claims:
-            taken = []
+            claimed = []
             for file, report in reports.items():
                 try:
                     report.busy = not _claim(file.path, claims)
                     if not report.busy:
-                        taken.append(Taken(file, report))
+                        claimed.append(FileInCycle(file, report))
                 except OSError as error:
                     fail(report, file, error)
-            wanted = list(self._wanting(files[0]))
-            if files[0].destination_id and not wanted:
-                for each in taken:
+            destinations = list(self._destinations_for(files[0]))
+            if files[0].destination_id and not destinations:
+                for each in claimed:
                     each.fail(_orphaned(each.file))
-            for settings in wanted:
-                taken = [each for each in taken if not each.report.error]
-                self._destination(settings, taken)
-                for each in taken:
+            for settings in destinations:
+                claimed = [each for each in claimed if not each.report.error]
+                self._load_destination(settings, claimed)
+                for each in claimed:
                     each.report.destinations.append(each.current)
-            for each in taken:
+            for each in claimed:
                 if not each.report.error and each.is_done:
                     self._archive(each)
         return list(reports.values())
 
-    def _wanting(self, file: IncomingFile) -> Iterator[DestinationSettings]:
-        """Multiplexing: rejects go to their destination, events to all whose `only_keys` has the token."""
+    def _destinations_for(self, file: IncomingFile) -> Iterator[DestinationSettings]:
+        """Rejects go to their destination, events to all whose `only_keys` has the token."""
         for destination in self._settings.destinations:
             if file.destination_id:
                 if destination.id == file.destination_id:
@@ -140,179 +138,180 @@ class _Cycle:
             elif destination.is_batch and destination.wants(file.token_id):
                 yield destination
 
-    def _archive(self, taken: Taken) -> None:
+    def _archive(self, file: FileInCycle) -> None:
         crash_point("pipeline.after_status")
         try:
             with self.times.of("archive"):
-                archive(taken.file)
+                archive(file.file)
         except (HeadwaterError, OSError) as error:
-            taken.fail(error)
+            file.fail(error)
         else:
             crash_point("pipeline.after_archive")
-            taken.report.archived = True
+            file.report.archived = True
 
-    def _destination(self, settings: DestinationSettings, taken: Sequence[Taken]) -> None:
-        """Those of the files that it does not have; if they fail together, each alone (G6)."""
-        taken = [each for each in taken if each.begin(settings.id)]
-        if not taken:
+    def _load_destination(self, settings: DestinationSettings, claimed: Sequence[FileInCycle]) -> None:
+        """Loads the files that the destination lacks; if they fail together, each alone (G6)."""
+        files = [each for each in claimed if each.begin(settings.id)]
+        if not files:
             return
         try:
-            self._load(settings, taken)
-        except Exception as error:  # whatever it is, the other files and destinations have their turn
-            if len(taken) == 1:
-                taken[0].fail_destination(error)
+            self._load(settings, files)
+        except Exception as error:  # the other files and destinations must go on
+            if len(files) == 1:
+                files[0].fail_destination(error)
                 return
             log.warning(
-                "%d files, destination %s: %s; each is tried alone.",
-                len(taken),
+                "%d files, destination %s: %s; each is loaded alone.",
+                len(files),
                 settings.id,
                 reason_of(error),
             )
-            for each in taken:
-                self._destination(settings, [each])
+            for each in files:
+                self._load_destination(settings, [each])
 
-    def _load(self, settings: DestinationSettings, taken: Sequence[Taken]) -> None:
-        """Route the lines and load each table that is not loaded yet; then count what became of them."""
-        template = Template(settings.table_name_template)
-        limit = destination_class(settings.type).capabilities.max_identifier_length
-        constant = sanitise(template.constant, limit) if template.constant else ""
-        if self._is_away(settings, taken, constant):
+    def _load(self, settings: DestinationSettings, files: Sequence[FileInCycle]) -> None:
+        """Routes the lines, loads each table that lacks them, and counts them."""
+        browser_keys = self._browser_keys.get(files[0].file.token_id, "")
+        router = Router(
+            Template(settings.table_name_template),
+            max_identifier_length=destination_class(settings.type).capabilities.max_identifier_length,
+            browser_keys=browser_keys,
+        )
+        if self._is_unavailable(settings, files, router.constant):
             return
         with ExitStack() as stack:
-            splits = self._split(taken, template, constant, limit, stack)
-            for table in splits.tables:
-                self._table(settings, table, splits, taken)
-            done = [number for number, each in enumerate(taken) if each.current.is_done]
-            self._reject(settings, splits, taken, done)
+            routed = self._route(files, router, stack)
+            for table in routed.tables:
+                self._load_table(settings, table, routed, files, browser_keys)
+            done = [number for number, each in enumerate(files) if each.current.is_done]
+            self._reject(settings, routed, files, done)
             for number in done:
-                taken[number].count(splits.files[number])
+                files[number].count(routed.files[number])
 
-    def _is_away(self, settings: DestinationSettings, taken: Sequence[Taken], constant: str) -> bool:
-        """Whether it cannot be had now: then pairs are marked so, unread, unless they are yet to be told."""
-        tables = {each: [constant] if constant else each.tables for each in taken}
-        if not all(tables.values()) or not any(each.is_open(t) for each in taken for t in tables[each]):
+    def _is_unavailable(
+        self, settings: DestinationSettings, files: Sequence[FileInCycle], constant: str
+    ) -> bool:
+        """Whether the destination is unreachable; known tables are then marked failed without reading."""
+        tables = {each: [constant] if constant else each.tables for each in files}
+        if not all(tables.values()) or not any(each.is_open(t) for each in files for t in tables[each]):
             return False
         try:
-            self._connected(settings)
+            self._connect(settings)
         except DestinationUnavailable as error:
-            for each in taken:
+            for each in files:
                 for table in filter(each.is_open, tables[each]):
-                    each.fail_pair(table, error)
+                    each.record_failure(table, error)
             return True
         return False
 
-    def _split(
-        self, taken: Sequence[Taken], template: Template, constant: str, limit: int, stack: ExitStack
-    ) -> Splits:
-        """The lines by file and table, with what can be told of their fields in the same pass."""
-        paths = [each.file.path for each in taken]
-        key = self._browser_keys.get(taken[0].file.token_id, "")
+    def _route(self, files: Sequence[FileInCycle], router: Router, stack: ExitStack) -> RoutedFiles:
+        """The lines by file and table; small files are routed and parsed in one pass."""
+        paths = [each.file.path for each in files]
         lines = read_lines(self._spark, *paths, staging=self._staging)
-        if len(taken) > 1:
-            with self.times.of("scan" if constant else "route"):
-                return scan_files(lines, template, len(taken), max_identifier_length=limit, browser_key=key)
-        if constant:
-            with self.times.of("scan"):
-                split = scan_table(lines, constant, key)
-        elif template.constant is not None or _size(paths[0]) <= SMALL_BYTES:
-            with self.times.of("route"):
-                split = scan_tables(lines, template, max_identifier_length=limit, browser_key=key)
-        else:
-            with self.times.of("route"):
-                folder = self._staging.shared(stack.enter_context(self._staging.folder()))
-                split = split_lines(lines, template, folder / "lines", max_identifier_length=limit)
-        return Splits(split, [split])
+        with self.times.of("scan" if router.constant else "route"):
+            if len(files) > 1 or _size(paths[0]) <= SMALL_BYTES:
+                return router.route_files(lines, len(files))
+            folder = self._staging.executor_folder(stack.enter_context(self._staging.folder()))
+            return router.route_large(lines, folder / "lines")
 
-    def _table(
-        self, settings: DestinationSettings, table: str, splits: Splits, taken: Sequence[Taken]
+    def _load_table(
+        self,
+        settings: DestinationSettings,
+        table: str,
+        routed: RoutedFiles,
+        files: Sequence[FileInCycle],
+        browser_keys: str,
     ) -> None:
-        """One table of a destination: a pair for each file that has lines for it and is not done with it."""
-        having = [number for number, split in enumerate(splits.files) if table in split.tables]
-        todo = [number for number in having if taken[number].begin_pair(table, splits.files[number])]
+        """Loads the lines of one table from all files whose status does not have it."""
+        having = [number for number, each in enumerate(routed.files) if table in each.tables]
+        todo = [number for number in having if files[number].begin_table(table, routed.files[number])]
         if not todo:
             return
-        with ExitStack() as stack:
-            try:
-                loader = self._loader(settings, taken)
-                if len(todo) > 1:
-                    folder = stack.enter_context(self._staging.folder())
-                    files = {number: taken[number].file for number in todo}
-                    whole = splits.whole
-                    loader.prepare(whole.table(table), table, whole.scanned[table], files, folder)
-            except Exception as error:
-                if len(todo) > 1 and not isinstance(error, DestinationUnavailable):
-                    raise
-                for number in todo:
-                    self._fail_pair(settings, table, taken[number], error)
-                return
-            for number in todo:
-                self._pair(settings, table, splits.files[number], taken[number], loader)
-
-    def _pair(
-        self, settings: DestinationSettings, table: str, split: Split, taken: Taken, loader: FilesLoader
-    ) -> None:
-        """One file, into one table of one destination."""
+        whole = routed.all_files
+        parts = {
+            number: BatchPart(
+                files[number],
+                routed.files[number].lines_for(table),
+                routed.files[number].fields.get(table),
+            )
+            for number in todo
+        }
         try:
-            self._connected(settings)
-            now = self._clock.now()
-            outcome = loader.load(split.table(table), table, taken.file, now, split.scanned.get(table))
-            for rejects in outcome.rejects:
-                DestinationRejects(self._settings.events_dir).append(settings.id, rejects)
+            loader = self._loader(settings, files, browser_keys)
+            loader.load(Batch(table, whole.lines_for(table), parts, whole.fields.get(table)))
+        except DestinationUnavailable as error:
+            self._unavailable[settings.id] = error
+            for number in todo:
+                if files[number].is_open(table):
+                    files[number].record_failure(table, error)
         except Exception as error:
-            self._fail_pair(settings, table, taken, error)
-        else:
-            taken.end_pair(table, outcome)
-
-    def _fail_pair(self, settings: DestinationSettings, table: str, taken: Taken, error: Exception) -> None:
-        if isinstance(error, DestinationUnavailable):
-            self._away[settings.id] = error
-        taken.fail_pair(table, error)
+            if len(files) > 1:
+                raise
+            files[0].record_failure(table, error)
 
     def _reject(
-        self, settings: DestinationSettings, splits: Splits, taken: Sequence[Taken], done: Sequence[int]
+        self,
+        settings: DestinationSettings,
+        routed: RoutedFiles,
+        files: Sequence[FileInCycle],
+        done: Sequence[int],
     ) -> None:
-        """Keep the lines that have no table because of an error."""
-        having = [number for number in done if splits.files[number].rejected]
+        """Writes the lines that have no table because of an error to the rejects."""
+        having = [number for number in done if routed.files[number].rejected]
         if not having:
             return
-        lines, now = splits.rejects(having), self._clock.now()
-        if len(taken) == 1:
-            rejects = rejects_of(lines, destination_id=settings.id, file=taken[0].file.name, now=now)
+        lines, rejects = routed.rejects(having), self._rejects(settings)
+        if len(files) == 1:
+            rejects.write(lines, files[0].name)
         else:
-            names = [each.file.name for each in taken]
-            rejects = rejects_of_files(lines, destination_id=settings.id, files=names, now=now)
-        DestinationRejects(self._settings.events_dir).append(settings.id, rejects)
+            rejects.write_of_files(lines, [each.name for each in files])
 
-    def _loader(self, settings: DestinationSettings, taken: Sequence[Taken]) -> FilesLoader:
-        loader = FilesLoader(
+    def _rejects(self, settings: DestinationSettings) -> RejectWriter:
+        return RejectWriter(self._settings.events_dir, settings.id, self._clock)
+
+    def _loader(
+        self, settings: DestinationSettings, files: Sequence[FileInCycle], browser_keys: str
+    ) -> Loader:
+        destination = self._connect(settings)
+        stager: Stager = SparkStager(self._staging)
+        if len(files) > 1:
+            stager = SharedStager()
+        elif _size(files[0].file.path) <= SMALL_BYTES:
+            stager = DriverStager()
+        return Loader(
             settings,
-            self._settings.pipeline,
-            self._connected(settings),
-            self._locks,
-            self._staging,
-            browser_key=self._browser_keys.get(taken[0].file.token_id, ""),
+            destination,
+            lookups=Lookups(
+                settings.enrichment,
+                self._settings.pipeline,
+                browser_keys=browser_keys,
+                staging=self._staging,
+            ),
+            tables=TablePatcher(settings, destination, self._locks),
+            stager=stager,
+            staging=self._staging,
+            rejects=self._rejects(settings),
+            browser_keys=browser_keys,
+            times=self.times,
         )
-        loader.times = self.times
-        loader.is_small = sum(_size(each.file.path) for each in taken) <= SMALL_BYTES
-        return loader
 
-    def _connected(self, settings: DestinationSettings) -> Destination:
-        """The destination; one that was away in this cycle is not waited for again (G7)."""
-        if settings.id in self._away:
-            raise self._away[settings.id]
-        if settings.id not in self._open:
+    def _connect(self, settings: DestinationSettings) -> Destination:
+        """The connected destination; one that was unreachable in this cycle is not tried again (G7)."""
+        if settings.id in self._unavailable:
+            raise self._unavailable[settings.id]
+        if settings.id not in self._connected:
             destination = load_destination(settings)
             try:
                 destination.connect()
             except DestinationUnavailable as error:
-                self._away[settings.id] = error
+                self._unavailable[settings.id] = error
                 raise
-            self._open[settings.id] = destination
-        return self._open[settings.id]
+            self._connected[settings.id] = destination
+        return self._connected[settings.id]
 
 
 def _orphaned(file: IncomingFile) -> DestinationUnavailable:
-    """Rejects are never archived unseen: they are kept until somebody decides."""
+    """Rejects of a removed destination are kept until it is configured again or the file is removed."""
     return DestinationUnavailable(
         f"these rejects are for {file.destination_id}, a destination that is not configured; they are kept.",
         hint=f"Configure {file.destination_id} again, or remove {file.path}.",
@@ -320,7 +319,7 @@ def _orphaned(file: IncomingFile) -> DestinationUnavailable:
 
 
 def _claim(path: Path, claims: ExitStack) -> bool:
-    """Whether the file is ours until the claims end: no other pipeline on this machine works on it."""
+    """Locks the file until the claims end; returns False if another pipeline on this machine has it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     claims.callback(os.close, fd)
     if not try_lock(fd):

@@ -1,37 +1,36 @@
-"""Small files that wait together are staged in one pass over all of them: a pass costs more than such a file.
+"""Small files that are pending together are staged in one pass, which costs more than such a file.
 
-Only the staging is shared. Each file still has its own rows, numbered as if it had been read alone, its own
-place in the ledger and its own transaction. So it does not matter which files were staged together, before a
-crash or after it (G5).
+Only the staging is shared. Each file has its own rows, numbered as if it had been read alone, its own entry
+in the ledger and its own transaction. So it does not matter which files were staged together, before a crash
+or after it (G5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from headwater.destinations.table import ROW
 from headwater.log.files.layout import IncomingFile
-from headwater.pipeline.load import Loader, Origin, StagedRows, count_unmapped
-from headwater.pipeline.steps.batch_schema import Scanned
-from headwater.pipeline.steps.read_lines import place_of
+from headwater.pipeline.steps.read_lines import file_and_line
 from headwater.pipeline.steps.route import SMALL_BYTES
+from headwater.pipeline.steps.stage import StagedRows, write_table
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["FilesLoader", "groups"]
+__all__ = ["SharedStager", "groups"]
 
 MAX_FILES = 100
-"""Files that are taken together: each is held open, and is a task of each Spark job."""
+"""Maximum files of a group: each is held open, and is a task of each Spark job."""
 
 
 def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingFile]]:
-    """Files, given with their sizes, that are taken together: of one origin, and small in all.
+    """Groups neighbouring files, given with their sizes, that have one origin and are small in all.
 
-    They are neighbours, so the order stays: what came first is stored first.
+    The order of the files stays, so earlier events are stored first.
     """
     group: list[IncomingFile] = []
     total = 0
@@ -46,34 +45,14 @@ def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingF
         yield group
 
 
-class FilesLoader(Loader):
-    """Loads files one by one, from rows that may have been staged for several at once."""
+class SharedStager:
+    """Stages the rows of a group of files by one Spark job; each file is a part."""
 
-    def __init__(self, *arguments: Any, browser_key: str = "") -> None:
-        super().__init__(*arguments, browser_key=browser_key)
-        self._ready: dict[str, StagedRows] = {}
-
-    def prepare(
-        self, lines: DataFrame, table: str, scanned: Scanned, files: Mapping[int, Origin], folder: Path
-    ) -> None:
-        """Stage the rows of some files, by their numbers, for the loads that follow; not what is loaded."""
-        import pyarrow.parquet as pq
-
-        ids = {number: self.load_id(file, table) for number, file in files.items()}
-        loaded = self.destination.loaded(list(ids.values()))
-        if loaded.issuperset(ids.values()) or not self.wanted(table, scanned, None)[0].columns:
-            return
-        with self.projected(lines, table, scanned, folder) as (rows, fitted, patched):
-            parts = _by_file(rows.toArrow())
-        for number, id in ids.items():
-            if number in parts and id not in loaded:
-                path = folder / f"rows-{number}.parquet"
-                pq.write_table(parts[number], path, use_dictionary=False, compression="snappy")
-                unmapped = count_unmapped(parts[number]) if fitted.needs_unmapped else 0
-                self._ready[id] = StagedRows(patched, [str(path)], unmapped)
-
-    def staged(self, id: str, lines: DataFrame, table: str, scanned: Scanned, folder: Path) -> StagedRows:
-        return self._ready.pop(id, None) or super().staged(id, lines, table, scanned, folder)
+    def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
+        return {
+            number: write_table(own, folder / f"rows-{number}.parquet")
+            for number, own in _by_file(rows.toArrow()).items()
+        }
 
 
 def _by_file(table: pa.Table) -> dict[int, pa.Table]:
@@ -82,10 +61,10 @@ def _by_file(table: pa.Table) -> dict[int, pa.Table]:
 
     table = table.sort_by(ROW)
     column = table.schema.get_field_index(ROW)
-    places = [place_of(row) for row in table.column(column).to_pylist()]
-    table = table.set_column(column, ROW, pa.array([place for _, place in places], pa.int64()))
+    numbers = [file_and_line(row) for row in table.column(column).to_pylist()]
+    table = table.set_column(column, ROW, pa.array([line for _, line in numbers], pa.int64()))
     first: dict[int, int] = {}
-    for index, (file, _) in enumerate(places):
+    for index, (file, _) in enumerate(numbers):
         first.setdefault(file, index)
-    ends = [*list(first.values())[1:], len(places)]
+    ends = [*list(first.values())[1:], len(numbers)]
     return {file: table.slice(at, end - at) for (file, at), end in zip(first.items(), ends, strict=True)}

@@ -1,6 +1,6 @@
-"""A cluster: its executors are given what our Python needs there.
+"""The Python packages that executors of a cluster need.
 
-The two Java classes go by Spark's own way for jars (see jvm.py). The Python packages go as one archive, which
+The two Java classes go as a jar (see compiled_classes.py). The Python packages go as one archive, which
 each executor unpacks beside its work and has on its path. So a worker needs Spark, a Python of the same minor
 version and the same kind of machine, and nothing of ours; where everything is installed there already, set
 `pipeline.ship_packages: false`.
@@ -113,7 +113,7 @@ def _closure() -> list[metadata.Distribution]:
     """The distributions that are needed, and what they need themselves."""
     waiting = list(NEEDED)
     for point in metadata.entry_points(group=ENRICHERS):
-        if point.dist is not None:  # somebody's own rules run on executors too
+        if point.dist is not None:  # enrichment rules of other packages run on executors too
             waiting.append(point.dist.name)
     found: dict[str, metadata.Distribution] = {}
     while waiting:

@@ -1,12 +1,12 @@
-"""The two small Java classes of the pipeline, compiled inside Spark's own JVM.
+"""The two Java classes of the pipeline, compiled inside Spark's own JVM.
 
 Spark has Janino for its code generation, so no compiler, jar or build is needed here. Compiled classes go to
 the executors as a jar, like any user's.
 
-Why Java at all: nothing in Spark tells the kinds of every path exactly and in one pass. `read.json` merges
-true + 1 to text, `schema_of_variant_agg` leaves conflicts open, and both know nothing of timestamps. Measured
+Why Java: no function of Spark finds the JSON types of every path exactly and in one pass. `read.json` merges
+true + 1 to text, `schema_of_variant_agg` mapped conflicts open, and both know nothing of timestamps. Measured
 on 300,000 events of 1 KB, warm, CPU seconds per million: this scan 5-7 (of which reading lines about 4),
-`read.json` inference 10-15 plus a second pass for the ambiguous leaves, `schema_of_variant_agg` about 45.
+`read.json` inference 10-15 plus a second pass for the ambiguous mapped, `schema_of_variant_agg` about 45.
 """
 
 from __future__ import annotations
@@ -20,51 +20,53 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from headwater.pipeline.lineage_hints import doing
+from headwater.pipeline.lineage_hints import job_description
 from headwater.pipeline.spark.java_runtime import SparkUnavailable
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["prepare", "scan", "verdict"]
+__all__ = ["event_check", "prepare", "scan"]
 
-SOURCES = ("Verdict", "Scan")
+SOURCES = ("EventCheck", "Scan")
 PACKAGE = "headwater.pipeline"
-FUNCTION = "headwater_verdict"
+FUNCTION = "headwater_event_check"
 
 _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
-def scan(lines: DataFrame, *columns: str, max_depth: int, max_nodes: int, browser_key: str = "") -> list[str]:
+def scan(
+    lines: DataFrame, *columns: str, max_depth: int, max_fields: int, browser_keys: str = ""
+) -> list[str]:
     """The answers of Scan.java over a column of text, one JSON text per partition, in order.
 
-    With three columns more, the table of a line, why it has none, and the number of its file: one per
-    partition, file and table.
+    With three more columns, the table of a line, the reason why it has none, and the number of its file: one
+    answer per partition, file and table.
     """
     spark = lines.sparkSession
     constructor = _load(spark, "Scan").getConstructors()[0]
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
-    for place, argument in enumerate((max_depth, max_nodes, browser_key, len(columns) > 1)):
+    for place, argument in enumerate((max_depth, max_fields, browser_keys, len(columns) > 1)):
         arguments[place] = argument
     function = constructor.newInstance(arguments)
     rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()
-    with doing(lines.sparkSession, "scan events"):
+    with job_description(lines.sparkSession, "scan events"):
         return [str(answer) for answer in rows.mapPartitions(function).collect()]
 
 
 def prepare(spark: SparkSession) -> None:
-    """Compile now, rather than with the first batch."""
+    """Compiles the classes now instead of with the first batch."""
     _load(spark, "Scan")
 
 
-def verdict(spark: SparkSession, line: Column) -> Column:
-    """Why a line is not an event (Verdict.java): NULL if it is one, empty if it is blank."""
+def event_check(spark: SparkSession, line: Column) -> Column:
+    """The reason why a line is not an event (EventCheck.java): NULL if it is one, empty if it is blank."""
     from pyspark.sql import functions
 
-    _load(spark, "Verdict")
+    _load(spark, "EventCheck")
     return functions.call_udf(FUNCTION, line.cast("binary"))
 
 
@@ -82,8 +84,10 @@ def _compile(spark: SparkSession) -> Any:
         (Path(__file__).parent / "java" / f"{name}.java").read_text(encoding="utf-8") for name in SOURCES
     ]
     folder = Path(tempfile.mkdtemp(prefix="headwater-classes-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # Spark may ask for the jar to its end
-    # The name tells the content: an executor keeps jars by name.
+    atexit.register(
+        shutil.rmtree, folder, ignore_errors=True
+    )  # executors may request the jar until Spark ends
+    # Named by content: executors keep jars by name.
     digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
     jar = folder / f"headwater-{digest}.jar"
     try:
@@ -105,9 +109,9 @@ def _compile(spark: SparkSession) -> Any:
     context: Any = spark.sparkContext
     context._jsc.addJar(str(jar))
     # Registered by name: py4j would take another overload of `functions.udf`, the one without input types.
-    judge = loader.loadClass(f"{PACKAGE}.Verdict").getConstructors()[0].newInstance(None)
+    check = loader.loadClass(f"{PACKAGE}.EventCheck").getConstructors()[0].newInstance(None)
     session: Any = spark._jsparkSession
-    session.udf().register(FUNCTION, judge, jvm.org.apache.spark.sql.types.DataTypes.StringType)
+    session.udf().register(FUNCTION, check, jvm.org.apache.spark.sql.types.DataTypes.StringType)
     return loader
 
 

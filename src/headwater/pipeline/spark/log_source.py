@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +37,14 @@ from headwater.errors import LogUnavailable, SettingsError
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.offline import commits, tail_of
 from headwater.log.queue.partition_file import partition_paths
+from headwater.pipeline.spark.arrow_lines import arrow_positions, arrow_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["NAME", "QueueSource", "register"]
+__all__ = ["NAME", "LogSource", "register"]
 
 NAME = "headwater"
 MAX_EVENTS = 100_000
@@ -59,11 +59,11 @@ _COLUMNS = {
 
 
 def register(spark: SparkSession) -> None:
-    """Let the session read logs by `.format("headwater")`."""
-    spark.dataSource.register(QueueSource)
+    """Lets the session read logs by `.format("headwater")`."""
+    spark.dataSource.register(LogSource)
 
 
-class QueueSource(DataSource):
+class LogSource(DataSource):
     """The log behind a `path`."""
 
     @classmethod
@@ -80,7 +80,7 @@ class QueueSource(DataSource):
         return _StreamReader(_Log(self.options, schema))
 
 
-class Stretch(InputPartition):
+class Partition(InputPartition):
     """Positions that one task reads."""
 
     def __init__(self, first: int, end: int) -> None:
@@ -90,7 +90,7 @@ class Stretch(InputPartition):
 
 
 class _Log:
-    """What both readers do; goes to the executors with them."""
+    """The options and the reading of both readers; sent to executors with them."""
 
     def __init__(self, options: Any, schema: StructType) -> None:
         given = {str(name).lower(): str(value) for name, value in dict(options).items()}
@@ -117,16 +117,16 @@ class _Log:
         """The position after the last event that was acknowledged."""
         return max(tail_of(self.folder), 1)
 
-    def stretches(self, first: int, end: int) -> list[Stretch]:
+    def partitions(self, first: int, end: int) -> list[Partition]:
         step = self.partition_events
-        return [Stretch(at, min(at + step, end)) for at in range(first, end, step)]
+        return [Partition(at, min(at + step, end)) for at in range(first, end, step)]
 
-    def read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """The events of a stretch as Arrow batches of bounded size (G8)."""
+    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+        """The events of a partition as Arrow batches of bounded size (G8)."""
         gathered: list[Commit] = []
         events = size = 0
-        expected = stretch.first
-        for commit in commits(self.folder, stretch.first, stretch.end):
+        expected = partition.first
+        for commit in commits(self.folder, partition.first, partition.end):
             self._miss(expected, commit.first)
             expected = commit.end
             gathered.append(commit)
@@ -137,7 +137,7 @@ class _Log:
                 gathered, events, size = [], 0, 0
         if gathered:
             yield self._batch(gathered)
-        self._miss(expected, stretch.end)
+        self._miss(expected, partition.end)
 
     def _miss(self, expected: int, found: int) -> None:
         if expected < found and self.fail_on_loss:
@@ -147,19 +147,14 @@ class _Log:
             )
 
     def _batch(self, gathered: Sequence[Commit]) -> pa.RecordBatch:
-        import pyarrow as pa  # not for the process that only asks for offsets: Spark waits 10 s for it
+        import pyarrow as pa  # late: the process that only computes offsets must start within 10 s
 
         arrays = [_ARRAYS[name](gathered, kind) for name, kind in self.columns]
         return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in self.columns])
 
 
 def _positions(gathered: Sequence[Commit], kind: str) -> pa.Array:
-    import pyarrow as pa
-
-    numbers = array("q")
-    for commit in gathered:
-        numbers.extend(range(commit.first, commit.end))
-    return pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(numbers)])
+    return arrow_positions(gathered)
 
 
 def _times(gathered: Sequence[Commit], kind: str) -> pa.Array:
@@ -172,14 +167,7 @@ def _times(gathered: Sequence[Commit], kind: str) -> pa.Array:
 
 
 def _bodies(gathered: Sequence[Commit], kind: str) -> pa.Array:
-    import pyarrow as pa
-
-    # Not by pa.array(): it would copy each event once more, and look whether it is UTF-8, which Spark's own
-    # text source does not either.
-    bodies = [body for commit in gathered for body in commit.bodies]
-    ends = array("i", accumulate(map(len, bodies), initial=0))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))]
-    return pa.Array.from_buffers(pa.string() if kind == "string" else pa.binary(), len(bodies), buffers)
+    return arrow_texts([body for commit in gathered for body in commit.bodies], binary=kind == "binary")
 
 
 _ARRAYS = {"position": _positions, "time": _times, "body": _bodies}
@@ -191,10 +179,10 @@ class _BatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         log = self._log
-        return log.stretches(log.first or log.oldest(), log.end or log.newest())
+        return log.partitions(log.first or log.oldest(), log.end or log.newest())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Stretch)
+        assert isinstance(partition, Partition)
         return self._log.read(partition)
 
 
@@ -232,10 +220,10 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target = self._log.newest()
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        return self._log.stretches(int(start["position"]), int(end["position"]))
+        return self._log.partitions(int(start["position"]), int(end["position"]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Stretch)
+        assert isinstance(partition, Partition)
         return self._log.read(partition)
 
 

@@ -1,4 +1,4 @@
-"""A Spark session that nobody has to set up: Java found or brought along, memory chosen, noise in a file."""
+"""A Spark session without set-up: finds Java, chooses memory, and sends Spark's output to a file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BROADCAST_BYTES = 64 * 1024 * 1024
 
 
 class SparkGone(SparkUnavailable):
-    """The session has ended under us. This process cannot have another: whoever supervises starts it anew."""
+    """The session has ended. This process cannot start another; its supervisor must restart it."""
 
     retryable = True
 
@@ -99,7 +99,7 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
         "spark.driver.memory": settings.memory or _memory(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Parallel rather than G1: batch work on few cores, and pauses hurt nobody.
+        # Parallel rather than G1: batch work on few cores, where pauses do not matter.
         "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.session.timeZone": "UTC",
         # Keys that differ in case alone are different keys; without this one of them is NULL, silently.

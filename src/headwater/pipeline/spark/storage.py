@@ -1,9 +1,8 @@
-"""Staging on an object store: what the executors of a cluster and the driver leave for each other there.
+"""Staging on an object store, which the driver and the executors of a cluster share.
 
-Neither Spark nor the machines need more for it than pyarrow: its file systems write and read the objects, and
-no Hadoop connector is asked for. An object is named by the task that wrote it, and the driver goes by the
-names that the tasks hand back rather than by a listing. So whatever a worker that died left half-way, or two
-attempts at one task wrote, counts once (G5).
+The objects are written and read by pyarrow's file systems; no Hadoop connector is needed. Each task names its
+objects, and the driver uses the names that successful tasks return, not a listing. So objects of a worker
+that died, or of a repeated attempt at a task, are ignored (G5).
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from headwater.destinations.table import ROW
 from headwater.errors import HeadwaterError, SettingsError
+from headwater.pipeline.spark.arrow_lines import arrow_texts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,9 +28,9 @@ __all__ = [
     "ObjectSplit",
     "StagingUnavailable",
     "StoredFile",
-    "fetch",
     "object_lines",
-    "store",
+    "read_objects",
+    "write_objects",
 ]
 
 GROUP_BYTES = 32 * 1024 * 1024
@@ -47,7 +47,7 @@ class StagingUnavailable(HeadwaterError):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """An object of rows, and the value of the column by which they were told apart."""
+    """An object of rows, and the value of the column that they are grouped by."""
 
     name: str
     rows: int
@@ -57,7 +57,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class ObjectFolder:
-    """Objects with a prefix in common; goes to the executors as it is."""
+    """Objects with a common prefix; sent to executors as it is."""
 
     url: str = field(repr=False)
     """As pyarrow reads it; there may be secrets in it (G12)."""
@@ -71,19 +71,19 @@ class ObjectFolder:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
-    def place(self) -> tuple[Any, str]:
+    def filesystem_and_path(self) -> tuple[Any, str]:
         """The file system and the path in it."""
         from pyarrow import fs
 
         try:
             return fs.FileSystem.from_uri(self.url)  # type: ignore[no-any-return]
         except (ValueError, OSError) as error:
-            told = str(error).replace(self.url, str(self))
-            raise SettingsError([f"`pipeline.staging_url` cannot be used ({self}): {told}"]) from None
+            reason = str(error).replace(self.url, str(self))
+            raise SettingsError([f"`pipeline.staging_url` cannot be used ({self}): {reason}"]) from None
 
     def check(self) -> None:
         """StagingUnavailable unless objects can be written and removed there."""
-        filesystem, path = self.place()
+        filesystem, path = self.filesystem_and_path()
         probe = f"{path}/probe-{uuid.uuid4().hex}"
         try:
             with filesystem.open_output_stream(probe) as stream:
@@ -97,13 +97,13 @@ class ObjectFolder:
 
     def upload(self, source: Path) -> None:
         """Copy a local file to where this names."""
-        filesystem, path = self.place()
+        filesystem, path = self.filesystem_and_path()
         with source.open("rb") as file, filesystem.open_output_stream(path) as stream:
             shutil.copyfileobj(file, stream, COPY_BYTES)
 
     def download(self, files: Sequence[StoredFile], folder: Path) -> list[str]:
         """Copy stored files of this folder to a local one; their paths, in order."""
-        filesystem, path = self.place()
+        filesystem, path = self.filesystem_and_path()
         paths = []
         for stored in files:
             target = folder / stored.name
@@ -113,21 +113,21 @@ class ObjectFolder:
         return paths
 
     def remove(self) -> None:
-        """Remove it and all objects below it; none is no error, and neither is a store that is away."""
+        """Removes all objects below it. An empty folder or an unreachable store is not an error."""
         from pyarrow import fs
 
         try:
-            filesystem, path = self.place()
+            filesystem, path = self.filesystem_and_path()
             found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
             for each in [filesystem.get_file_info(path), *found]:
                 if each.type == fs.FileType.File:
                     filesystem.delete_file(each.path)
         except OSError:
-            pass  # what is left costs space, and is nobody's input
+            pass  # remaining objects cost space and are never read
 
 
-def store(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[StoredFile]:
-    """Have the executors write the rows as Parquet; the objects in the order of their rows.
+def write_objects(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[StoredFile]:
+    """Writes the rows as Parquet on the executors; returns the objects in the order of their rows.
 
     `by` names an integer column: each of its values then gets objects of its own, without the column.
     """
@@ -136,8 +136,10 @@ def store(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[StoredFil
     return sorted(found, key=lambda file: (file.part, file.key or 0))
 
 
-def fetch(spark: SparkSession, folder: ObjectFolder, files: Sequence[StoredFile], schema: str) -> DataFrame:
-    """Stored rows as a table again, read by the executors; an object is a partition."""
+def read_objects(
+    spark: SparkSession, folder: ObjectFolder, files: Sequence[StoredFile], schema: str
+) -> DataFrame:
+    """Stored rows as a DataFrame, read by the executors; an object is a partition."""
     if not files:
         return spark.createDataFrame([], schema)
     names = [file.name for file in files]
@@ -188,7 +190,7 @@ def _one_file(folder: ObjectFolder, batches: Batches, by: str, part: int) -> lis
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return []
-    filesystem, path = folder.place()
+    filesystem, path = folder.filesystem_and_path()
     name = _name(part)
     rows, gathered, size = 0, [first], first.nbytes
     options = {"use_dictionary": False, "compression": "snappy", "filesystem": filesystem}
@@ -217,7 +219,7 @@ def _by_key(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[
     gathered = [batch for batch in batches if batch.num_rows]
     if not gathered:
         return []
-    filesystem, path = folder.place()
+    filesystem, path = folder.filesystem_and_path()
     table = pa.Table.from_batches(gathered)
     files: list[Written] = []
     for key in pc.unique(table.column(by)).to_pylist():
@@ -229,7 +231,7 @@ def _by_key(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[
 
 
 def _name(part: int) -> str:
-    # never the same twice: another attempt at the task must not touch what this one has handed back
+    # unique: another attempt at the task must not change the object that this one returns
     return f"part-{part:05d}-{uuid.uuid4().hex}.parquet"
 
 
@@ -237,7 +239,7 @@ def _reading(folder: ObjectFolder, names: Sequence[str]) -> Callable[[Batches], 
     def run(batches: Batches) -> Batches:
         import pyarrow.parquet as pq
 
-        filesystem, path = folder.place()
+        filesystem, path = folder.filesystem_and_path()
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 with pq.ParquetFile(f"{path}/{names[number]}", filesystem=filesystem) as parquet:
@@ -251,7 +253,7 @@ def _splitting(splits: Sequence[ObjectSplit], line: str) -> Callable[[Batches], 
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 split = splits[number]
-                filesystem, path = split.file.place()
+                filesystem, path = split.file.filesystem_and_path()
                 with filesystem.open_input_file(path) as stream:
                     yield from _lines(stream, split, line)
 
@@ -290,14 +292,8 @@ def _to_newline(stream: Any) -> bytes:
 
 
 def _lines_batch(lines: Sequence[bytes], first: int, line: str) -> pa.RecordBatch:
-    from array import array
-    from itertools import accumulate
-
     import pyarrow as pa
 
-    # not by pa.array(): a line may be anything but UTF-8, which Spark's own text source does not mind either
-    ends = array("i", accumulate(map(len, lines), initial=0))
-    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(lines))]
-    bodies = pa.Array.from_buffers(pa.string(), len(lines), buffers)
+    bodies = arrow_texts(lines)
     numbers = pa.array(range(first, first + len(lines)), pa.int64())
     return pa.RecordBatch.from_arrays([bodies, numbers], names=[line, ROW])

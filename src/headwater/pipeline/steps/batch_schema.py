@@ -1,204 +1,51 @@
-"""The header of a batch (seed 003: BatchHeader): its fields, their kinds, and the columns they become."""
+"""The columns of a batch: names made from paths, types promoted over all values.
+
+A name depends on its path alone, never on the rest of the batch, so it is the same in every batch. Paths that
+give one name (`userId` and `userid`, `a.b` and `a_b`) share the column.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from enum import IntFlag
-from typing import Any
-
-import msgspec
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from headwater.destinations.column_types import Kind, kind_named, promote_all
-from headwater.destinations.table import Column
-from headwater.pipeline.steps.names import column_name
+from headwater.destinations.table import ROW, UNMAPPED, Column
+from headwater.pipeline.steps.field_tree import JsonTypes, Path
+from headwater.pipeline.steps.mapping import MappedField
 
-__all__ = [
-    "Constant",
-    "HeaderColumn",
-    "Json",
-    "Leaf",
-    "Lookup",
-    "Node",
-    "Scanned",
-    "Seen",
-    "columns_of",
-]
+__all__ = ["BatchColumn", "batch_columns", "column_name", "sanitise", "sanitise_sql"]
 
-MAX_DEPTH = 32
-"""Objects below this depth stay JSON text."""
-MAX_NODES = 20_000
-"""Paths that are told apart in a batch; what is beyond goes to `_unmapped_data` (G8)."""
-
-
-class Seen(IntFlag):
-    """What the values of a path were, as Scan.java notes it."""
-
-    BOOL = 1
-    INT64 = 2
-    FLOAT64 = 4
-    STRING = 8
-    TIMESTAMP = 16
-    BIG = 32
-    ARRAY = 64
-    OBJECT = 128
-    HUGE = 256
-    DEEP = 512
-    MORE = 1024
-
-
-NOTHING = Seen(0)
-TEXT = Seen.STRING | Seen.TIMESTAMP
-PLAIN = Seen.BOOL | Seen.INT64 | Seen.FLOAT64 | Seen.BIG | Seen.ARRAY | Seen.DEEP
-VALUES = TEXT | PLAIN
 _KINDS = {
-    Seen.BOOL: Kind.BOOL,
-    Seen.INT64: Kind.INT64,
-    Seen.FLOAT64: Kind.FLOAT64,
-    Seen.STRING: Kind.STRING,
-    Seen.TIMESTAMP: Kind.TIMESTAMP,
-    # All digits are kept as text; a double would lose most of them.
-    Seen.BIG: Kind.STRING,
-    Seen.ARRAY: Kind.STRING,
-    Seen.DEEP: Kind.STRING,
-    Seen.OBJECT: Kind.STRING,
+    JsonTypes.BOOL: Kind.BOOL,
+    JsonTypes.INT64: Kind.INT64,
+    JsonTypes.FLOAT64: Kind.FLOAT64,
+    JsonTypes.STRING: Kind.STRING,
+    JsonTypes.TIMESTAMP: Kind.TIMESTAMP,
+    # A double would lose most of the digits.
+    JsonTypes.TOO_LARGE: Kind.STRING,
+    JsonTypes.ARRAY: Kind.STRING,
+    JsonTypes.TOO_DEEP: Kind.STRING,
+    JsonTypes.OBJECT: Kind.STRING,
 }
-
-
-@dataclass(frozen=True)
-class Json:
-    """A value of the event, by its path."""
-
-    path: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Lookup:
-    """A value that an enrichment rule found: number of the rule, path in its result."""
-
-    rule: int
-    path: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Constant:
-    """A value of the mapping, as the text that JSON would have for it (strings without their quotes)."""
-
-    text: str
-
-
-Origin = Json | Lookup | Constant
+_RESERVED = {ROW, UNMAPPED}
+_SPECIAL = re.compile(r"[^a-z0-9_]")
+_DIGITS = 8
 
 
 @dataclass
-class Node:
-    """A path of the batch: what was seen there and below."""
+class BatchColumn:
+    """A column of the batch, and the fields that it is filled from, in the order of their priority.
 
-    origin: Origin
-    seen: Seen = NOTHING
-    children: dict[str, Node] = field(default_factory=dict)
-    type: str = ""
-    column_type: str = ""
-    fallbacks: list[Node] = field(default_factory=list)
-    """What takes its place in events that do not have it."""
-
-    def find(self, path: Sequence[str]) -> Node | None:
-        node: Node | None = self
-        for part in path:
-            node = node.children.get(part) if node else None
-        return node
-
-
-@dataclass
-class Scanned:
-    """What a scan found: counts of lines, and the tree of fields in the order in which they first came."""
-
-    events: int = 0
-    bad: int = 0
-    blank: int = 0
-    browser: int = 0
-    skipped: int = 0
-    root: Node = field(default_factory=lambda: Node(Json(())))
-
-    @classmethod
-    def of(cls, answers: Iterable[str | bytes]) -> Scanned:
-        """Merge what the partitions answered, in their order."""
-        return cls.by_table(answers).get("") or cls()
-
-    @classmethod
-    def by_table(cls, answers: Iterable[str | bytes]) -> dict[str, Scanned]:
-        """The same for each table that the lines go to; those that go to none are under the empty name.
-
-        Files are merged in the order of their numbers.
-        """
-        found = sorted(map(msgspec.json.decode, answers), key=lambda answer: int(answer["file"]))
-        return cls._gathered(found)
-
-    @classmethod
-    def by_file(cls, answers: Iterable[str | bytes]) -> dict[int, dict[str, Scanned]]:
-        """The same for each file and table."""
-        files: dict[int, list[dict[str, Any]]] = {}
-        for answer in map(msgspec.json.decode, answers):
-            files.setdefault(answer["file"], []).append(answer)
-        return {number: cls._gathered(own) for number, own in files.items()}
-
-    @classmethod
-    def _gathered(cls, answers: Iterable[dict[str, Any]]) -> dict[str, Scanned]:
-        tables: dict[str, Scanned] = {}
-        budgets: dict[str, list[int]] = {}
-        for found in answers:
-            table = found["table"]
-            scanned = tables.setdefault(table, cls())
-            scanned.events += found["events"]
-            scanned.bad += found["bad"]
-            scanned.blank += found["blank"]
-            scanned.browser += found["browser"]
-            scanned.skipped += found["skipped"]
-            _merge(scanned.root, found["tree"], (), budgets.setdefault(table, [MAX_NODES]))
-        return tables
-
-
-def _merge(node: Node, tree: Any, path: tuple[str, ...], budget: list[int]) -> None:
-    node.seen |= Seen(tree[0])
-    for name, subtree in tree[1].items():
-        child = node.children.get(name)
-        if child is None:
-            if not subtree[0]:
-                continue  # only nulls, or only in lines that were no events
-            if not budget[0]:
-                node.seen |= Seen.MORE
-                continue
-            budget[0] -= 1
-            child = node.children[name] = Node(Json((*path, name)))
-        _merge(child, subtree, (*path, name), budget)
-
-
-@dataclass
-class Leaf:
-    """A path of the mapped event that becomes a column.
-
-    Where several nodes feed it, the first that has a value in an event wins.
-    """
-
-    path: tuple[str, ...]
-    nodes: list[Node]
-    type: str = ""
-    column_type: str = ""
-    is_text: bool = False
-    """Objects are kept whole, as JSON text."""
-
-
-@dataclass
-class HeaderColumn:
-    """A column of the batch: its leaves, in the order of their right to it.
-
-    Several leaves share a column where their paths give one name. In an event that has two of them the first
-    wins, and the other's value goes to `_unmapped_data`.
+    Several fields share a column where their paths give one name. In an event that has two of them the first
+    is stored, and the value of the other goes to `_unmapped_data`.
     """
 
     name: str
     kind: Kind
-    leaves: list[Leaf]
+    mapped: list[MappedField]
     sql_type: str = ""
     cast_type: str = ""
 
@@ -207,34 +54,60 @@ class HeaderColumn:
         return Column(self.name, self.kind, self.sql_type, self.cast_type)
 
 
-def columns_of(leaves: Iterable[Leaf], max_identifier_length: int) -> dict[str, HeaderColumn]:
-    """The columns that leaves become, with the kind of each by the typecast tree."""
-    by_name: dict[str, list[Leaf]] = {}
-    for leaf in leaves:
-        by_name.setdefault(column_name(leaf.path, max_identifier_length), []).append(leaf)
+def batch_columns(mapped: Iterable[MappedField], max_identifier_length: int) -> dict[str, BatchColumn]:
+    """The columns that fields become, with the kind of each by the typecast tree."""
+    by_name: dict[str, list[MappedField]] = {}
+    for mapped_field in mapped:
+        by_name.setdefault(column_name(mapped_field.path, max_identifier_length), []).append(mapped_field)
     columns = {}
     for name, sharing in by_name.items():
-        # The path that is the name itself has the first right, then their order: a rule, not chance.
-        sharing.sort(key=lambda leaf: ("_".join(leaf.path) != name, leaf.path))
+        # The path that equals the name has priority, then the order of paths: a rule, not chance.
+        sharing.sort(key=lambda each: ("_".join(each.path) != name, each.path))
         columns[name] = _column(name, sharing)
     return columns
 
 
-def _column(name: str, leaves: list[Leaf]) -> HeaderColumn:
-    explicit = next((leaf for leaf in leaves if leaf.type or leaf.column_type), None)
-    kind = promote_all(kind for leaf in leaves for kind in _kinds(leaf))
+def _column(name: str, mapped: list[MappedField]) -> BatchColumn:
+    explicit = next((each for each in mapped if each.type or each.column_type), None)
+    kind = promote_all(kind for each in mapped for kind in _kinds(each))
     if explicit is None:
-        return HeaderColumn(name, kind, leaves)
+        return BatchColumn(name, kind, mapped)
     named = kind_named(explicit.type) if explicit.type else None
     if named is not None:
-        return HeaderColumn(name, named, leaves, explicit.column_type)
+        return BatchColumn(name, named, mapped, explicit.column_type)
     if explicit.column_type:
-        return HeaderColumn(name, kind, leaves, explicit.column_type, explicit.type)
-    return HeaderColumn(name, kind, leaves, explicit.type)
+        return BatchColumn(name, kind, mapped, explicit.column_type, explicit.type)
+    return BatchColumn(name, kind, mapped, explicit.type)
 
 
-def _kinds(leaf: Leaf) -> Iterator[Kind]:
-    for node in leaf.nodes:
-        for flag, kind in _KINDS.items():
-            if flag in node.seen and (flag is not Seen.OBJECT or leaf.is_text):
+def _kinds(mapped_field: MappedField) -> Iterator[Kind]:
+    for each in mapped_field.fields:
+        for json_type, kind in _KINDS.items():
+            if json_type in each.json_types and (json_type is not JsonTypes.OBJECT or mapped_field.is_text):
                 yield kind
+
+
+def column_name(path: Path, max_bytes: int) -> str:
+    """The column of a path: its parts joined with `_`, sanitised, cut to the product's longest name."""
+    return sanitise("_".join(part or "_unnamed" for part in path), max_bytes)
+
+
+def sanitise(text: str, max_bytes: int) -> str:
+    """Lower case, every special character an underscore.
+
+    Names that lose more than that (letters of other scripts, a cut end, a reserved name) get a digest as
+    their end, so that two such names never become one.
+    """
+    name = _SPECIAL.sub("_", text.lower())
+    if text.isascii() and name not in _RESERVED and 0 < len(name) <= max_bytes:
+        return name
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGITS]
+    return f"{name[: max_bytes - _DIGITS - 1]}_{digest}"
+
+
+def sanitise_sql(name: str, max_bytes: int) -> str:
+    """SQL of `sanitise`, for table names that are computed per event."""
+    plain = f"regexp_replace(lower({name}), '[^a-z0-9_]', '_')"
+    digest = f"substring(md5({name}), 1, {_DIGITS})"
+    cut = f"concat(left({plain}, {max_bytes - _DIGITS - 1}), '_', {digest})"
+    return f"if({name} RLIKE '^[\\\\x00-\\\\x7f]*$' AND length({plain}) <= {max_bytes}, {plain}, {cut})"

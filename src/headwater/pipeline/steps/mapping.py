@@ -1,4 +1,4 @@
-"""The mapping step (seed 003): move, remove, cast, constant. Done on the tree of fields, once per batch."""
+"""The mapping step: move, remove, cast and constant, applied to the field tree once per batch."""
 
 from __future__ import annotations
 
@@ -8,11 +8,18 @@ from typing import Any
 
 import msgspec
 
-from headwater.pipeline.steps.batch_schema import VALUES, Constant, Leaf, Node, Seen
-from headwater.pipeline.steps.names import parse_pointer, pointer
+from headwater.pipeline.steps.field_tree import (
+    VALUES,
+    Constant,
+    Field,
+    JsonTypes,
+    Path,
+    parse_pointer,
+    pointer,
+)
 from headwater.settings import FieldSettings, MappingSettings
 
-__all__ = ["IMPLICIT", "apply", "problems"]
+__all__ = ["IMPLICIT", "MappedField", "map_fields", "problems"]
 
 IMPLICIT = (
     FieldSettings(src="/_timestamp", action="cast", type="TIMESTAMP"),
@@ -21,14 +28,29 @@ IMPLICIT = (
 """Casts that are merged into every mapping; a configured line for the same path has priority."""
 
 ALWAYS_KEPT = (("_timestamp",), ("eventn_ctx", "event_id"), ("event_id",))
-"""What stays even where unmapped fields are dropped: without it nobody could tell when and which."""
+"""Fields that stay even where unmapped fields are dropped: they identify the event and its time."""
+
+
+@dataclass
+class MappedField:
+    """A path of the mapped event that becomes a column.
+
+    Where several fields fill it, the first that has a value in an event is stored.
+    """
+
+    path: Path
+    fields: list[Field]
+    type: str = ""
+    column_type: str = ""
+    is_text: bool = False
+    """Objects are kept whole, as JSON text."""
 
 
 @dataclass
 class _Target:
-    """A path of the mapped event, with the nodes that feed it, the most entitled first."""
+    """A path of the mapped event, with the fields that fill it, in the order of their priority."""
 
-    nodes: list[Node] = field(default_factory=list)
+    fields: list[Field] = field(default_factory=list)
     children: dict[str, _Target] = field(default_factory=dict)
     type: str = ""
     column_type: str = ""
@@ -39,64 +61,65 @@ class _Target:
             target = target.children.setdefault(part, _Target())
         return target
 
-    def lay_over(self, node: Node) -> None:
-        """Add a subtree; where both have a value, it wins over what is there."""
-        self.nodes.insert(0, node)
-        for name, child in node.children.items():
-            self.children.setdefault(name, _Target()).lay_over(child)
+    def merge_over(self, subtree: Field) -> None:
+        """Adds a subtree; its values have priority over those that are there."""
+        self.fields.insert(0, subtree)
+        for name, child in subtree.children.items():
+            self.children.setdefault(name, _Target()).merge_over(child)
 
 
-def apply(root: Node, mapping: MappingSettings, *, keep: Iterable[tuple[str, ...]] = ()) -> list[Leaf]:
-    """The leaves of the mapped event, in the order of its fields.
+def map_fields(root: Field, mapping: MappingSettings, *, keep: Iterable[Path] = ()) -> list[MappedField]:
+    """The fields of the mapped event that become columns, in their order.
 
-    Removals come first: what was removed is not moved along with its parent either. Moves all read the event
-    as it was, so one source may feed two places and no move sees another's result; a moved value takes the
-    place of one that is there, event by event. `keep` are paths that stay although nothing maps them.
+    Removals come first: a removed field is not moved along with its parent either. Moves all read the event
+    as it was, so one source may feed two places and no move sees the result of another; a moved value
+    replaces a value at its place, event by event. `keep` are paths that stay although nothing maps them.
     """
     source = _copy(root)
-    fields = mapping.fields
-    for line in fields:
+    lines = mapping.fields
+    for line in lines:
         if line.action == "remove":
-            _cut(source, parse_pointer(line.src))
-    casts = [line for line in fields if line.action == "cast"]
+            _remove_path(source, parse_pointer(line.src))
+    casts = [line for line in lines if line.action == "cast"]
     configured = {parse_pointer(line.src or line.dst) for line in casts} | {
-        parse_pointer(line.src) for line in fields if line.action == "move"
+        parse_pointer(line.src) for line in lines if line.action == "move"
     }
     casts += [line for line in IMPLICIT if parse_pointer(line.src) not in configured]
     unplaced = []
     for line in casts:
-        node = source.find(parse_pointer(line.src)) if line.src else None
-        if node is None:
+        found = source.find(parse_pointer(line.src)) if line.src else None
+        if found is None:
             unplaced.append(line)
         else:
-            node.type, node.column_type = line.type, line.column_type
+            found.type, found.column_type = line.type, line.column_type
 
-    moved = [(line, source.find(parse_pointer(line.src))) for line in fields if line.action == "move"]
-    moved_nodes = [(line, _copy(node)) for line, node in moved if node is not None]
-    rest = source if mapping.keep_unmapped else _only(source, [*_kept(fields), *ALWAYS_KEPT, *keep])
-    for line, _ in moved_nodes:
-        _cut(rest, parse_pointer(line.src))
+    sources = [(line, source.find(parse_pointer(line.src))) for line in lines if line.action == "move"]
+    moved = [(line, _copy(found)) for line, found in sources if found is not None]
+    paths = [*_mapped_paths(lines), *ALWAYS_KEPT, *keep]
+    rest = source if mapping.keep_unmapped else _select_paths(source, paths)
+    for line, _ in moved:
+        _remove_path(rest, parse_pointer(line.src))
 
     target = _Target()
-    target.lay_over(rest)
-    # the first line for a place has the last word
-    for line, node in reversed(moved_nodes):
+    target.merge_over(rest)
+    # reversed: the first line for a place has priority
+    for line, subtree in reversed(moved):
         if line.type or line.column_type:
-            node.type, node.column_type = line.type, line.column_type
-        target.at(parse_pointer(line.dst)).lay_over(node)
-    for line in reversed(fields):
+            subtree.type, subtree.column_type = line.type, line.column_type
+        target.at(parse_pointer(line.dst)).merge_over(subtree)
+    for line in reversed(lines):
         if line.action == "constant":
-            node = _constant(line.value)
-            node.type, node.column_type = line.type, line.column_type
-            target.at(parse_pointer(line.dst)).lay_over(node)
+            constant = _constant(line.value)
+            constant.type, constant.column_type = line.type, line.column_type
+            target.at(parse_pointer(line.dst)).merge_over(constant)
     for line in unplaced:
-        _mark(target, parse_pointer(line.dst or line.src), line)
-    return list(_leaves(target, ()))
+        _set_type(target, parse_pointer(line.dst or line.src), line)
+    return list(_mapped_fields(target, ()))
 
 
 def problems(mapping: MappingSettings) -> Iterator[str]:
-    """What is wrong with a mapping, a line each, for `headwater check`."""
-    places: dict[tuple[str, ...], int] = {}
+    """The mistakes of a mapping, a line each, for `headwater check`."""
+    places: dict[Path, int] = {}
     for number, line in enumerate(mapping.fields):
         name = f"fields[{number}]"
         needed = {"move": ("src", "dst"), "remove": ("src",), "constant": ("dst",), "cast": ("type",)}
@@ -114,31 +137,35 @@ def problems(mapping: MappingSettings) -> Iterator[str]:
             places.setdefault(path, number)
 
 
-def _leaves(target: _Target, path: tuple[str, ...]) -> Iterator[Leaf]:
+def _mapped_fields(target: _Target, path: Path) -> Iterator[MappedField]:
     typed = (
         target
         if target.type or target.column_type
-        else next((node for node in target.nodes if node.type or node.column_type), None)
+        else next((each for each in target.fields if each.type or each.column_type), None)
     )
     type, column_type = (typed.type, typed.column_type) if typed else ("", "")
-    has_object = any(Seen.OBJECT in node.seen for node in target.nodes)
+    has_object = any(JsonTypes.OBJECT in each.json_types for each in target.fields)
     is_text = bool(typed) and has_object
-    fed_by = [each for node in target.nodes for each in (node, *node.fallbacks)]
-    nodes = [node for node in fed_by if node.seen & VALUES or (is_text and Seen.OBJECT in node.seen)]
-    if nodes and path:
-        yield Leaf(path, nodes, type, column_type, is_text)
+    candidates = [each for own in target.fields for each in (own, *own.fallbacks)]
+    fields = [
+        each
+        for each in candidates
+        if each.json_types & VALUES or (is_text and JsonTypes.OBJECT in each.json_types)
+    ]
+    if fields and path:
+        yield MappedField(path, fields, type, column_type, is_text)
     if not is_text:
         for name, child in target.children.items():
-            yield from _leaves(child, (*path, name))
+            yield from _mapped_fields(child, (*path, name))
 
 
-def _kept(fields: Iterable[FieldSettings]) -> Iterator[tuple[str, ...]]:
-    for line in fields:
+def _mapped_paths(lines: Iterable[FieldSettings]) -> Iterator[Path]:
+    for line in lines:
         if line.action == "cast":
             yield parse_pointer(line.src or line.dst)
 
 
-def _mark(target: _Target, path: tuple[str, ...], line: FieldSettings) -> None:
+def _set_type(target: _Target, path: Path, line: FieldSettings) -> None:
     for part in path:
         found = target.children.get(part)
         if found is None:
@@ -147,11 +174,11 @@ def _mark(target: _Target, path: tuple[str, ...], line: FieldSettings) -> None:
     target.type, target.column_type = line.type, line.column_type
 
 
-def _copy(node: Node) -> Node:
-    return replace(node, children={name: _copy(child) for name, child in node.children.items()})
+def _copy(subtree: Field) -> Field:
+    return replace(subtree, children={name: _copy(child) for name, child in subtree.children.items()})
 
 
-def _cut(root: Node, path: tuple[str, ...]) -> None:
+def _remove_path(root: Field, path: Path) -> None:
     if not path:
         root.children.clear()
         return
@@ -160,28 +187,29 @@ def _cut(root: Node, path: tuple[str, ...]) -> None:
         parent.children.pop(path[-1], None)
 
 
-def _only(root: Node, paths: Iterable[tuple[str, ...]]) -> Node:
+def _select_paths(root: Field, paths: Iterable[Path]) -> Field:
     """The tree with these paths alone."""
-    kept = replace(root, children={})
+    selected = replace(root, children={})
     for path in paths:
         found = root.find(path)
         if found is None or not path:
             continue
-        at, original = kept, root
+        at, original = selected, root
         for part in path[:-1]:
             original = original.children[part]
-            at = at.children.setdefault(part, replace(original, seen=Seen.OBJECT, children={}))
+            at = at.children.setdefault(part, replace(original, json_types=JsonTypes.OBJECT, children={}))
         at.children[path[-1]] = _copy(found)
-    return kept
+    return selected
 
 
-def _constant(value: Any) -> Node:
+def _constant(value: Any) -> Field:
     if isinstance(value, bool):
-        return Node(Constant(str(value).lower()), Seen.BOOL)
+        return Field(Constant(str(value).lower()), JsonTypes.BOOL)
     if isinstance(value, int):
-        return Node(Constant(str(value)), Seen.INT64 if -(2**63) <= value < 2**63 else Seen.BIG)
+        fits = -(2**63) <= value < 2**63
+        return Field(Constant(str(value)), JsonTypes.INT64 if fits else JsonTypes.TOO_LARGE)
     if isinstance(value, float):
-        return Node(Constant(repr(value)), Seen.FLOAT64)
+        return Field(Constant(repr(value)), JsonTypes.FLOAT64)
     if isinstance(value, str):
-        return Node(Constant(value), Seen.STRING)
-    return Node(Constant(msgspec.json.encode(value).decode()), Seen.ARRAY)
+        return Field(Constant(value), JsonTypes.STRING)
+    return Field(Constant(msgspec.json.encode(value).decode()), JsonTypes.ARRAY)

@@ -1,195 +1,69 @@
-"""The projection: lines of a batch become typed rows of a table, as one Spark expression per column.
+"""The projection: events become typed rows of a table, with one Spark expression per column.
 
-No Python function sees a row. What does not fit its column goes to `_unmapped_data`, under the column's name,
-and the row lands (G6).
+No Python function sees a row. A value that does not fit its column goes to `_unmapped_data`, under the
+column's name, and the row is stored (G6).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from headwater.destinations.base import Capabilities
 from headwater.destinations.column_types import Kind
-from headwater.destinations.table import ROW, UNMAPPED, Column, Table
-from headwater.pipeline.steps.batch_schema import PLAIN, TEXT, HeaderColumn, Json, Leaf, Lookup, Node, Seen
+from headwater.destinations.table import ROW, UNMAPPED
+from headwater.pipeline.steps.batch_schema import BatchColumn
 from headwater.pipeline.steps.convert import (
-    Read,
-    can_fail,
-    choose_read,
+    ParseAs,
     identifier,
-    json_sql,
     literal,
+    original_json_sql,
+    parse_type,
     value_sql,
 )
-from headwater.pipeline.steps.enrich.lookup_join import Joined, want_key
-from headwater.pipeline.steps.names import parse_pointer, pointer
-from headwater.pipeline.steps.parse import Reading
+from headwater.pipeline.steps.enrich.lookup_join import LookupTable, request_lookup_key
+from headwater.pipeline.steps.field_tree import PLAIN, TEXT, Field, Json, JsonTypes, Lookup, pointer
+from headwater.pipeline.steps.fit_table import TableFit, json_types_of
+from headwater.pipeline.steps.mapping import MappedField
+from headwater.pipeline.steps.parse_events import FieldParser
 from headwater.pipeline.steps.read_lines import LINE
-from headwater.settings import MappingSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Fit", "Overflow", "fit", "overflow_of", "project"]
+__all__ = ["project"]
 
 
-FEW = 64
-
-
-Path = tuple[str, ...]
-
-
-@dataclass
-class Overflow:
-    """What has no column: columns that are named, and objects of which the rest is kept.
-
-    `hidden` are paths that must not come back with the rest: they were removed, or moved elsewhere.
-    """
-
-    columns: list[HeaderColumn] = field(default_factory=list)
-    rests: list[Path] = field(default_factory=list)
-    hidden: list[Path] = field(default_factory=list)
-
-    def __bool__(self) -> bool:
-        return bool(self.columns or self.rests)
-
-
-def overflow_of(
-    root: Node, chosen: Iterable[HeaderColumn], surplus: list[HeaderColumn], mapping: MappingSettings
-) -> Overflow:
-    """Where the surplus columns, and what the scan did not tell apart, are to be found."""
-    named = {path[:length] for path in _paths(chosen) for length in range(len(path))} | {()}
-    rests = set(_crowded(root, ())) if mapping.keep_unmapped else set()
-    columns = surplus
-    if len(surplus) > FEW:
-        columns = [column for column in surplus if not list(_paths([column]))]
-        # the deepest object of which something else is read by name: what is below it is kept whole
-        rests |= {_deepest(path, named) for path in _paths(surplus)}
-    rests = {_deepest((*path, ""), named) for path in rests}
-    gone = [parse_pointer(line.src) for line in mapping.fields if line.action in ("remove", "move")]
-    hidden = [path for path in gone if any(path[: len(rest)] == rest for rest in rests)] if rests else []
-    for path in hidden:
-        for length in range(1, len(path)):
-            if any(path[: len(rest)] == rest and len(rest) < length for rest in rests):
-                rests.add(path[:length])
-    return Overflow(columns, sorted(rests), hidden)
-
-
-def _deepest(path: Path, named: set[Path]) -> Path:
-    return next(path[:length] for length in range(len(path) - 1, -1, -1) if path[:length] in named)
-
-
-def _crowded(node: Node, path: Path) -> Iterator[Path]:
-    if Seen.MORE in node.seen and isinstance(node.origin, Json):
-        yield path
-    for name, child in node.children.items():
-        yield from _crowded(child, (*path, name))
-
-
-def _paths(columns: Iterable[HeaderColumn]) -> Iterator[Path]:
-    for column in columns:
-        for leaf in column.leaves:
-            for node in leaf.nodes:
-                if isinstance(node.origin, Json):
-                    yield node.origin.path
-
-
-@dataclass
-class Fit:
-    """What a batch brings and what a table has, put together."""
-
-    columns: dict[str, HeaderColumn] = field(default_factory=dict)
-    kinds: dict[str, Kind] = field(default_factory=dict)
-    """What each column is staged as."""
-    new: list[Column] = field(default_factory=list)
-    overflow: Overflow = field(default_factory=Overflow)
-    as_decimal: bool = False
-
-    @property
-    def needs_unmapped(self) -> bool:
-        """Whether a value of the batch may have no column that takes it."""
-        return bool(self.overflow) or any(
-            len(column.leaves) > 1
-            or any(self.can_fail(leaf, node, name) for leaf in column.leaves for node in leaf.nodes)
-            for name, column in self.columns.items()
-        )
-
-    def can_fail(self, leaf: Leaf, node: Node, name: str) -> bool:
-        return can_fail(_seen(leaf, node), self.kinds[name], as_decimal=self.as_decimal)
-
-
-def fit(
-    root: Node,
-    columns: dict[str, HeaderColumn],
-    existing: Table | None,
-    *,
-    capabilities: Capabilities,
-    max_columns: int,
-    mapping: MappingSettings,
-    first: Iterable[str] = (),
-) -> Fit:
-    """Decide the kind of each column: that of the table if it has the column, else the batch's own.
-
-    New columns are taken in the order of their first appearance, those of the key (`first`) before all, as
-    long as there is room. The others are overflow.
-    """
-    fold = str.lower if capabilities.folds_case else str
-    there = {fold(name): column for name, column in (existing.columns if existing else {}).items()}
-    room = min(max_columns, capabilities.max_columns) - len(there)
-    if UNMAPPED not in there:
-        room -= 1  # whatever comes, there must be a place for what does not fit
-    found = Fit(as_decimal=capabilities.float_as_decimal)
-    surplus = []
-    order = [name for name in first if name in columns]
-    for name in [*order, *(name for name in columns if name not in order)]:
-        column = columns[name]
-        if (stored := there.get(fold(name))) is not None:
-            found.kinds[name] = stored.kind
-        elif room > 0:
-            room -= 1
-            found.kinds[name] = column.kind
-            found.new.append(column.column)
-        else:
-            surplus.append(column)
-            continue
-        found.columns[name] = column
-    found.overflow = overflow_of(root, found.columns.values(), surplus, mapping)
-    return found
-
-
-def project(lines: DataFrame, found: Fit, joined: Sequence[Joined] = ()) -> DataFrame:
-    """The rows: the batch's columns, `_unmapped_data` if anything can go there, and the row's number."""
-    reading = Reading(LINE)
-    for name, column in found.columns.items():
-        for leaf, node, origin in _json_nodes(column):
-            read = choose_read(_seen(leaf, node), found.kinds[name], as_decimal=found.as_decimal)
-            reading.want(origin.path, read)
-    for column in found.overflow.columns:
-        for leaf, node, origin in _json_nodes(column):
-            reading.want(origin.path, _raw(_seen(leaf, node)))
-    for each in joined:
-        want_key(reading, each.rule)
-    for path in found.overflow.hidden:
-        reading.want(path, "string")
-    for path in found.overflow.rests:
-        reading.want_rest(path)
-    reading.plan()
-    rows = _Rows(reading, found, {each.number: each.name for each in joined})
-    selected = [f"{rows.value(column)} AS {identifier(name)}" for name, column in found.columns.items()]
-    if found.needs_unmapped:
+def project(events: DataFrame, fit: TableFit, lookups: Sequence[LookupTable] = ()) -> DataFrame:
+    """The rows: the columns of the batch, `_unmapped_data` if a value may go there, and the row number."""
+    parser = FieldParser(LINE)
+    for name, column in fit.columns.items():
+        for mapped, each, source in _json_fields(column):
+            parser.request(source.path, parse_type(json_types_of(mapped, each), fit.kinds[name]))
+    for column in fit.overflow.columns:
+        for mapped, each, source in _json_fields(column):
+            parser.request(source.path, _raw_type(json_types_of(mapped, each)))
+    for lookup in lookups:
+        request_lookup_key(parser, lookup.rule)
+    for path in fit.overflow.excluded_paths:
+        parser.request(path, "string")
+    for path in fit.overflow.kept_objects:
+        parser.request_other_fields(path)
+    parser.plan()
+    rows = _RowSql(parser, fit, {lookup.number: lookup.name for lookup in lookups})
+    selected = [f"{rows.value(column)} AS {identifier(name)}" for name, column in fit.columns.items()]
+    if fit.needs_unmapped:
         selected.append(f"{rows.unmapped()} AS {identifier(UNMAPPED)}")
-    events = reading.apply(lines)
-    for each in joined:
-        events = each.join(events, reading)
-    return events.selectExpr(*selected, ROW)
+    parsed = parser.apply(events)
+    for lookup in lookups:
+        parsed = lookup.join(parsed, parser)
+    return parsed.selectExpr(*selected, ROW)
 
 
-class _Sql(NamedTuple):
-    """A value as its column has it, as JSON, and whether the event has one."""
+class _ValueSql(NamedTuple):
+    """A value in its column's type, as JSON, and whether the event has it."""
 
     value: str
     json: str
@@ -197,77 +71,77 @@ class _Sql(NamedTuple):
 
 
 @dataclass
-class _Rows:
+class _RowSql:
     """The SQL of one projection."""
 
-    reading: Reading
-    found: Fit
+    parser: FieldParser
+    fit: TableFit
     lookups: dict[int, str]
 
-    def access(self, leaf: Leaf, node: Node, kind: Kind) -> _Sql:
-        seen = _seen(leaf, node)
-        read: Read = "string"
-        if isinstance(node.origin, Json):
-            path = self.reading.path(node.origin.path)
-            sql, read = path.sql, path.read
-        elif isinstance(node.origin, Lookup):
-            parts = [self.lookups[node.origin.rule], *map(identifier, node.origin.path)]
+    def access(self, mapped: MappedField, source: Field, kind: Kind) -> _ValueSql:
+        json_types = json_types_of(mapped, source)
+        parsed_as: ParseAs = "string"
+        if isinstance(source.source, Json):
+            path = self.parser.path(source.source.path)
+            sql, parsed_as = path.sql, path.parse_as
+        elif isinstance(source.source, Lookup):
+            parts = [self.lookups[source.source.rule], *map(identifier, source.source.path)]
             sql = f"cast({'.'.join(parts)} AS string)"
         else:
-            sql = literal(node.origin.text)
-        text = json_sql(sql, read, seen)
-        # JSON's null is a value to a variant
-        is_present = f"{sql} IS NOT NULL" if read != "variant" else f"coalesce({text}, 'null') != 'null'"
-        return _Sql(value_sql(sql, read, seen, kind, as_decimal=self.found.as_decimal), text, is_present)
+            sql = literal(source.source.text)
+        text = original_json_sql(sql, parsed_as, json_types)
+        # in a variant JSON's null is a value
+        is_present = f"{sql} IS NOT NULL" if parsed_as != "variant" else f"coalesce({text}, 'null') != 'null'"
+        return _ValueSql(value_sql(sql, parsed_as, json_types, kind), text, is_present)
 
-    def value(self, column: HeaderColumn) -> str:
-        """The column's value: of the first leaf that the event has."""
-        kind = self.found.kinds[column.name]
-        parts = [self.access(leaf, node, kind) for leaf in column.leaves for node in leaf.nodes]
+    def value(self, column: BatchColumn) -> str:
+        """The value of a column: that of the first field that the event has."""
+        kind = self.fit.kinds[column.name]
+        parts = [self.access(mapped, each, kind) for mapped in column.mapped for each in mapped.fields]
         if len(parts) == 1:
             return parts[0].value
         return "CASE " + " ".join(f"WHEN {part.is_present} THEN {part.value}" for part in parts) + " END"
 
     def unmapped(self) -> str:
-        """A JSON object of all that has no place, or NULL."""
-        entries = [entry for column in self.found.columns.values() for entry in self.misfits(column)]
-        for column in self.found.overflow.columns:
-            for leaf in column.leaves:
-                for node in leaf.nodes[:1]:
-                    part = self.access(leaf, node, Kind.STRING)
+        """A JSON object of all values without a column, or NULL."""
+        entries = [entry for column in self.fit.columns.values() for entry in self.not_fitting(column)]
+        for column in self.fit.overflow.columns:
+            for mapped in column.mapped:
+                for each in mapped.fields[:1]:
+                    part = self.access(mapped, each, Kind.STRING)
                     entries.append(_entry(column.name, part.json, part.is_present))
-        for path in self.found.overflow.rests:
-            rest = self.reading.path(path).rest_sql
-            text = f"to_json({rest})"
+        for path in self.fit.overflow.kept_objects:
+            fields = self.parser.path(path).other_fields_sql
+            text = f"to_json({fields})"
             if path:
-                entries.append(_entry("_".join(path), text, f"size({rest}) > 0"))
+                entries.append(_entry("_".join(path), text, f"size({fields}) > 0"))
             else:
-                entries.append(f"if(size({rest}) > 0, substring({text}, 2, length({text}) - 2), NULL)")
+                entries.append(f"if(size({fields}) > 0, substring({text}, 2, length({text}) - 2), NULL)")
         if not entries:
             return "cast(NULL AS string)"
         return f"nullif(concat('{{', concat_ws(',', {', '.join(entries)}), '}}'), '{{}}')"
 
-    def misfits(self, column: HeaderColumn) -> list[str]:
-        """What of a column's values has to go elsewhere: it does not convert, or another leaf was first."""
+    def not_fitting(self, column: BatchColumn) -> list[str]:
+        """Entries for values that do not convert, or whose column another field of the event fills."""
         entries = []
-        kind = self.found.kinds[column.name]
-        taken: list[str] = []
-        for leaf in column.leaves:
+        kind = self.fit.kinds[column.name]
+        filled_by: list[str] = []
+        for mapped in column.mapped:
             own: list[str] = []
-            for node in leaf.nodes:
-                part = self.access(leaf, node, kind)
-                lost = [f"({other})" for other in taken]
-                if self.found.can_fail(leaf, node, column.name):
+            for each in mapped.fields:
+                part = self.access(mapped, each, kind)
+                lost = [f"({other})" for other in filled_by]
+                if self.fit.may_not_fit(mapped, each, column.name):
                     lost.append(f"({part.value}) IS NULL")
-                # a node that was overlaid by a moved one is gone by the user's own wish
-                overlaid = "".join(f" AND NOT ({other})" for other in own)
+                # a field that a moved one replaces is dropped, as the mapping says
+                replaced = "".join(f" AND NOT ({other})" for other in own)
                 if lost:
-                    condition = f"{part.is_present}{overlaid} AND ({' OR '.join(lost)})"
-                    # several may lose to one: each is told by its own path
-                    name = pointer(leaf.path) if taken else column.name
+                    condition = f"{part.is_present}{replaced} AND ({' OR '.join(lost)})"
+                    # several may lose to one: each is stored under its own path
+                    name = pointer(mapped.path) if filled_by else column.name
                     entries.append(_entry(name, part.json, condition))
                 own.append(part.is_present)
-            taken.extend(own)
+            filled_by.extend(own)
         return entries
 
 
@@ -276,20 +150,16 @@ def _entry(name: str, text: str, condition: str) -> str:
     return f"if({condition}, concat({key}, {text}), NULL)"
 
 
-def _json_nodes(column: HeaderColumn) -> list[tuple[Leaf, Node, Json]]:
+def _json_fields(column: BatchColumn) -> list[tuple[MappedField, Field, Json]]:
     return [
-        (leaf, node, node.origin)
-        for leaf in column.leaves
-        for node in leaf.nodes
-        if isinstance(node.origin, Json)
+        (mapped, each, each.source)
+        for mapped in column.mapped
+        for each in mapped.fields
+        if isinstance(each.source, Json)
     ]
 
 
-def _seen(leaf: Leaf, node: Node) -> Seen:
-    """Objects that are kept whole are text, like arrays."""
-    return (node.seen & ~Seen.OBJECT) | Seen.DEEP if leaf.is_text and Seen.OBJECT in node.seen else node.seen
-
-
-def _raw(seen: Seen) -> Read:
-    """As what to read a value of which only the JSON is wanted."""
-    return "variant" if Seen.OBJECT in seen or (seen & TEXT and seen & PLAIN) else "string"
+def _raw_type(json_types: JsonTypes) -> ParseAs:
+    """The type that keeps the JSON of a value."""
+    is_mixed = JsonTypes.OBJECT in json_types or (json_types & TEXT and json_types & PLAIN)
+    return "variant" if is_mixed else "string"

@@ -1,4 +1,4 @@
-"""Staging: files on their way to a destination, in a folder that goes when they have arrived.
+"""Staging: files on their way to a destination, in a folder that goes when they have loaded_ranges.
 
 What the driver writes is on its own disk. What executors write is there too, which is right where they share
 that disk or a mount of it; or it is on an object store (`pipeline.staging_url`), which is all that a cluster
@@ -13,22 +13,34 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+import msgspec
+
+from headwater.destinations.table import UNMAPPED
 from headwater.durable_files import try_lock
-from headwater.pipeline.spark.storage import ObjectFolder, store
+from headwater.pipeline.spark.storage import ObjectFolder, write_objects
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["Shared", "Staging", "write_rows", "write_small"]
+__all__ = [
+    "DriverStager",
+    "ExecutorFolder",
+    "SparkStager",
+    "StagedRows",
+    "Stager",
+    "Staging",
+    "write_table",
+]
 
-Shared = Path | ObjectFolder
+ExecutorFolder = Path | ObjectFolder
 """A folder that the executors see."""
 
-# Dictionaries are built per column only to be thrown away for most of ours: without them writing a million
-# events of 45 columns takes 6-10 CPU seconds instead of 25-30, and DuckDB loads the files as fast. What
-# else is left out is for readers that skip, search or distrust: sizes, checksums, the extremes of texts.
+# For most columns Spark builds a dictionary and discards it: without dictionaries writing a million events of
+# 45 columns takes 6-10 CPU seconds instead of 25-30, and DuckDB loads the files as fast. Sizes, checksums and
+# the extremes of texts are omitted because no destination reads them.
 PARQUET = {
     "parquet.enable.dictionary": "false",
     "parquet.size.statistics.enabled": "false",
@@ -38,7 +50,7 @@ PARQUET = {
 
 
 class Staging:
-    """A folder of this process's own below the settings' one. What a process that died left is removed."""
+    """The staging folder of this process; folders of processes that died are removed."""
 
     def __init__(self, root: Path, url: str = "") -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -66,8 +78,8 @@ class Staging:
             if self._objects is not None and path.name in self._shared:
                 (self._objects / path.name).remove()
 
-    def shared(self, folder: Path) -> Shared:
-        """The place of a folder that the executors see too; removed together with it."""
+    def executor_folder(self, folder: Path) -> ExecutorFolder:
+        """The counterpart of a folder that executors can write to; removed together with it."""
         if self._objects is None:
             return folder
         self._shared.add(folder.name)
@@ -76,7 +88,7 @@ class Staging:
     def uploaded(self, paths: Sequence[Path]) -> list[ObjectFolder]:
         """Copies of the driver's files on the object store; none where there is no store.
 
-        Copied once, and kept until others are asked for: a cycle takes one group of files after the other.
+        Copied once, and kept until other files are requested: a cycle loads one group of files at a time.
         """
         if self._objects is None:
             return []
@@ -102,31 +114,74 @@ class Staging:
         self.close()
 
 
-def write_rows(rows: DataFrame, folder: Path, shared: Shared | None = None) -> list[str]:
-    """Have the executors write rows as Parquet; the files, on the driver's disk, in the order of the rows."""
-    if isinstance(shared, ObjectFolder):
-        return shared.download(store(rows, shared), folder)
-    target = folder / "rows"
-    rows.write.options(**PARQUET, **_without_extremes(rows)).parquet(str(target))
-    return sorted(str(path) for path in target.glob("part-*.parquet"))
+class StagedRows(NamedTuple):
+    """Parquet files of rows, in the order of the rows, and the number of values in `_unmapped_data`."""
+
+    files: list[str]
+    unmapped: int
+
+
+class Stager(Protocol):
+    """Writes the rows of a batch as Parquet."""
+
+    def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
+        """The staged rows of each part of the batch that has rows; a batch of one origin is part 0."""
+
+
+class DriverStager:
+    """Few rows: the driver writes them.
+
+    Spark's own writer takes a tenth of a second for a single row: a committer, and a task with a codec.
+    """
+
+    def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
+        return {0: write_table(rows.toArrow(), folder / "rows.parquet")}
+
+
+class SparkStager:
+    """Many rows: the executors write them."""
+
+    def __init__(self, staging: Staging) -> None:
+        self._staging = staging
+
+    def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
+        shared = self._staging.executor_folder(folder)
+        if isinstance(shared, ObjectFolder):
+            files = shared.download(write_objects(rows, shared), folder)
+        else:
+            target = folder / "rows"
+            rows.write.options(**PARQUET, **_without_extremes(rows)).parquet(str(target))
+            files = sorted(str(path) for path in target.glob("part-*.parquet"))
+        has_unmapped = UNMAPPED in rows.columns
+        return {0: StagedRows(files, sum(map(_count_in_file, files)) if has_unmapped else 0)}
+
+
+def write_table(rows: pa.Table, path: Path) -> StagedRows:
+    """Writes an Arrow table as one Parquet file."""
+    import pyarrow.parquet as pq
+
+    pq.write_table(rows, path, use_dictionary=False, compression="snappy")
+    return StagedRows([str(path)], _count_unmapped(rows) if UNMAPPED in rows.column_names else 0)
 
 
 def _without_extremes(rows: DataFrame) -> dict[str, str]:
-    """Options by which only numbers have their least and greatest value told; destinations look at those."""
+    """Options that keep least and greatest values for numbers only; destinations read those."""
     texts = (field.name for field in rows.schema if field.dataType.simpleString() == "string")
     return {f"parquet.column.statistics.enabled#{name}": "false" for name in texts}
 
 
-def write_small(rows: DataFrame, folder: Path) -> Any:
-    """Write a few rows as one Parquet file, `rows.parquet`, by the driver; the rows as an Arrow table.
+def _count_unmapped(rows: pa.Table) -> int:
+    texts = rows.column(UNMAPPED).drop_null().to_pylist()
+    return sum(len(msgspec.json.decode(text, type=dict[str, msgspec.Raw])) for text in texts)
 
-    Spark's own writer takes a tenth of a second for a single row: a committer, and a task with a codec.
-    """
+
+def _count_in_file(file: str) -> int:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = rows.toArrow()
-    pq.write_table(table, folder / "rows.parquet", use_dictionary=False, compression="snappy")
-    return table
+    with pq.ParquetFile(file) as parquet:
+        batches = parquet.iter_batches(columns=[UNMAPPED])
+        return sum(_count_unmapped(pa.Table.from_batches([batch])) for batch in batches)
 
 
 def _remove_left_overs(root: Path, store: ObjectFolder | None) -> None:

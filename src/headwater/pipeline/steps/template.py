@@ -126,7 +126,7 @@ class Template:
         return None
 
     def sql(self, field: FieldSql) -> tuple[str, str]:
-        """The name, empty for none, and why it could not be told, NULL if it could.
+        """The name, empty for none, and the reason why there is none, NULL if there is one.
 
         `field` gives the SQL of a field as text, NULL where the event does not have it.
         """

@@ -1,9 +1,9 @@
-"""The archive of a stream destination: what is done, as files like those of batch mode (seed 003).
+"""The archive of a stream destination: loaded events, as files like those of batch mode.
 
 archive/2026-11-16/streaming-archive.dst=<destination>-2026-11-16T10-05-00.000.log.gz
 
 A file is written from the queue itself, apart from the loading. Which positions it has is written down
-before, so that a crash leaves no event out and none in two files; only then may the queue let go of them.
+before, so that a crash mapped no event out and none in two files; only then may the queue let go of them.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from headwater.settings import Settings
 __all__ = ["StreamArchive"]
 
 MAX_EVENTS = 500_000
-"""Events of one file; more of them make more files."""
+"""Maximum events of one file."""
 
 
 class StreamArchive:
-    """Writes what is loaded and not archived. Used by one thread; `guard` protects the cursor."""
+    """Writes loaded events to the archive. Used by one thread; `cursor_lock` protects the cursor."""
 
     def __init__(
-        self, settings: Settings, id: str, queue: Path, cursor: StreamCursor, guard: threading.Lock
+        self, settings: Settings, id: str, queue: Path, cursor: StreamCursor, cursor_lock: threading.Lock
     ) -> None:
         self._folder = EventFolder(settings.events_dir)
         self._seconds = settings.events.rotation_minutes * 60
         self._id = id
         self._queue = queue
         self._cursor = cursor
-        self._guard = guard
+        self._cursor_lock = cursor_lock
         self._waits_since: float | None = None
 
     def is_due(self, now: float) -> bool:
-        """Whether a file should be written: as often as incoming files are completed, or when it is full."""
+        """Whether a file is due: as often as incoming files are rotated, or when it is full."""
         waiting = self._cursor.position - self._cursor.archived
         if not waiting:
             self._waits_since = None
@@ -51,14 +51,14 @@ class StreamArchive:
         return waiting >= MAX_EVENTS or now - self._waits_since >= self._seconds
 
     def run(self, now: float) -> None:
-        """Write all that is loaded."""
+        """Archives all loaded events."""
         self._waits_since = None
         while self._cursor.archived < self._cursor.position:
             if not self._cursor.archive_name:
                 self._plan(now)
             self._write(self._folder.archive / self._cursor.archive_name)
             crash_point("stream.after_archive")
-            with self._guard:
+            with self._cursor_lock:
                 self._cursor.archived = self._cursor.archive_end
                 self._cursor.archive_name, self._cursor.archive_end = "", 0
                 self._cursor.save(self._queue)
@@ -67,7 +67,7 @@ class StreamArchive:
         at = datetime.fromtimestamp(now, UTC)
         while (self._folder.archive / self._name(at)).exists():
             at += timedelta(milliseconds=1)
-        with self._guard:
+        with self._cursor_lock:
             self._cursor.archive_name = self._name(at)
             self._cursor.archive_end = min(self._cursor.position, self._cursor.archived + MAX_EVENTS)
             self._cursor.save(self._queue)

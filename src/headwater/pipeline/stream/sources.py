@@ -1,15 +1,13 @@
-"""Where a stream's events come from: a queue of the gateway on this machine, or a partition of a topic.
+"""The sources of a stream: a queue of the gateway on this machine, or a partition of a Kafka topic.
 
-Both give events a position and keep them until they are done. What the stream knows of them is kept in a
-folder of its own, `<folder>/stream/`.
+Both give events a position and keep them until they are loaded. The stream keeps its own files in
+`<folder>/stream/`.
 """
 
 from __future__ import annotations
 
 import threading
-from array import array
-from collections.abc import Iterable
-from itertools import accumulate
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -23,6 +21,7 @@ from headwater.log.queue.offline import commits, tail_line, tail_of
 from headwater.log.queue.partition_file import partition_paths
 from headwater.log.streams.queues import identity_of
 from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
+from headwater.pipeline.spark.arrow_lines import arrow_positions, arrow_texts
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.stream.archive import StreamArchive
 from headwater.settings import DestinationSettings, KafkaSettings, Settings
@@ -30,22 +29,29 @@ from headwater.settings import DestinationSettings, KafkaSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Archive", "Feed", "QueueFeed", "TopicFeed", "near_lines", "take", "topic_feeds"]
+__all__ = [
+    "Archive",
+    "EventSource",
+    "KafkaSource",
+    "QueueSource",
+    "kafka_sources",
+    "limit_bytes",
+    "lines_in_driver",
+]
 
 
 SMALL_EVENTS = 2_000
+"""Up to so many events Spark evaluates expressions while it plans, in one thread and without a job."""
+REQUEST_SECONDS = 10.0
 
 
-"""Up to here Spark evaluates what is done to the lines while it plans, in one thread and without a job."""
-
-
-def take(events: Iterable[Commit], end: int, most_bytes: int) -> tuple[list[Commit], int]:
-    """Events of so many bytes at most (G8), but one at least; and where they end: `end`, if that was all."""
+def limit_bytes(events: Iterable[Commit], end: int, max_bytes: int) -> tuple[list[Commit], int]:
+    """Events of at most `max_bytes` (G8), and at least one; and where they end: `end`, if that was all."""
     taken, size = list[Commit](), 0
     for commit in events:
         for place, body in enumerate(commit.bodies):
             size += len(body)
-            if size > most_bytes and (taken or place):
+            if size > max_bytes and (taken or place):
                 if place:
                     taken.append(Commit(commit.first, commit.received_at, commit.bodies[:place]))
                 return taken, commit.first + place
@@ -53,75 +59,61 @@ def take(events: Iterable[Commit], end: int, most_bytes: int) -> tuple[list[Comm
     return taken, end
 
 
-def near_lines(spark: SparkSession, events: Iterable[Commit]) -> DataFrame:
-    """Events as lines, with their positions as numbers. `unpersist` it in the end."""
+def lines_in_driver(spark: SparkSession, events: Sequence[Commit]) -> DataFrame:
+    """Events as lines, numbered by their positions. The caller must `unpersist` it."""
     import pyarrow as pa
 
-    positions, bodies = array("q"), list[bytes]()
-    for commit in events:
-        positions.extend(range(commit.first, commit.end))
-        bodies.extend(commit.bodies)
-    # Not by pa.array(): it would look whether events are UTF-8, which Spark's own text source does not do.
-    ends = array("i", accumulate(map(len, bodies), initial=0))
-    texts = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(bodies))]
-    table = pa.table(
-        {
-            LINE: pa.Array.from_buffers(pa.string(), len(bodies), texts),
-            ROW: pa.Array.from_buffers(pa.int64(), len(bodies), [None, pa.py_buffer(positions)]),
-        }
-    )
+    bodies = [body for commit in events for body in commit.bodies]
+    table = pa.table({LINE: arrow_texts(bodies), ROW: arrow_positions(events)})
     lines = spark.createDataFrame(table, f"{LINE} string, {ROW} bigint")
     return lines if len(bodies) <= SMALL_EVENTS else lines.persist()
 
 
-ASK_SECONDS = 10.0
-
-
 class Archive(Protocol):
-    """Keeps what is done."""
+    """Keeps loaded events."""
 
     def is_due(self, now: float) -> bool: ...
 
     def run(self, now: float) -> None: ...
 
 
-class Feed(Protocol):
-    """The events of one stream."""
+class EventSource(Protocol):
+    """The events of one stream, by position."""
 
     name: str
     folder: Path
-    leads: bool
-    """Whether this stream of a destination also sees to what the destination has only one of."""
+    runs_replays: bool
+    """Whether this stream also replays the rejects of its destination."""
 
     def dataset(self) -> tuple[str, str]:
-        """Namespace and name of what is read, as OpenLineage has them."""
+        """OpenLineage namespace and name."""
 
     def identity(self) -> str:
-        """A text that no other feed has had; empty while there is none."""
+        """A unique text of this source; empty while the source does not exist."""
 
     def oldest(self) -> int:
-        """The first position that is kept."""
+        """The first position that is stored."""
 
     def newest(self) -> int:
         """The position after the last event."""
 
     def read(self, first: int, end: int) -> Iterable[Commit]:
-        """The events from one position up to another; those that are not there any more are left out."""
+        """The events from one position up to another, without those that were removed."""
 
-    def note_end(self) -> None:
-        """Write down for others where the events end, if nobody else does."""
+    def write_tail(self) -> None:
+        """Writes the position after the last event to a file, for `headwater status`."""
 
-    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
-        """What keeps the events that are done."""
+    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
+        """The archive of loaded events."""
 
     def close(self) -> None:
-        """Give back what reading has opened."""
+        """Closes what reading has opened."""
 
 
-class QueueFeed:
+class QueueSource:
     """The queue of a destination."""
 
-    leads = True
+    runs_replays = True
 
     def __init__(self, settings: Settings, destination: DestinationSettings) -> None:
         self._settings = settings
@@ -144,28 +136,33 @@ class QueueFeed:
     def read(self, first: int, end: int) -> Iterable[Commit]:
         return commits(self.folder, first, end)
 
-    def note_end(self) -> None:
-        """The gateway does."""
+    def write_tail(self) -> None:
+        """The gateway writes it."""
 
-    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
-        return StreamArchive(self._settings, self.name, self.folder, cursor, guard)
+    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
+        return StreamArchive(self._settings, self.name, self.folder, cursor, cursor_lock)
 
     def close(self) -> None:
-        """Each read has closed what it opened."""
+        """Reads close what they open."""
 
 
-class TopicFeed:
-    """A partition of a token's topic. What is done stays in the topic, as long as that keeps it."""
+class KafkaSource:
+    """A partition of a token's topic. Loaded events stay in the topic for its retention time."""
 
     def __init__(
-        self, settings: Settings, destination: DestinationSettings, token_id: str, partition: int, leads: bool
+        self,
+        settings: Settings,
+        destination: DestinationSettings,
+        token_id: str,
+        partition: int,
+        runs_replays: bool,
     ) -> None:
         assert settings.events.kafka is not None
         self._kafka = settings.events.kafka
         self._topic = self._kafka.topic(token_id)
         self._partition = partition
         self._reader = TopicReader(self._kafka, self._topic, partition)
-        self.leads = leads
+        self.runs_replays = runs_replays
         self.name = f"{destination.id}-{token_id}-{partition}"
         queue = EventFolder(settings.events_dir).queue(destination.id).absolute()
         self.folder = queue / f"topic.{token_id}.{partition}"
@@ -180,10 +177,10 @@ class TopicFeed:
 
         try:
             admin = AdminClient(client_config(self._kafka))
-            asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=ASK_SECONDS)
-            topic_id = str(asked[self._topic].result(2 * ASK_SECONDS).topic_id)
+            asked = admin.describe_topics(TopicCollection([self._topic]), request_timeout=REQUEST_SECONDS)
+            topic_id = str(asked[self._topic].result(2 * REQUEST_SECONDS).topic_id)
         except (KafkaException, TimeoutError) as error:
-            raise _away(self._kafka, error) from error
+            raise _unavailable(self._kafka, error) from error
         stream_folder(self.folder).mkdir(parents=True, exist_ok=True)
         return f"{topic_id}/{self._partition}"
 
@@ -196,10 +193,10 @@ class TopicFeed:
     def read(self, first: int, end: int) -> Iterable[Commit]:
         return self._reader.read(first, end)
 
-    def note_end(self) -> None:
+    def write_tail(self) -> None:
         (self.folder / "tail").write_bytes(tail_line(self._reader.known_end))
 
-    def archive(self, cursor: StreamCursor, guard: threading.Lock) -> Archive:
+    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
         return _NoArchive()
 
     def close(self) -> None:
@@ -214,25 +211,25 @@ class _NoArchive:
         return
 
 
-def topic_feeds(settings: Settings, destination: DestinationSettings) -> list[TopicFeed]:
-    """A feed for each partition of the topics that a destination wants and that are there; asks a broker."""
+def kafka_sources(settings: Settings, destination: DestinationSettings) -> list[KafkaSource]:
+    """A source for each partition of the existing topics that a destination wants; asks a broker."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
     kafka = settings.events.kafka
     assert kafka is not None
     try:
-        known: dict[str, Any] = AdminClient(client_config(kafka)).list_topics(timeout=ASK_SECONDS).topics
+        known: dict[str, Any] = AdminClient(client_config(kafka)).list_topics(timeout=REQUEST_SECONDS).topics
     except KafkaException as error:
-        raise _away(kafka, error) from error
-    found: list[TopicFeed] = []
+        raise _unavailable(kafka, error) from error
+    found: list[KafkaSource] = []
     for token in settings.tokens:
         if destination.wants(token.id) and kafka.topic(token.id) in known:
             for partition in sorted(known[kafka.topic(token.id)].partitions):
-                found.append(TopicFeed(settings, destination, token.id, partition, leads=not found))
+                found.append(KafkaSource(settings, destination, token.id, partition, runs_replays=not found))
     return found
 
 
-def _away(kafka: KafkaSettings, error: Exception) -> LogUnavailable:
+def _unavailable(kafka: KafkaSettings, error: Exception) -> LogUnavailable:
     first = error.args[0] if error.args else error
-    return LogUnavailable(f"Kafka at {kafka.servers} cannot be asked: {first}.")
+    return LogUnavailable(f"Kafka at {kafka.servers} cannot be reached: {first}.")

@@ -1,11 +1,9 @@
-"""Stream mode (seed 003): each destination is served from its queue, as soon as events are there.
+"""Stream mode: the events of a queue are loaded into one destination as soon as they are there.
 
-For each destination a thread takes what has come to its queue since it last looked, a micro-batch, through
-the steps of batch mode. A destination that is away holds back its own events and nothing else (G7).
-
-Positions are kept in one place, the cursor beside the queue, which is fsynced. A micro-batch is written down
-before it is loaded; one that a crash interrupted is loaded first, with the same positions and so under the
-same name (G5). Where Kafka is the log, each partition of a topic is such a queue.
+A thread plans a range of positions, loads it, and commits the cursor beside the queue. The plan is fsynced
+before the load; after a crash the same range is loaded first, with the same load ids (G5). A destination that
+is unreachable holds back its own events only (G7). Where Kafka is the log, each partition of a topic is a
+queue.
 """
 
 from __future__ import annotations
@@ -22,15 +20,21 @@ from headwater.destinations.base import load_destination
 from headwater.destinations.locks import Locks
 from headwater.durable_files import FolderLock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
+from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.log.streams.stream_cursor import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
-from headwater.pipeline.lineage_hints import reading
-from headwater.pipeline.modes import replays
+from headwater.pipeline.lineage_hints import reading_from
+from headwater.pipeline.load import Loader
+from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.steps.enrich.lookup_join import Lookups
+from headwater.pipeline.steps.fit_table import TableCache, TablePatcher
 from headwater.pipeline.steps.read_lines import LINE
-from headwater.pipeline.steps.stage import Staging
-from headwater.pipeline.stream.micro_batch import MicroBatch, SparkInterrupted, StreamLoader
-from headwater.pipeline.stream.position_range import Arrived, Stretch, ids_beyond
-from headwater.pipeline.stream.sources import Archive, Feed, QueueFeed, near_lines, take
+from headwater.pipeline.steps.route import Router
+from headwater.pipeline.steps.stage import DriverStager, Staging
+from headwater.pipeline.steps.template import Template
+from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range
+from headwater.pipeline.stream.range_load import RangeLoad
+from headwater.pipeline.stream.sources import Archive, EventSource, limit_bytes, lines_in_driver
 from headwater.settings import DestinationSettings, Settings
 
 if TYPE_CHECKING:
@@ -44,18 +48,21 @@ T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS = 0.5
 LOOK_SECONDS = 0.2
-DUTY_SECONDS = 2.0
+HOUSEKEEPING_SECONDS = 2.0
 IDLE_SECONDS = 3.0
-COMPLAIN_SECONDS = 60.0
-ANY_BYTES = 1 << 62
+OUTAGE_LOG_SECONDS = 60.0
+NO_LIMIT = 1 << 62
 
 
 class _Stopping(Exception):
-    """Raised through a micro-batch that waits, when the stream is to end."""
+    """Ends a load that waits for its destination, when the stream stops."""
 
 
 class Stream:
-    """One destination. `start`, then `stop` and `join`: a micro-batch under way is finished first."""
+    """One destination and one source. `start`, then `stop` and `join`: a load under way is finished first.
+
+    `load_lock` is shared by all streams of a destination, which load in turns.
+    """
 
     def __init__(
         self,
@@ -65,45 +72,53 @@ class Stream:
         staging: Staging,
         locks: Locks,
         *,
-        feed: Feed | None = None,
-        busy: threading.Lock | None = None,
+        source: EventSource,
+        load_lock: threading.Lock,
         clock: Clock | None = None,
     ) -> None:
-        """`busy` is one for all streams of a destination, which then take turns."""
         self.id = destination.id
-        self._feed: Feed = feed or QueueFeed(settings, destination)
+        self._source = source
         self._settings = settings
         self._spark = spark
-        self._staging = staging
         self._clock = clock or SystemClock()
-        self._queue = self._feed.folder
+        self._queue = source.folder
         self._destination = load_destination(destination)
         keys = [token.client_secret for token in settings.tokens if destination.wants(token.id)]
-        self._loader = StreamLoader(
+        browser_keys = "\n".join(key for key in keys if key)
+        self._rejects = RejectWriter(settings.events_dir, destination.id, self._clock)
+        self._tables = TableCache(TablePatcher(destination, self._destination, locks))
+        self._router = Router(
+            Template(destination.table_name_template),
+            max_identifier_length=self._destination.capabilities.max_identifier_length,
+            browser_keys=browser_keys,
+        )
+        self._loader = Loader(
             destination,
-            settings.pipeline,
             self._destination,
-            locks,
-            staging,
-            browser_key="\n".join(key for key in keys if key),
+            lookups=Lookups(destination.enrichment, settings.pipeline, browser_keys=browser_keys),
+            tables=self._tables,
+            stager=DriverStager(),
+            staging=staging,
+            rejects=self._rejects,
+            browser_keys=browser_keys,
         )
         self._is_connected = False
-        self._arrived: Arrived | None = None
+        self._loaded: LoadedRanges | None = None
         self._cursor = StreamCursor(queue="", position=0, archived=0)
-        self._guard = threading.Lock()  # the cursor: the query's thread and ours change it
-        self._busy = busy or threading.Lock()  # held while a micro-batch is worked on
+        self._cursor_lock = threading.Lock()  # the loading thread and the archive change the cursor
+        self._load_lock = load_lock
         self._stopping = threading.Event()
-        self._active_at = self._duty_at = self._complained_at = 0.0
-        self._thread = threading.Thread(target=self._run, name=f"stream-{self._feed.name}", daemon=True)
+        self._active_at = self._housekeeping_at = self._outage_logged_at = 0.0
+        self._thread = threading.Thread(target=self._run, name=f"stream-{source.name}", daemon=True)
 
     @property
     def position(self) -> int:
-        """Everything before it is loaded."""
+        """The first position that is not loaded."""
         return self._cursor.position
 
     @property
     def batches(self) -> int:
-        """Micro-batches since the queue was made."""
+        """The number of loaded ranges since the queue was created."""
         return self._cursor.batches
 
     @property
@@ -114,14 +129,14 @@ class Stream:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the micro-batch under way; one that waits for its destination ends at once."""
+        """Ends after the load under way; a load that waits for its destination ends at once."""
         self._stopping.set()
 
     def join(self, timeout: float | None = None) -> None:
         self._thread.join(timeout)
 
     def _run(self) -> None:
-        """Go on whatever happens, after a pause that grows."""
+        """Serves the queue until stopped; after an error, again after a pause that grows."""
         pause = FIRST_PAUSE_SECONDS
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -133,85 +148,83 @@ class Stream:
                 if self._stopping.is_set():
                     return
                 log.error("destination %s: %s", self.id, _reason(error))
-                self._note(_reason(error))
-            if time.monotonic() - began > COMPLAIN_SECONDS:
+                self._record_error(_reason(error))
+            if time.monotonic() - began > OUTAGE_LOG_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             self._stopping.wait(pause)
             pause = min(2 * pause, self._settings.pipeline.stream.max_retry_seconds)
 
     def _serve(self) -> None:
-        """Take the queue, finish what a crash interrupted, and follow the queue until told to stop."""
+        """Locks the queue and loads its events until stopped; an interrupted range comes first."""
         identity = self._identity()
         lock = FolderLock(stream_folder(self._queue))
         try:
-            self._cursor = StreamCursor.load(self._queue, identity, self._feed.oldest())
-            self._arrived = None
-            archive = self._feed.archive(self._cursor, self._guard)
+            self._cursor = StreamCursor.load(self._queue, identity, self._source.oldest())
+            self._loaded = None
+            archive = self._source.archive(self._cursor, self._cursor_lock)
             self._follow(archive)
             archive.run(self._clock.now())
         finally:
             self._disconnect()
-            self._feed.close()
+            self._source.close()
             lock.release()
 
     def _identity(self) -> str:
-        while not (identity := self._feed.identity()):
-            if self._stopping.wait(LOOK_SECONDS):  # the gateway makes the queue
+        while not (identity := self._source.identity()):
+            if self._stopping.wait(LOOK_SECONDS):  # the gateway creates the queue
                 raise _Stopping
         return identity
 
     def _follow(self, archive: Archive) -> None:
-        """Micro-batches in one thread, and what is not urgent in this one, until told to stop."""
-        loading = _Loading(target=self._micro_batches, name=f"load-{self._feed.name}", daemon=True)
+        """Loads in one thread, and runs housekeeping in this one, until stopped."""
+        loading = _LoadingThread(target=self._load_ranges, name=f"load-{self._source.name}", daemon=True)
         loading.start()
         while loading.is_alive() and not self._stopping.wait(LOOK_SECONDS):
-            self._tend(archive)
+            self._housekeeping(archive)
         loading.join()
         if loading.error is not None and not isinstance(loading.error, _Stopping):
             raise loading.error
 
-    def _tend(self, archive: Archive) -> None:
-        """What is not urgent, now and then. Nothing of it may end the query."""
+    def _housekeeping(self, archive: Archive) -> None:
+        """Runs every two seconds. Errors are logged and do not stop the stream."""
         now = time.monotonic()
-        if now - self._duty_at < DUTY_SECONDS:
+        if now - self._housekeeping_at < HOUSEKEEPING_SECONDS:
             return
-        self._duty_at = now
+        self._housekeeping_at = now
         try:
-            self._duties(archive, now)
+            self._source.write_tail()
+            if archive.is_due(self._clock.now()):
+                archive.run(self._clock.now())
+            if self._source.runs_replays and (files := self._replays()):
+                run_cycle(self._settings, self._spark, clock=self._clock, files=files)
+            # One process at a time may open an embedded database: release it while there are no events.
+            if now - self._active_at > IDLE_SECONDS and self._load_lock.acquire(blocking=False):
+                try:
+                    self._disconnect()
+                finally:
+                    self._load_lock.release()
         except Exception as error:
             log.error("destination %s: %s", self.id, _reason(error))
 
-    def _duties(self, archive: Archive, now: float) -> None:
-        """The archive, replays, letting go of a destination that has nothing to do."""
-        self._feed.note_end()
-        if archive.is_due(self._clock.now()):
-            archive.run(self._clock.now())
-        if self._feed.leads and (files := replays(self._settings, self.id)):
-            run_cycle(self._settings, self._spark, clock=self._clock, files=files)
-        # An embedded database is one process's at a time; between events others may have it.
-        if now - self._active_at > IDLE_SECONDS and self._busy.acquire(blocking=False):
-            try:
-                self._disconnect()
-            finally:
-                self._busy.release()
+    def _replays(self) -> list[IncomingFile]:
+        """The rejects of the destination that are to be loaded again."""
+        return [file for file in unprocessed(self._settings.events_dir) if file.destination_id == self.id]
 
-    # --- micro-batches, in the thread that loads -------------------------------------------------------
-
-    def _micro_batches(self) -> None:
+    def _load_ranges(self) -> None:
         stream = self._settings.pipeline.stream
         while not self._stopping.is_set():
             began = time.monotonic()
             first, planned = self._cursor.position, self._cursor.planned
             if planned is not None:
                 log.info("%s: positions %d to %d again.", self.id, first, planned.end - 1)
-            end = planned.end if planned else min(self._feed.newest(), first + stream.max_batch_events)
+            end = planned.end if planned else min(self._source.newest(), first + stream.max_batch_events)
             if end > first:
-                with self._busy:
-                    # the bytes of a planned one are those that it was planned with, whatever is set now
-                    most = ANY_BYTES if planned else stream.max_batch_bytes
-                    events, end = take(self._feed.read(first, end), end, most)
-                    with reading(self._spark, self._feed.dataset(), LINE):
-                        self._load(near_lines(self._spark, events), end)
+                with self._load_lock:
+                    # a planned range keeps its size, even if the setting has changed
+                    max_bytes = NO_LIMIT if planned else stream.max_batch_bytes
+                    events, end = limit_bytes(self._source.read(first, end), end, max_bytes)
+                    with reading_from(self._spark, self._source.dataset(), LINE):
+                        self._load(lines_in_driver(self._spark, events), end)
                     self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 
@@ -223,29 +236,31 @@ class Stream:
             cursor.planned = Planned(end)
             self._save()
             crash_point("stream.after_plan")
-        if self._arrived is None:
-            beyond = ids_beyond(cursor.queue, cursor.position)
-            self._arrived = Arrived(self._patiently(lambda: self._destination.loaded_between(*beyond)))
-        stretch = Stretch(cursor.queue, self.id, cursor.position, end)
-        batch = MicroBatch(
+        if self._loaded is None:
+            ids = ledger_id_range(cursor.queue, cursor.position)
+            found = self._retry_until_available(lambda: self._destination.loaded_between(*ids))
+            self._loaded = LoadedRanges(found)
+        positions = PositionRange(cursor.queue, self.id, cursor.position, end)
+        range_load = RangeLoad(
             self._loader,
-            stretch,
-            cursor.planned,
-            events_dir=self._settings.events_dir,
-            now=self._clock.now(),
-            persist=self._save,
-            patiently=self._patiently,
-            arrived=self._arrived,
+            self._router,
+            self._tables,
+            self._rejects,
+            positions=positions,
+            plan=cursor.planned,
+            loaded=self._loaded,
+            save_plan=self._save,
+            retry=self._retry_until_available,
         )
         try:
-            result = batch.run(lines)
+            result = range_load.run(lines)
         finally:
             lines.unpersist()
         crash_point("stream.before_commit")
         counted = result.rows + result.skipped + result.rejected
-        if missing := end - stretch.first - counted:
-            log.error("%s: %d event(s) could not be read from the queue.", stretch.name, missing)
-        with self._guard:
+        if missing := end - positions.first - counted:
+            log.error("%s: %d event(s) could not be read from the queue.", positions.name, missing)
+        with self._cursor_lock:
             cursor.position, cursor.planned, cursor.error = end, None, ""
             cursor.at = self._clock.now()
             cursor.batches += 1
@@ -258,11 +273,11 @@ class Stream:
         crash_point("stream.after_commit")
 
     def _save(self) -> None:
-        with self._guard:
+        with self._cursor_lock:
             self._cursor.save(self._queue)
 
-    def _patiently(self, function: Callable[[], T]) -> T:
-        """Try until the destination is there, and Spark's workers are, with pauses that grow."""
+    def _retry_until_available(self, function: Callable[[], T]) -> T:
+        """Repeats the function until the destination is reachable, with pauses that grow."""
         pause = FIRST_PAUSE_SECONDS
         while True:
             try:
@@ -270,9 +285,9 @@ class Stream:
                     self._destination.connect()
                     self._is_connected = True
                 return function()
-            except (DestinationUnavailable, LockTaken, SparkInterrupted) as error:
-                self._complain(error)
-                self._note(_reason(error))
+            except (DestinationUnavailable, LockTaken) as error:
+                self._log_outage(error)
+                self._record_error(_reason(error))
                 self._disconnect()
                 if self._stopping.wait(pause):
                     raise _Stopping from error
@@ -282,24 +297,24 @@ class Stream:
         self._is_connected = False
         self._destination.close()
 
-    def _complain(self, error: HeadwaterError) -> None:
+    def _log_outage(self, error: HeadwaterError) -> None:
         now = time.monotonic()
-        if now - self._complained_at >= COMPLAIN_SECONDS:
-            self._complained_at = now
-            log.error("%s; it is tried again, and its events wait in %s.", error.text, self._queue)
+        if now - self._outage_logged_at >= OUTAGE_LOG_SECONDS:
+            self._outage_logged_at = now
+            log.error("%s; the load is repeated, and the events stay in %s.", error.text, self._queue)
 
-    def _note(self, reason: str) -> None:
-        """For `headwater status`: why it does not move."""
+    def _record_error(self, reason: str) -> None:
+        """Records the error in the cursor, for `headwater status`."""
         if self._cursor.queue and self._cursor.error != reason:
             try:
-                with self._guard:
+                with self._cursor_lock:
                     self._cursor.error = reason
                     self._cursor.save(self._queue)
             except OSError as error:
                 log.error("destination %s: its state cannot be written: %s", self.id, error)
 
 
-class _Loading(threading.Thread):
+class _LoadingThread(threading.Thread):
     """A thread that keeps the error that ended it."""
 
     error: Exception | None = None

@@ -13,43 +13,42 @@ import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.catalyst.InternalRow;
 
 /*
- * Which fields do the lines of a batch have, and of which kinds are their values? One answer for each partition,
- * or for each file and table of a partition, as JSON: counts and a tree of [kinds, children].
+ * Finds the fields of the lines of a batch and the JSON types of their values. One answer per partition, or per
+ * file and table of a partition, as JSON: counts and a tree of [types, children].
  *
  * Jackson is what from_json parses with, so what is well-formed here is well-formed there. The text is compiled
  * by Janino, which has no generics and no lambdas; hence the plain style.
  */
 public class Scan implements FlatMapFunction {
     static final int BOOL = 1, INT64 = 2, FLOAT64 = 4, STRING = 8, TIMESTAMP = 16;
-    static final int BIG = 32;        // a number that neither a long nor a double can hold
+    static final int TOO_LARGE = 32;        // a number that neither a long nor a double can hold
     static final int ARRAY = 64;
     static final int OBJECT = 128;
-    static final int HUGE = 256;      // a float beyond decimal(38,18)
-    static final int DEEP = 512;      // an object that lies too deep: kept as text
-    static final int MORE = 1024;     // fields that were not looked at because there are too many
+    static final int TOO_DEEP = 256;        // an object below the maximum depth: kept as text
+    static final int FIELDS_OMITTED = 512;  // an object with fields beyond the maximum number
 
     private final int maxDepth;
-    private final int maxNodes;
+    private final int maxFields;
     private final String browserKeys;  // each api_key of browser events, between two line ends
     private final boolean byTable;
     private Found counted;
-    private ArrayList changed = new ArrayList();  // Node, Integer: what kinds were before this line
+    private ArrayList changed = new ArrayList();  // Node, Integer: the types before this line
 
-    /* byTable: rows are a line, the table that it goes to (empty: none), why it has none, and its file's number. */
-    public Scan(int maxDepth, int maxNodes, String browserKeys, boolean byTable) {
+    /* byTable: rows are a line, the table that it goes to (empty: none), the reason why it has none, and its file number. */
+    public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable) {
         this.maxDepth = maxDepth;
-        this.maxNodes = maxNodes;
+        this.maxFields = maxFields;
         this.browserKeys = browserKeys.length() > 0 ? "\n" + browserKeys + "\n" : "";
         this.byTable = byTable;
     }
 
-    /* What was found in all lines, or in those that go from one file to one table. */
+    /* Counts and fields of all lines, or of those that go from one file to one table. */
     static final class Found {
         final long file;
         final String table;
         final Node root = new Node("");
-        int nodes;
-        long events, bad, blank, browser, skipped;
+        int fields;
+        long events, malformed, blank, fromBrowser, skipped;
 
         Found(long file, String table) {
             this.file = file;
@@ -60,8 +59,8 @@ public class Scan implements FlatMapFunction {
             StringBuilder out = new StringBuilder();
             out.append("{\"file\":").append(file).append(",\"table\":\"");
             out.append(new String(JsonStringEncoder.getInstance().quoteAsString(table)));
-            out.append("\",\"events\":").append(events).append(",\"bad\":").append(bad);
-            out.append(",\"blank\":").append(blank).append(",\"browser\":").append(browser);
+            out.append("\",\"events\":").append(events).append(",\"malformed\":").append(malformed);
+            out.append(",\"blank\":").append(blank).append(",\"from_browser\":").append(fromBrowser);
             out.append(",\"skipped\":").append(skipped).append(",\"tree\":");
             Scan.write(root, out);
             return out.append('}').toString();
@@ -70,7 +69,7 @@ public class Scan implements FlatMapFunction {
 
     static final class Node {
         final String name;
-        int kinds;
+        int types;
         int place;
         ArrayList children;
         HashMap byName;
@@ -96,11 +95,11 @@ public class Scan implements FlatMapFunction {
         }
         Node found = (Node) parent.byName.get(name);
         if (found == null) {
-            if (counted.nodes >= maxNodes) {
-                saw(parent, MORE);
+            if (counted.fields >= maxFields) {
+                add(parent, FIELDS_OMITTED);
                 return null;
             }
-            counted.nodes++;
+            counted.fields++;
             found = new Node(name);
             found.place = parent.children.size();
             parent.byName.put(name, found);
@@ -110,24 +109,24 @@ public class Scan implements FlatMapFunction {
         return found;
     }
 
-    private void saw(Node node, int kinds) {
-        if ((node.kinds & kinds) != kinds) {
+    private void add(Node node, int types) {
+        if ((node.types & types) != types) {
             changed.add(node);
-            changed.add(Integer.valueOf(node.kinds));
-            node.kinds |= kinds;
+            changed.add(Integer.valueOf(node.types));
+            node.types |= types;
         }
     }
 
     /* A line that turns out to be malformed must not leave a column behind. */
     private void forget() {
         for (int i = changed.size() - 2; i >= 0; i -= 2) {
-            ((Node) changed.get(i)).kinds = ((Integer) changed.get(i + 1)).intValue();
+            ((Node) changed.get(i)).types = ((Integer) changed.get(i + 1)).intValue();
         }
     }
 
     public Iterator call(Object input) throws Exception {
         Iterator rows = (Iterator) input;
-        JsonFactory factory = Verdict.factory();
+        JsonFactory factory = EventCheck.factory();
         LinkedHashMap found = new LinkedHashMap();
         Found all = new Found(0, "");
         if (!byTable) {
@@ -149,7 +148,7 @@ public class Scan implements FlatMapFunction {
                     if (row.isNullAt(2)) {
                         own.skipped++;
                     } else {
-                        own.bad++;
+                        own.malformed++;
                     }
                     continue;
                 }
@@ -164,7 +163,7 @@ public class Scan implements FlatMapFunction {
     }
 
     private void look(JsonFactory factory, byte[] line, Found found) {
-        if (Verdict.isBlank(line)) {
+        if (EventCheck.isBlank(line)) {
             found.blank++;
             return;
         }
@@ -173,22 +172,22 @@ public class Scan implements FlatMapFunction {
         try {
             JsonParser parser = factory.createParser(line, 0, line.length);
             if (parser.nextToken() != JsonToken.START_OBJECT) {
-                found.bad++;
+                found.malformed++;
                 return;
             }
             boolean isBrowser = object(parser, found.root, 1);
             if (parser.nextToken() != null) {
                 forget();
-                found.bad++;
+                found.malformed++;
                 return;
             }
             found.events++;
             if (isBrowser) {
-                found.browser++;
+                found.fromBrowser++;
             }
         } catch (IOException error) {
             forget();
-            found.bad++;
+            found.malformed++;
         }
     }
 
@@ -205,32 +204,32 @@ public class Scan implements FlatMapFunction {
             }
             switch (token.id()) {
                 case 6: // string
-                    saw(child, text(parser));
+                    add(child, text(parser));
                     if (depth == 1 && "api_key".equals(child.name)) {
                         isBrowser = browserKeys.indexOf("\n" + parser.getText() + "\n") >= 0;
                     }
                     break;
                 case 7: // integer
-                    saw(child, parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER ? BIG : INT64);
+                    add(child, parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER ? TOO_LARGE : INT64);
                     break;
                 case 8: // float
-                    saw(child, number(parser));
+                    add(child, number(parser));
                     break;
                 case 9: // true
                 case 10: // false
-                    saw(child, BOOL);
+                    add(child, BOOL);
                     break;
                 case 1: // {
                     if (depth >= maxDepth) {
-                        saw(child, DEEP);
+                        add(child, TOO_DEEP);
                         parser.skipChildren();
                     } else {
-                        saw(child, OBJECT);
+                        add(child, OBJECT);
                         object(parser, child, depth + 1);
                     }
                     break;
                 case 3: // [
-                    saw(child, ARRAY);
+                    add(child, ARRAY);
                     parser.skipChildren();
                     break;
                 default: // null
@@ -250,11 +249,7 @@ public class Scan implements FlatMapFunction {
         if (!isLong) {
             return FLOAT64;
         }
-        double value = Math.abs(parser.getDoubleValue());
-        if (Double.isInfinite(value)) {
-            return BIG;
-        }
-        return value >= 9.9e19 ? FLOAT64 | HUGE : FLOAT64;
+        return Double.isInfinite(parser.getDoubleValue()) ? TOO_LARGE : FLOAT64;
     }
 
     /* TIMESTAMP for yyyy-MM-ddTHH:mm:ss[.f…][Z|±HH:mm|±HHmm] that is a moment of the calendar. */
@@ -316,7 +311,7 @@ public class Scan implements FlatMapFunction {
     }
 
     static void write(Node node, StringBuilder out) {
-        out.append('[').append(node.kinds).append(",{");
+        out.append('[').append(node.types).append(",{");
         int count = node.children == null ? 0 : node.children.size();
         for (int i = 0; i < count; i++) {
             Node child = (Node) node.children.get(i);

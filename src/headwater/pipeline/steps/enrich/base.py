@@ -1,7 +1,7 @@
 """The enrichment contract: what it takes to look a value up.
 
 An enricher is a class named by an entry point of the group `headwater.enrichers`. It is made once, by the
-driver, which calls `open` so that what is missing is told at the start. It is then pickled to Spark's
+driver, which calls `open`, so that a missing part is an error at the start. It is then pickled to Spark's
 workers, where `lookup` is called with values that are distinct within a batch, in any order; what it
 opened does not travel along.
 """

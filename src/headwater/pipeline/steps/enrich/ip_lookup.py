@@ -1,7 +1,7 @@
 """`ip_lookup`: where an address is.
 
-The country comes from the registries' own lists, which are in the package and tell where an address was
-given out, not where it is used. A user's `.mmdb` file (`pipeline.city_database`), MaxMind's or DB-IP's,
+The country comes from the lists of the registries, which are in the package: where an address was
+registered, not where it is used. A user's `.mmdb` file (`pipeline.city_database`), MaxMind's or DB-IP's,
 is asked first.
 """
 

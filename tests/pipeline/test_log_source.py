@@ -69,7 +69,7 @@ def test_columns_and_positions_are_chosen_when_they_are_asked_for(
         ({"path": "x"}, "body int", "no column `body` of the type int"),
     ],
 )
-def test_a_mistake_is_told_when_an_option_is_wrong(
+def test_an_error_is_raised_when_an_option_is_wrong(
     spark: SparkSession, options: dict[str, str], schema: str | None, message: str
 ) -> None:
     from pyspark.errors import PySparkException

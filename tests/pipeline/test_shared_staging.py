@@ -1,4 +1,4 @@
-"""Small files that are taken together: what each of them becomes is the same as alone."""
+"""Small files that are staged together give the same rows as each alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from headwater.clock import SystemClock
+import pytest
+
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import IncomingFile, unprocessed
-from headwater.pipeline.batch.cycle import run_cycle
+from headwater.pipeline import load
 from headwater.pipeline.batch.shared_staging import MAX_FILES, groups
 from headwater.pipeline.steps.route import SMALL_BYTES
 from tests.pipeline.rig import Rig
@@ -27,7 +28,7 @@ TEMPLATE = "{{ t }}{% if at is defined %}{{ at | date('%Y') }}{% endif %}"
 
 
 def events_of(file: int) -> list[Any]:
-    """Two tables, drifting fields, an event to skip, a bad line, and an event whose table cannot be told."""
+    """Two tables, drifting fields, an event to skip, a malformed line, and an event whose template fails."""
     return [
         {"t": "a", "n": 10 * file, "drift": file if file % 2 else str(file)},
         b"{torn",
@@ -76,14 +77,40 @@ def test_each_file_has_its_own_numbers_when_several_are_loaded_together(rig: Rig
     assert rig.rows("b")[3] == {"t": "b", "n": 41, "only_4": True}
 
 
-def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_another(rig: Rig) -> None:
-    template = {"table_name_template": TEMPLATE}
-    settings = rig.settings(template)
-    paths = [rig.file(events_of(file)) for file in range(1, 5)]
+class Killed(BaseException):
+    """Ends a cycle at a crash point, as a signal would end the process."""
+
+
+def crash_in_process(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs a cycle that ends after the third load."""
+    loads = 0
+
+    def crash_point(name: str) -> None:
+        nonlocal loads
+        loads += name == "pipeline.after_load"
+        if loads == 3:
+            raise Killed
+
+    settings = rig.settings({"table_name_template": TEMPLATE})
+    with monkeypatch.context() as patched:
+        patched.setattr(load, "crash_point", crash_point)
+        with pytest.raises(Killed):
+            rig.cycle(settings)
+
+
+def kill_process(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs `headwater pipeline run` in a process that is killed after the third load."""
     configured = {
         "data_dir": str(rig.folder),
         "tokens": [{"id": "web", "server_secret": "s"}],
-        "destinations": [{"id": "dwh", "type": "duckdb", "path": str(rig.database()), **template}],
+        "destinations": [
+            {
+                "id": "dwh",
+                "type": "duckdb",
+                "path": str(rig.database()),
+                "table_name_template": TEMPLATE,
+            }
+        ],
         "pipeline": {
             "master": "local[2]",
             "memory": "1g",
@@ -92,7 +119,6 @@ def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_anoth
     }
     config = rig.folder / "headwater.yml"
     config.write_text(json.dumps(configured))
-    # of the first table, two files are loaded and noted, the third is loaded, the fourth is not
     died = subprocess.run(
         [sys.executable, "-m", "headwater", "-c", str(config), "pipeline", "run"],
         cwd=ROOT,
@@ -102,6 +128,16 @@ def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_anoth
         check=False,
     )
     assert died.returncode == -signal.SIGKILL, died.stdout + died.stderr
+
+
+@pytest.mark.parametrize("crash", [crash_in_process, pytest.param(kill_process, marks=pytest.mark.long)])
+def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_another(
+    rig: Rig, crash: Callable[[Rig, pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = rig.settings({"table_name_template": TEMPLATE})
+    paths = [rig.file(events_of(file)) for file in range(1, 5)]
+    crash(rig, monkeypatch)
+    # of the first table, two files are loaded and recorded, the third is loaded, the fourth is not
     assert [FileStatus.read(path.with_name(f"{path.name}.status")).is_done("dwh", "a") for path in paths] == [
         True,
         True,
@@ -131,23 +167,24 @@ def test_nothing_is_doubled_when_a_crash_parts_a_group_and_the_next_one_is_anoth
         assert json.loads(path.read_bytes())["counts"] == {"dwh": {"events": 6, "skipped": 1, "rejected": 2}}
 
 
-class Moment(SystemClock):
-    """A clock that does something when it is first looked at, which a cycle does before each load."""
+def before_first_load(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> None:
+    """Runs the action when the rows are staged and the first load starts."""
+    actions = [action]
 
-    def __init__(self, action: Callable[[], object]) -> None:
-        self._action: Callable[[], object] | None = action
+    def crash_point(name: str) -> None:
+        if actions and name == "pipeline.before_load":
+            actions.pop()()
 
-    def now(self) -> float:
-        action, self._action = self._action, None
-        if action is not None:
-            action()
-        return super().now()
+    monkeypatch.setattr(load, "crash_point", crash_point)
 
 
-def test_the_file_is_told_of_and_others_are_loaded_when_it_disappears_in_the_middle(rig: Rig) -> None:
+def test_others_are_loaded_when_a_file_disappears_in_the_middle(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     gone = rig.file([{"n": 1}], token="web")
     rig.file([{"n": 2}], token="other")
-    report = run_cycle(rig.settings(), rig.spark, clock=Moment(gone.unlink))
+    before_first_load(monkeypatch, gone.unlink)
+    report = rig.cycle()
     assert "not there any more" in report.files[0].error
     assert not report.is_complete
     assert report.files[1].archived
@@ -156,11 +193,13 @@ def test_the_file_is_told_of_and_others_are_loaded_when_it_disappears_in_the_mid
     assert rig.cycle().is_complete
 
 
-def test_the_others_of_its_group_are_loaded_when_a_file_disappears_in_the_middle(rig: Rig) -> None:
+def test_the_others_of_its_group_are_loaded_when_a_file_disappears_in_the_middle(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     paths = [rig.file([{"n": number}]) for number in range(3)]
     settings = rig.settings({"id": "first"}, {"id": "second"})
-    # it was staged with the others, and is gone when their loads begin
-    report = run_cycle(settings, rig.spark, clock=Moment(paths[1].unlink))
+    before_first_load(monkeypatch, paths[1].unlink)
+    report = rig.cycle(settings)
     assert [file.archived for file in report.files] == [True, False, True]
     assert "not there any more" in report.files[1].error
     assert [row["n"] for row in rig.rows(id="first")] == [0, 2]

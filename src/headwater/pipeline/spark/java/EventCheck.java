@@ -7,10 +7,10 @@ import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
 import org.apache.spark.sql.api.java.UDF1;
 
-/* Why a line is not an event: null if it is one, empty if the line is blank, else the reason. */
-public class Verdict implements UDF1 {
+/* The reason why a line is not an event: null if it is one, empty if the line is blank. */
+public class EventCheck implements UDF1 {
     public Object call(Object value) {
-        return value == null ? "" : judge((byte[]) value);
+        return value == null ? "" : reason((byte[]) value);
     }
 
     static JsonFactory factory() {
@@ -28,7 +28,7 @@ public class Verdict implements UDF1 {
 
     private transient JsonFactory shared;
 
-    private String judge(byte[] line) {
+    private String reason(byte[] line) {
         if (isBlank(line)) {
             return "";
         }
@@ -54,7 +54,7 @@ public class Verdict implements UDF1 {
         }
     }
 
-    /* To the end of the object, looking at what Scan looks at: the two must never differ. */
+    /* Reads to the end of the object, with the same checks as Scan: the two must never differ. */
     private static void walk(JsonParser parser) throws IOException {
         int depth = 1;
         while (depth > 0) {

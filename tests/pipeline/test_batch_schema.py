@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.pipeline.steps.names import column_name, parse_pointer, pointer, sanitise
+from headwater.pipeline.steps.batch_schema import column_name, sanitise
+from headwater.pipeline.steps.field_tree import parse_pointer, pointer
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,6 @@ def test_a_pointer_reads_back_when_keys_have_slashes_dots_and_tildes() -> None:
 
 
 def test_the_leading_slash_may_be_missing_when_a_field_is_named() -> None:
-    # seed 003: `dst` could be just_field_name, without leading slash
+    # `dst` may be a field name without leading slash
     assert parse_pointer("just_field_name") == ("just_field_name",)
     assert parse_pointer("/") == ()

@@ -1,4 +1,4 @@
-"""Lookup enrichment (seed 003): once per distinct value, and joined back."""
+"""Lookup enrichment: once per distinct value, and joined back."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 from headwater.destinations.column_types import Kind
 from headwater.destinations.duckdb import DuckDBDestination
-from headwater.pipeline.steps.batch_schema import columns_of
+from headwater.pipeline.steps.batch_schema import batch_columns
 from headwater.pipeline.steps.enrich import lookup_join as lookup
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.pipeline.steps.enrich.lookup_join import Rule, look_up
-from headwater.pipeline.steps.mapping import apply
-from headwater.pipeline.steps.project import fit, project
-from headwater.pipeline.steps.read_lines import scan_lines
+from headwater.pipeline.steps.fit_table import fit_table
+from headwater.pipeline.steps.mapping import map_fields
+from headwater.pipeline.steps.parse_events import find_fields
+from headwater.pipeline.steps.project import project
 from headwater.settings import MappingSettings, PipelineSettings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
@@ -48,18 +49,18 @@ class Lengths(Enricher):
 def enriched(rig: Rig, rule: Rule, *events: Any) -> tuple[list[dict[str, Any]], str]:
     """Rows and plan of the events with one rule."""
     lines = rig.lines(*events)
-    scanned = scan_lines(lines, rule.browser_key)
-    joined = look_up(lines, scanned.root, [rule], rig.folder / "lookups")
-    columns = columns_of(apply(scanned.root, MappingSettings()), 63)
-    fitted = fit(
-        scanned.root,
+    fields = find_fields(lines, rule.browser_keys)
+    lookups = look_up(lines, fields.root, [rule], rig.folder / "lookups")
+    columns = batch_columns(map_fields(fields.root, MappingSettings()), 63)
+    fit = fit_table(
+        fields.root,
         columns,
         None,
         capabilities=DuckDBDestination.capabilities,
         max_columns=1000,
         mapping=MappingSettings(),
     )
-    frame = project(lines, fitted, joined)
+    frame = project(lines, fit, lookups)
     rows = sorted(frame.collect(), key=lambda row: int(row["_headwater_row"]))
     plan = frame._jdf.queryExecution().executedPlan().toString()
     found = [{name: value for name, value in row.asDict().items() if value is not None} for row in rows]
@@ -90,8 +91,11 @@ def test_each_value_is_looked_up_once_when_many_events_have_it(rig: Rig, rule: R
     assert "InArrow" not in plan
 
 
-def test_workers_look_values_up_when_there_are_many(rig: Rig, rule: Rule) -> None:
-    count = lookup.FEW_VALUES + 500
+def test_workers_look_values_up_when_there_are_many(
+    rig: Rig, rule: Rule, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "FEW_VALUES", 20)
+    count = 100
     rows, plan = enriched(rig, rule, *({"a": f"v{number}"} for number in range(count)))
     assert all(row["b_c_upper"] == row["a"].upper() for row in rows)
     assert len(rows) == len(asked(rule)) == count
@@ -112,7 +116,6 @@ def test_nothing_is_looked_up_when_no_event_has_the_field(rig: Rig, rule: Rule) 
 
 
 def test_browser_events_are_enriched_by_themselves_when_they_carry_the_clients_key(rig: Rig) -> None:
-    # seed 003: two implicit rules for all JavaScript events
     context = {"user_agent": FIREFOX}
     rig.load(
         {"api_key": BROWSER_KEY, "source_ip": "8.8.8.8", "eventn_ctx": context, "n": 1},

@@ -1,4 +1,4 @@
-"""A micro-batch that a destination refuses: its structure is read again, then the bad rows are looked for."""
+"""A range that a destination refuses: the table is read again, then the refused rows are searched."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
+from headwater.clock import SystemClock
 from headwater.destinations.base import Load, Loaded
 from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
 from headwater.destinations.locks import FileLocks
 from headwater.errors import LoadRefused
 from headwater.log.streams.stream_cursor import Planned
-from headwater.pipeline.steps.stage import Staging
-from headwater.pipeline.stream.micro_batch import MicroBatch, Result, StreamLoader
-from headwater.pipeline.stream.position_range import Stretch
+from headwater.pipeline.load import Loader
+from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.steps.enrich.lookup_join import Lookups
+from headwater.pipeline.steps.fit_table import TableCache, TablePatcher
+from headwater.pipeline.steps.route import Router
+from headwater.pipeline.steps.stage import DriverStager, Staging
+from headwater.pipeline.steps.template import Template
+from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
+from headwater.pipeline.stream.range_load import RangeLoad, RangeResult
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig
 
@@ -39,35 +46,42 @@ class Picky(DuckDBDestination):
         return super().load(load)
 
 
-class Batches:
-    """Micro-batches into such a destination."""
+class Ranges:
+    """Loads of ranges into such a destination."""
 
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
         self.settings: Settings = rig.settings({"mode": "stream"})
+        [own] = self.settings.destinations
         self.destination = Picky("dwh", DuckDBSettings(path=str(rig.database())))
         self.destination.connect()
         self.staging = Staging(self.settings.staging_dir)
-        self.loader = StreamLoader(
-            self.settings.destinations[0],
-            self.settings.pipeline,
+        self.tables = TableCache(TablePatcher(own, self.destination, FileLocks(rig.folder / "locks")))
+        self.rejects = RejectWriter(self.settings.events_dir, "dwh", SystemClock())
+        self.loader = Loader(
+            own,
             self.destination,
-            FileLocks(rig.folder / "locks"),
-            self.staging,
+            lookups=Lookups((), self.settings.pipeline),
+            tables=self.tables,
+            stager=DriverStager(),
+            staging=self.staging,
+            rejects=self.rejects,
         )
         self.saved: list[int] = []
 
-    def run(self, count: int, plan: Planned, lines: DataFrame | None = None) -> Result:
-        batch = MicroBatch(
+    def run(self, count: int, plan: Planned, lines: DataFrame | None = None) -> RangeResult:
+        load = RangeLoad(
             self.loader,
-            Stretch("q", "dwh", 1, count + 1),
-            plan,
-            events_dir=self.settings.events_dir,
-            now=0.0,
-            persist=lambda: self.saved.append(len(plan.split)),
-            patiently=lambda function: function(),
+            Router(Template("events"), max_identifier_length=63),
+            self.tables,
+            self.rejects,
+            positions=PositionRange("q", "dwh", 1, count + 1),
+            plan=plan,
+            loaded=LoadedRanges(),
+            save_plan=lambda: self.saved.append(len(plan.split)),
+            retry=lambda function: function(),
         )
-        return batch.run(lines or self.lines(count))
+        return load.run(lines or self.lines(count))
 
     def lines(self, count: int) -> DataFrame:
         rows: list[tuple[str, Any]] = [(f'{{"n": {number}}}', number) for number in range(1, count + 1)]
@@ -79,50 +93,50 @@ class Batches:
 
 
 @pytest.fixture
-def batches(spark: SparkSession, tmp_path: Path) -> Iterator[Batches]:
+def ranges(spark: SparkSession, tmp_path: Path) -> Iterator[Ranges]:
     with Rig(spark, tmp_path) as rig:
-        made = Batches(rig)
+        made = Ranges(rig)
         yield made
         made.close()
 
 
 def test_the_bad_rows_alone_are_rejected_and_nothing_is_doubled_when_a_load_is_refused(
-    batches: Batches,
+    ranges: Ranges,
 ) -> None:
-    batches.destination.refused = (3,)
+    ranges.destination.refused = (3,)
     plan = Planned(9)
-    result = batches.run(8, plan)
+    result = ranges.run(8, plan)
     assert (result.rows, result.rejected) == (7, 1)
     # each cut was written down before the next load
-    assert batches.saved == list(range(1, len(plan.split) + 1))
+    assert ranges.saved == list(range(1, len(plan.split) + 1))
     assert plan.split[:2] == [("events", 1, 9), ("events", 1, 5)]
     rows = [{"n": number} for number in (1, 2, 4, 5, 6, 7, 8)]
-    assert sorted(batches.rig.rows(), key=lambda row: int(row["n"])) == rows
-    [reject] = batches.rig.rejects()
+    assert sorted(ranges.rig.rows(), key=lambda row: int(row["n"])) == rows
+    [reject] = ranges.rig.rejects()
     assert bytes(reject.event) == b'{"n": 3}'
     assert "does not like" in reject.error
     # After a crash the whole would be taken now; but pieces of it are stored, so it is cut as before.
-    batches.destination.refused = ()
-    again = batches.run(8, plan)
+    ranges.destination.refused = ()
+    again = ranges.run(8, plan)
     assert (again.rows, again.rejected) == (8, 0)
-    assert len(batches.rig.rows()) == 8
+    assert len(ranges.rig.rows()) == 8
 
 
-def test_what_is_left_is_rejected_whole_when_the_table_itself_is_refused(batches: Batches) -> None:
-    batches.destination.execute("CREATE VIEW events AS SELECT 1 AS n")
-    result = batches.run(4, Planned(5))
+def test_what_is_left_is_rejected_whole_when_the_table_itself_is_refused(ranges: Ranges) -> None:
+    ranges.destination.execute("CREATE VIEW events AS SELECT 1 AS n")
+    result = ranges.run(4, Planned(5))
     assert (result.rows, result.rejected) == (0, 4)
-    assert len(batches.rig.rejects()) == 4
+    assert len(ranges.rig.rejects()) == 4
 
 
-def test_nothing_is_rejected_or_cut_when_a_process_of_spark_dies(batches: Batches) -> None:
+def test_nothing_is_rejected_or_cut_when_a_process_of_spark_dies(ranges: Ranges) -> None:
     def die(parts: Iterator[Any]) -> Iterator[Any]:
         yield from ()
         os._exit(1)
 
     plan = Planned(5)
-    lines = batches.lines(4)
+    lines = ranges.lines(4)
     with pytest.raises(Exception, match="Python worker exited unexpectedly"):
-        batches.run(4, plan, lines.mapInArrow(die, lines.schema))
-    assert (plan.split, batches.rig.rejects()) == ([], [])
-    assert batches.run(4, plan).rows == 4
+        ranges.run(4, plan, lines.mapInArrow(die, lines.schema))
+    assert (plan.split, ranges.rig.rejects()) == ([], [])
+    assert ranges.run(4, plan).rows == 4

@@ -1,0 +1,269 @@
+"""The columns of a batch against those of a table: which are stored, which are new, which overflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from headwater.destinations.base import Capabilities, Destination
+from headwater.destinations.column_types import Kind
+from headwater.destinations.locks import Locks
+from headwater.destinations.table import UNMAPPED, Column, Table, table_of
+from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns, column_name
+from headwater.pipeline.steps.convert import may_not_fit
+from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Path, parse_pointer
+from headwater.pipeline.steps.mapping import MappedField, map_fields
+from headwater.settings import DestinationSettings, MappingSettings
+
+__all__ = [
+    "Overflow",
+    "PatchedTables",
+    "TableCache",
+    "TableFit",
+    "TablePatcher",
+    "fit_table",
+    "json_types_of",
+    "plan_table",
+    "wanted_columns",
+]
+
+FEW_COLUMNS = 64
+"""Up to so many columns without room are read by name; more are kept with the object that they are in."""
+MAX_REFITS = 3
+"""Patching is repeated while another pipeline changes the table at the same time."""
+
+
+@dataclass
+class Overflow:
+    """Values without a column: columns that have no room, and objects whose other fields are kept.
+
+    `excluded_paths` must not appear among those fields: the mapping removed them or moved them elsewhere.
+    """
+
+    columns: list[BatchColumn] = field(default_factory=list)
+    kept_objects: list[Path] = field(default_factory=list)
+    excluded_paths: list[Path] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.columns or self.kept_objects)
+
+
+@dataclass
+class TableFit:
+    """How a batch is stored in a table."""
+
+    columns: dict[str, BatchColumn] = field(default_factory=dict)
+    kinds: dict[str, Kind] = field(default_factory=dict)
+    """The kind that each column is staged as."""
+    new: list[Column] = field(default_factory=list)
+    overflow: Overflow = field(default_factory=Overflow)
+
+    @property
+    def needs_unmapped(self) -> bool:
+        """Whether a value of the batch may go to `_unmapped_data`."""
+        return bool(self.overflow) or any(
+            len(column.mapped) > 1
+            or any(self.may_not_fit(mapped, each, name) for mapped in column.mapped for each in mapped.fields)
+            for name, column in self.columns.items()
+        )
+
+    def may_not_fit(self, mapped: MappedField, source: Field, column: str) -> bool:
+        """Whether a value of the field may not convert to its column."""
+        return may_not_fit(json_types_of(mapped, source), self.kinds[column])
+
+    def fits(self, table: Table) -> bool:
+        """Whether the table has all columns that the batch needs."""
+        return not self.new and (UNMAPPED in table.columns or not self.needs_unmapped)
+
+
+def json_types_of(mapped: MappedField, source: Field) -> JsonTypes:
+    """The JSON types of a field; objects that are kept whole are text, like arrays."""
+    if mapped.is_text and JsonTypes.OBJECT in source.json_types:
+        return (source.json_types & ~JsonTypes.OBJECT) | JsonTypes.TOO_DEEP
+    return source.json_types
+
+
+def fit_table(
+    root: Field,
+    columns: dict[str, BatchColumn],
+    existing: Table | None,
+    *,
+    capabilities: Capabilities,
+    max_columns: int,
+    mapping: MappingSettings,
+    first: Iterable[str] = (),
+) -> TableFit:
+    """Decides the kind of each column: that of the table if it has the column, else the batch's own.
+
+    New columns are added in the order of their first appearance, those of the key (`first`) before all, as
+    long as there is room. The others overflow.
+    """
+    fold = str.lower if capabilities.folds_case else str
+    stored = {fold(name): column for name, column in (existing.columns if existing else {}).items()}
+    room = min(max_columns, capabilities.max_columns) - len(stored)
+    if UNMAPPED not in stored:
+        room -= 1  # the column for values that do not fit is always needed
+    fit = TableFit()
+    over_limit = []
+    order = [name for name in first if name in columns]
+    for name in [*order, *(name for name in columns if name not in order)]:
+        column = columns[name]
+        if (found := stored.get(fold(name))) is not None:
+            fit.kinds[name] = found.kind
+        elif room > 0:
+            room -= 1
+            fit.kinds[name] = column.kind
+            fit.new.append(column.column)
+        else:
+            over_limit.append(column)
+            continue
+        fit.columns[name] = column
+    fit.overflow = _overflow(root, fit.columns.values(), over_limit, mapping)
+    return fit
+
+
+def _overflow(
+    root: Field, stored: Iterable[BatchColumn], over_limit: list[BatchColumn], mapping: MappingSettings
+) -> Overflow:
+    named = {path[:length] for path in _paths(stored) for length in range(len(path))} | {()}
+    kept = set(_objects_with_omitted_fields(root, ())) if mapping.keep_unmapped else set()
+    columns = over_limit
+    if len(over_limit) > FEW_COLUMNS:
+        columns = [column for column in over_limit if not list(_paths([column]))]
+        # the deepest object that has a field read by name: everything below it is kept whole
+        kept |= {_deepest(path, named) for path in _paths(over_limit)}
+    kept = {_deepest((*path, ""), named) for path in kept}
+    gone = [parse_pointer(line.src) for line in mapping.fields if line.action in ("remove", "move")]
+    excluded = [path for path in gone if any(path[: len(each)] == each for each in kept)] if kept else []
+    for path in excluded:
+        for length in range(1, len(path)):
+            if any(path[: len(each)] == each and len(each) < length for each in kept):
+                kept.add(path[:length])
+    return Overflow(columns, sorted(kept), excluded)
+
+
+def _deepest(path: Path, named: set[Path]) -> Path:
+    return next(path[:length] for length in range(len(path) - 1, -1, -1) if path[:length] in named)
+
+
+def _objects_with_omitted_fields(found: Field, path: Path) -> Iterator[Path]:
+    if JsonTypes.FIELDS_OMITTED in found.json_types and isinstance(found.source, Json):
+        yield path
+    for name, child in found.children.items():
+        yield from _objects_with_omitted_fields(child, (*path, name))
+
+
+def _paths(columns: Iterable[BatchColumn]) -> Iterator[Path]:
+    for column in columns:
+        for mapped in column.mapped:
+            for each in mapped.fields:
+                if isinstance(each.source, Json):
+                    yield each.source.path
+
+
+def wanted_columns(
+    root: Field, settings: DestinationSettings, capabilities: Capabilities
+) -> dict[str, BatchColumn]:
+    """The columns that the mapped fields of a batch become."""
+    keep = [parse_pointer(column) for column in settings.primary_key if column.startswith("/")]
+    mapped = map_fields(root, settings.mappings, keep=keep)
+    return batch_columns(mapped, capabilities.max_identifier_length)
+
+
+def plan_table(
+    name: str,
+    root: Field,
+    columns: dict[str, BatchColumn],
+    existing: Table | None,
+    settings: DestinationSettings,
+    capabilities: Capabilities,
+) -> tuple[TableFit, Table]:
+    """How the batch fits the existing table, and the table that it needs."""
+    limit = capabilities.max_identifier_length
+    key = tuple(column_name(parse_pointer(column), limit) for column in settings.primary_key)
+    fit = fit_table(
+        root,
+        columns,
+        existing,
+        capabilities=capabilities,
+        max_columns=settings.max_columns,
+        mapping=settings.mappings,
+        first=key,
+    )
+    structure = [column.column for column in fit.columns.values()]
+    if fit.needs_unmapped:
+        structure.append(Column(UNMAPPED, Kind.JSON))
+    # A new table cannot have a key of which its first batch has no value; a later batch adds it.
+    has_key = existing is not None or all(column in fit.columns for column in key)
+    return fit, table_of(name, structure, key if has_key else ())
+
+
+class PatchedTables(Protocol):
+    """Makes tables fit batches."""
+
+    def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
+        """Adds the columns that the batch needs; returns the fit and the table as it is then."""
+
+    def forget(self, name: str) -> None:
+        """Discards what is known about a table."""
+
+
+class TablePatcher:
+    """Asks the destination for the structure of a table each time."""
+
+    def __init__(self, settings: DestinationSettings, destination: Destination, locks: Locks) -> None:
+        self._settings = settings
+        self._destination = destination
+        self._locks = locks
+
+    def plan(
+        self, name: str, root: Field, columns: dict[str, BatchColumn], existing: Table | None
+    ) -> tuple[TableFit, Table]:
+        """The fit and the table that the batch needs; changes nothing."""
+        return plan_table(name, root, columns, existing, self._settings, self._destination.capabilities)
+
+    def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
+        _, wanted = self.plan(name, root, columns, self._destination.table(name))
+        for _ in range(MAX_REFITS):
+            with self._locks.hold(self._settings.id, name):
+                table = self._destination.patch(wanted)
+            fit, wanted = self.plan(name, root, columns, table)
+            if fit.fits(table):
+                break
+        return fit, with_mapping_casts(table, wanted)
+
+    def forget(self, name: str) -> None:
+        """Nothing is kept."""
+
+
+class TableCache:
+    """Keeps the structure of tables between batches; a batch that fits needs no query."""
+
+    def __init__(self, patcher: TablePatcher) -> None:
+        self._patcher = patcher
+        self._known: dict[str, Table] = {}
+
+    def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
+        if (known := self._known.get(name)) is not None:
+            fit, wanted = self._patcher.plan(name, root, columns, known)
+            has_key = not wanted.primary_key or wanted.primary_key in (known.primary_key, known.users_key)
+            if has_key and fit.fits(known):
+                return fit, with_mapping_casts(known, wanted)
+        fit, table = self._patcher.patch(name, root, columns)
+        self._known[name] = table
+        return fit, table
+
+    def forget(self, name: str) -> None:
+        self._known.pop(name, None)
+
+
+def with_mapping_casts(table: Table, wanted: Table) -> Table:
+    """The table with the casts of the mapping."""
+    columns = {
+        column: Column(column, found.kind, found.sql_type, wanted.columns[column].cast_type)
+        if column in wanted.columns
+        else found
+        for column, found in table.columns.items()
+    }
+    return Table(table.name, columns, table.primary_key, table.users_key)
