@@ -1,5 +1,5 @@
-# Everything a developer types. Each target makes the .venv it needs first; nothing outside this folder is used
-# but the Python package index.
+# Everything a developer types. Each target makes the .venv it needs first; only test-long uses more
+# than this folder and the Python package index.
 
 RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
@@ -37,7 +37,7 @@ check: setup ## lint, types, English, generated docs
 	@echo "check: generated docs are fresh ..."
 	@$(RUN) scripts/docs.py --check
 
-docs: setup ## write the generated pages of docs/ anew
+docs: setup ## write the generated pages of docs/
 	@$(RUN) scripts/docs.py
 
 bench: bench-sidecar bench-delivery bench-restart bench-pipeline bench-graph ## all benchmarks
@@ -54,7 +54,7 @@ bench-restart: setup ## a million events, half of the keys failing, kill -9: mem
 bench-pipeline: setup ## a million events into DuckDB and Postgres, against dlt and DuckDB's own reader
 	@$(RUN) -m bench.pipeline $(ARGS)
 
-bench-graph: setup ## a million lineage events folded, a graph of 100,000 datasets asked; memory
+bench-graph: setup ## a million lineage events ingested, a graph of 100,000 datasets queried; memory
 	@$(RUN) -m bench.graph
 
 bench-columns: setup ## column lineage of plans of up to 500 steps on 1,000 columns: time and edges
@@ -82,7 +82,7 @@ soak: setup ## ten minutes of load while everything dies now and then; counted, 
 	@$(RUN) -m tests.chaos.soak --plot soak.svg $(ARGS)
 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
-	@$(RUN) -m tests.gateway.volley --count $${HEADWATER_FUZZ_EXAMPLES:-100000} --seed $${HEADWATER_FUZZ_SEED:-1}
+	@$(RUN) -m tests.gateway.volley --count 100000 --seed 1 $(ARGS)
 
 screenshots: setup ## the pictures of docs/img, taken by the browser test; needs a Chromium
 	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/browser/test_screenshots.py

@@ -47,7 +47,7 @@ def marquez(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marquez]:
     try:
         server = Marquez(tmp_path_factory.mktemp("marquez"))
     except Missing as missing:
-        pytest.skip(str(missing))
+        pytest.skip(f"not published: {missing}")
     with server:
         yield server
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import subprocess
 import sys
@@ -24,8 +23,7 @@ from tests.parts.cache import Missing
 from tests.parts.object_store import SECRET, ObjectStore
 from tests.parts.spark_cluster import SparkCluster
 
-IS_LONG = bool(os.environ.get("HEADWATER_LONG"))
-LIMIT_SECONDS = 3600 if IS_LONG else 600
+LIMIT_SECONDS = 3600
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +74,9 @@ def write_events(folder: Path, total: int) -> None:
 @pytest.mark.timeout(2 * LIMIT_SECONDS)
 @pytest.mark.long
 def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
-    store: ObjectStore, tmp_path: Path
+    store: ObjectStore, tmp_path: Path, full: bool
 ) -> None:
-    total = 1_000_000 if IS_LONG else 20_000
+    total = 1_000_000 if full else 20_000
     write_events(tmp_path / "data" / "events" / "incoming", total)
     with SparkCluster(tmp_path / "cluster") as cluster:
         settings = {

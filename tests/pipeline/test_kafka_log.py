@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
 import uuid
@@ -26,7 +25,6 @@ from tests.support.server import Server
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-IS_LONG = bool(os.environ.get("HEADWATER_LONG"))
 SECRET = "server-secret"
 BATCH = 20
 
@@ -104,12 +102,12 @@ class Installation:
                 return []
 
 
-@pytest.mark.timeout(3600 if IS_LONG else 900)
+@pytest.mark.timeout(3600)
 @pytest.mark.long
 def test_every_acknowledged_event_is_one_row_when_a_gateway_is_killed_and_the_broker_restarted(
-    spark: SparkSession, kafka_broker: KafkaBroker, postgres: PostgresServer, tmp_path: Path
+    spark: SparkSession, kafka_broker: KafkaBroker, postgres: PostgresServer, tmp_path: Path, full: bool
 ) -> None:
-    wanted = 300_000 if IS_LONG else 3_000
+    wanted = 300_000 if full else 3_000
     made = Installation(tmp_path, kafka_broker, postgres)
     gateways = [made.gateway("first"), made.gateway("second")]
     senders = [Sender(gateway.url, f"{i}") for i, gateway in enumerate(gateways)]

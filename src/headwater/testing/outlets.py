@@ -122,7 +122,7 @@ class OutletConformance(ABC):
 
     def test_send_says_retry_when_the_receiver_is_away(self, subject: Subject) -> None:
         if not self.can_fail:
-            pytest.skip("this receiver cannot be made to fail")
+            pytest.skip("not applicable: this receiver cannot be made to fail")
 
         async def fail_and_heal() -> Results:
             subject.fail()
@@ -143,7 +143,7 @@ class OutletConformance(ABC):
 
     def test_only_the_bad_event_is_refused_when_a_batch_holds_one(self, subject: Subject) -> None:
         if not self.can_refuse:
-            pytest.skip("this receiver refuses nothing")
+            pytest.skip("not applicable: this receiver refuses nothing")
 
         async def with_bad() -> Results:
             subject.refuse("bad")
