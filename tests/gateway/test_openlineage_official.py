@@ -34,7 +34,7 @@ CORE = "https://openlineage.io/spec/2-0-2/OpenLineage.json"
 
 pytestmark = pytest.mark.skipif(
     not (SPEC / "OpenLineage.json").is_file(),
-    reason="not published: no registry has the official schemas; HEADWATER_OPENLINEAGE_SPEC may name their folder",
+    reason="not published: the official schemas; HEADWATER_OPENLINEAGE_SPEC may name their folder",
 )
 
 # base facet -> the definition of the core schema, and its key, that holds such facets
