@@ -155,7 +155,7 @@ class LineageRoutes:
                 400,
                 "not_compliant",
                 validation.summary,
-                hint="Fix the producer; `violations` names each place. The failed-event handler has it.",
+                hint="Fix the producer; `violations` names each place. The event is with the handler.",
                 details={"violations": _json(validation.errors)},
             )
             self._refuse(request, body, refusal, validation.errors)
@@ -179,13 +179,13 @@ class LineageRoutes:
         request.reserve(len(body))  # splitting has copied it
         self._received.add(len(events))
         compliant: list[bytes] = []
-        rejected: list[FailedInBatch] = []
+        not_stored: list[FailedInBatch] = []
         failed: list[FailedEvent] = []
-        for index, (event_body, event, problem_or_none) in enumerate(events):
+        for index, (event_body, event, problem_found) in enumerate(events):
             violations: Sequence[Violation] = ()
-            if problem_or_none is not None:
-                reason, code = problem_or_none.text, problem_or_none.code
-                is_kept = isinstance(problem_or_none, UnreadableBody)
+            if problem_found is not None:
+                reason, code = problem_found.text, problem_found.code
+                goes_to_handler = isinstance(problem_found, UnreadableBody)
             else:
                 validation = self.validator.check(event)
                 if validation.ok:
@@ -193,16 +193,16 @@ class LineageRoutes:
                     if validation.warnings:
                         self._warned.add()
                     continue
-                reason, code, is_kept = validation.summary, "not_compliant", True
+                reason, code, goes_to_handler = validation.summary, "not_compliant", True
                 violations = validation.errors
             self._refused.add(1, code)
-            rejected.append(FailedInBatch(index, reason))
-            if is_kept:
+            not_stored.append(FailedInBatch(index, reason))
+            if goes_to_handler:
                 failed.append(self._failed_event(event_body, reason, violations))
         if failed and self.failed.is_full:
             request.respond(BUSY)
             return
-        response = Response(200, msgspec.json.encode(_result(len(events), rejected)))
+        response = Response(200, msgspec.json.encode(_result(len(events), not_stored)))
 
         def respond() -> None:
             if failed:
@@ -218,7 +218,7 @@ class LineageRoutes:
     def _refuse(
         self, request: Request, body: bytes, problem: Problem, violations: Sequence[Violation] = ()
     ) -> None:
-        """Answer with a problem, after the failed-event handler if the event is for it."""
+        """Answer with a problem; an event that is unreadable or not compliant goes to the handler first."""
         self._refused.add(1, problem.code)
         if not violations and not isinstance(problem, UnreadableBody):
             request.respond(problem.response())

@@ -2,8 +2,9 @@
 
     poll -> track_runs -> build_event -> filter_event -> send
 
-Each step is one method of `LineageSession`, called in this order on the session's own thread. `start` costs
-the caller's thread the loading of the agent and no more: the session's thread imports openlineage-python.
+Each step is one method of `LineageSession`, called in this order on the session's thread; the end of the
+application is built and sent on the thread that calls `finish`. The thread that calls `start` loads the agent
+and nothing else: openlineage-python is imported on the session's thread.
 """
 
 from __future__ import annotations
@@ -82,9 +83,11 @@ class LineageSession:
         self._builds = IsolatedThread("headwater-lineage-build", pause_after=3)
         self._exit_deadline = float("inf")
         self._processing = threading.RLock()  # held while a message becomes events
-        # polling; `_changed` guards the four fields below it
+        # polling; `_changed` guards `_handled`, `_waiting` and `_released`; the two flags are set once
         self._changed = threading.Condition()
-        self._handled = -1  # messages of the agent; the application's start is not one of them
+        self._handled = (
+            -1
+        )  # from -1: the application's start is counted, though it is no message of the agent
         self._waiting = 0  # callers that wait for messages to be handled
         self._is_closing = False
         self._is_jvm_gone = False
@@ -150,7 +153,7 @@ class LineageSession:
         self._is_polling = False
         self.is_finished = True
 
-    # --- the way of a query
+    # --- the steps, in order
 
     def _run(self) -> None:
         """The session's thread."""
@@ -249,7 +252,7 @@ class LineageSession:
         if self._sender is not None:
             self._sender.put(event)
 
-    # --- parts of the above
+    # --- helpers of the steps
 
     def _prepare(self) -> None:
         """Make what needs openlineage-python; without it there is no lineage, and one warning."""
@@ -296,7 +299,7 @@ class LineageSession:
             self._sender.close(max(0.0, deadline - time.monotonic()))
 
     def _handle_messages_so_far(self, seconds: float) -> bool:
-        """Wait until every event of Spark so far is handled; whether it is."""
+        """Wait until every event of Spark so far is handled; return whether that happened in time."""
         deadline = time.monotonic() + seconds
         if self.agent is None:
             return self._wait_until_handled(0, deadline)

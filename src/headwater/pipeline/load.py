@@ -55,7 +55,7 @@ class LoadOrigin(Protocol):
 
 @dataclass(frozen=True)
 class BatchPart:
-    """The lines of one origin. `fields` are those of these lines, where they differ from the batch's."""
+    """The lines of one origin. `fields` are the fields of these lines alone; None: those of the batch."""
 
     origin: LoadOrigin
     lines: DataFrame
@@ -64,7 +64,7 @@ class BatchPart:
 
 @dataclass(frozen=True)
 class Batch:
-    """Lines that the route step found for one table; steps 2 to 7 run once for all its parts."""
+    """Lines that the route step found for one table; they are parsed and staged once for all its parts."""
 
     table: str
     lines: DataFrame
@@ -129,10 +129,11 @@ class Loader:
                     staged = self._stager.stage(project(events, fit, lookups), folder)  # 7 stage
             for number, part in batch.parts.items():
                 own = part.fields or fields
-                rows = staged.get(number) if number not in in_ledger and self._has_columns(own) else None
                 try:
-                    if rows is not None or number in in_ledger:
-                        outcome = self._load_part(part, own, patched, rows)  # 8 load
+                    if number in in_ledger:
+                        outcome = self._load_part(part, own, patched, None)
+                    elif number in staged and self._has_columns(own):
+                        outcome = self._load_part(part, own, patched, staged[number])  # 8 load
                     else:
                         outcome = self._reject_part(part, own)
                 except DestinationUnavailable:
@@ -161,7 +162,9 @@ class Loader:
     def _load_part(
         self, part: BatchPart, fields: BatchFields, table: Table, staged: StagedRows | None
     ) -> Outcome:
-        """Loads staged rows; without them, returns the ledger's answer of the first time."""
+        """Loads staged rows. `staged` is None for a part that is in the ledger: the destination then stores
+        nothing and returns what it recorded the first time.
+        """
         if staged is not None:
             crash_point("pipeline.before_load")
         files, rows = (staged.files, fields.events) if staged is not None else ([], 0)

@@ -1,5 +1,7 @@
 """The destination for SQL databases: one load is one transaction that also enters it in the ledger (G5).
 
+In the order of `load`; a product implements the hooks.
+
     ledger            the load is entered already: return its entry
     staging_relation  hook: the product reads the staged files, or copies them beside the target
     count             values that do not fit their column; they go to `_unmapped_data`
@@ -321,9 +323,9 @@ class SqlDestination(Destination):
                 values.get(UNMAPPED, "NULL"), relation.unmapped, relation.may_not_fit, self.dialect
             )
         key = [column.name for name in table.key if (column := self._column(table, name)) is not None]
-        whole = bool(key) and {*key} <= {*values} and len(key) == len(table.key)
+        has_whole_key = bool(key) and {*key} <= {*values} and len(key) == len(table.key)
         condition = selection.condition(relation.row)
-        rows = Rows(relation.source, relation.row, values, condition, tuple(key) if whole else ())
+        rows = Rows(relation.source, relation.row, values, condition, tuple(key) if has_whole_key else ())
         target = self.relation(table.name)
         if not rows.key:
             return [statements.insert(target, rows, self.dialect)]

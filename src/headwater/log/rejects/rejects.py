@@ -126,7 +126,8 @@ class Rejects:
     def request_replay(self, ids: Sequence[int] = (), stage: str | None = None) -> ReplayCounts:
         """Request a replay of these ids; without ids of all of the stage; without a stage of all.
 
-        The server carries it out for gateway and outlets, the next cycle of the pipeline for destinations.
+        The gateway (gateway/failed_events.py) and the outlets (delivery/outlet_worker.py) read the request
+        from the store; the pipeline loads the rejects of destinations in its next cycle.
         Rejects of a destination that is no longer configured stay.
         """
         server = pipeline = 0

@@ -1,4 +1,7 @@
-"""The columns of a batch against those of a table: which are stored, which are new, which overflow."""
+"""The columns of a batch against those of a table: which are stored, which are new, which overflow.
+
+On a type conflict the table's type wins; values that do not convert go to `_unmapped_data` (convert.py).
+"""
 
 from __future__ import annotations
 
