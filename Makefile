@@ -3,7 +3,7 @@
 
 RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
-WORKERS := -n 3 --dist loadgroup
+WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
 

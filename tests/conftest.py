@@ -12,6 +12,8 @@ from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from tests.parts.cache import Missing
 from tests.parts.clickhouse import ClickHouseEngine
@@ -24,6 +26,16 @@ settings.load_profile("busy")
 # The JVMs of scripts that tests run live for seconds: code from the optimising compiler is never used.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
+# A process can have one Spark session; lineage and pipeline configure theirs differently.
+SPARK_FOLDERS = ("tests/lineage", "tests/pipeline")
+# These start JVMs of their own, and run beside the others.
+OWN_JVM = (
+    "tests/lineage/test_cluster.py",
+    "tests/lineage/test_runner.py",
+    "tests/lineage/test_versions.py",
+    "tests/pipeline/test_cluster.py",
+    "tests/pipeline/test_spark.py",
+)
 # Skips that `--require-parts` accepts, by the beginning of their reason.
 ACCEPTED_SKIPS = (
     "not applicable:",  # a conformance test for an ability that this product does not have
@@ -38,14 +50,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--require-parts", action="store_true", help="fail a test whose part is missing")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give all tests that share a Spark session, else all tests of a file, to one worker of pytest-xdist."""
-    for item in items:
-        file = item.nodeid.partition("::")[0]
-        names = getattr(item, "fixturenames", ())
-        # a process can have one Spark session; lineage and pipeline configure theirs differently
-        group = "/".join(file.split("/")[:2]) if "spark" in names else file
-        item.add_marker(pytest.mark.xdist_group(group))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return BySparkSession(config, log)
+
+
+class BySparkSession(LoadScopeScheduling):  # type: ignore[misc]  # pytest-xdist has no types
+    """Gives all tests that share a Spark session, else all tests of a file, to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        folder = "/".join(file.split("/")[:2])
+        return folder if folder in SPARK_FOLDERS and file not in OWN_JVM else file
 
 
 @pytest.hookimpl(wrapper=True)

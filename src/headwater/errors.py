@@ -29,7 +29,6 @@
     ├── QueryTimeout               graph: a query took too long
     ├── SparkUnavailable           pipeline: Spark cannot be started
     │   └── SparkGone              pipeline: the session ended; start the process again
-    ├── SparkInterrupted           pipeline: Spark was stopped during a micro-batch
     ├── StagingUnavailable         pipeline: the staging folder or object store failed
     └── TemplateRefused            pipeline: a table name template cannot be compiled
 

@@ -46,20 +46,12 @@ def test_the_table_of_settings_is_fresh_when_made_again() -> None:
     assert found[1] == table()
 
 
-def test_the_readmes_example_sends_its_lineage_when_it_is_run(spark: SparkSession, tmp_path: Path) -> None:
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    code = next(
-        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "lineage.install" in each
-    )
-    assert len([line for line in code.splitlines() if line.strip()]) <= 10
+def test_the_pages_example_sends_its_lineage_when_it_is_run(spark: SparkSession, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "lineage.md").read_text(encoding="utf-8")
+    code = next(each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "/tmp/orders" in each)
     headwater.lineage.uninstall()
     with OpenLineageServer() as server:
-        exec(
-            code.replace("http://127.0.0.1:8750", server.url).replace(
-                "/tmp/spending", str(tmp_path / "spending")
-            ),
-            {},
-        )
+        exec(code.replace("http://127.0.0.1:8750", server.url).replace("/tmp/", f"{tmp_path}/"), {})
         assert headwater.lineage.flush(200)
         headwater.lineage.uninstall()
         events = [json.loads(each) for each in server.received]
@@ -68,3 +60,5 @@ def test_the_readmes_example_sends_its_lineage_when_it_is_run(spark: SparkSessio
     (output,) = event["outputs"]
     assert output["name"] == str(tmp_path / "spending")
     assert [field["name"] for field in output["facets"]["schema"]["fields"]] == ["who", "sum(amount)"]
+    (origin,) = output["facets"]["columnLineage"]["fields"]["sum(amount)"]["inputFields"][:1]
+    assert (origin["name"], origin["field"]) == (str(tmp_path / "orders.csv"), "amount")

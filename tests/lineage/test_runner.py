@@ -110,6 +110,7 @@ def ends(events: list[dict[str, Any]]) -> list[tuple[str, str]]:
     return [(event["job"]["name"], event["eventType"]) for event in events if event["eventType"] != "START"]
 
 
+@pytest.mark.long
 def test_the_application_fails_when_an_unchanged_script_dies_under_headwater_lineage_run(
     tmp_path: Path,
 ) -> None:

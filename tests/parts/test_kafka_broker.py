@@ -41,6 +41,7 @@ def consume(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
     return found
 
 
+@pytest.mark.long
 def test_acknowledged_data_is_still_there_when_the_broker_is_killed_and_restarted(
     kafka_broker: KafkaBroker,
 ) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 NEEDS_TIME = "{{ event_type | lower }}_{{ _timestamp | date('%Y') }}"
 
 
+@pytest.mark.long
 def test_a_reject_is_a_row_when_it_was_replayed_by_a_click_after_the_fix(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
