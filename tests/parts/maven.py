@@ -67,7 +67,6 @@ def _fetched(name: str, artifacts: tuple[str, ...], goal: str, option: str) -> P
         except subprocess.TimeoutExpired:
             raise Missing(f"mvn did not fetch {name} within {FETCH_SECONDS} s") from None
         if done.returncode != 0:
-            output = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-            raise Missing(f"mvn could not fetch {name}: {output[0]}")
+            raise Missing(f"mvn could not fetch {name} (exit code {done.returncode})")
 
     return once(f"{name}-{digest}", fetch)
