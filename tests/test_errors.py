@@ -50,8 +50,6 @@ def test_an_error_says_whether_a_retry_helps_when_asked(name: str, retryable: bo
 
 
 def test_the_drawn_tree_names_every_error_when_it_is_read() -> None:
-    for name in errors.__all__:
-        assert issubclass(getattr(errors, name), HeadwaterError)
     tree = set(re.findall(r"[├└]── (\w+)", errors.__doc__ or "")) | {"HeadwaterError"}
     assert tree == error_classes()
 

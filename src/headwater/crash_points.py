@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 import signal
 
-__all__ = ["CRASH_POINTS", "crash_point", "is_armed"]
-
 CRASH_POINTS = (
     "writer.before_insert",
     "writer.before_commit",

@@ -14,23 +14,6 @@ from typing import BinaryIO
 
 from headwater.errors import LogLocked
 
-__all__ = [
-    "Disk",
-    "DiskReserve",
-    "FolderLock",
-    "cut_torn_line",
-    "exclusive",
-    "folder_watchers",
-    "is_locked",
-    "make_folder",
-    "one_line",
-    "replace",
-    "replacing",
-    "sync_file",
-    "sync_folder",
-    "try_lock",
-]
-
 STEP_BYTES = 64 * 1024
 LOCK_TRIES = 5
 LOCK_PAUSE_SECONDS = 0.02

@@ -37,28 +37,6 @@ An error is shown once, at the edge: in an HTTP response, by the command line, o
 
 from __future__ import annotations
 
-__all__ = [
-    "BatchRejected",
-    "DeliveryError",
-    "DestinationUnavailable",
-    "EventRefused",
-    "ExtensionError",
-    "HeadwaterError",
-    "LoadRefused",
-    "LockTaken",
-    "LogClosed",
-    "LogError",
-    "LogFull",
-    "LogLocked",
-    "LogTooNew",
-    "LogUnavailable",
-    "OutletUnavailable",
-    "RejectNotFound",
-    "SettingsError",
-    "TableRefused",
-    "WarehouseError",
-]
-
 
 class HeadwaterError(Exception):
     """A failure in one sentence, with names and ids; `.hint` says what to do."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-__all__ = ["new_loop"]
-
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return a new loop. uvloop halves the CPU time of a small request."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["EVENT_COST", "Event", "fitted"]
-
 EVENT_COST = 256  # bytes of memory that an event in a queue takes besides its body, rounded up
 
 

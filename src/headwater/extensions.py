@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 
 from headwater.errors import ExtensionError
 
-__all__ = ["load", "load_all"]
-
 T = TypeVar("T")
 
 

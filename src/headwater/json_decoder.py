@@ -7,8 +7,6 @@ from typing import TypeVar
 
 import msgspec
 
-__all__ = ["json_decoder"]
-
 T = TypeVar("T")
 _lock = threading.Lock()
 

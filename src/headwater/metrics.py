@@ -14,8 +14,6 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-__all__ = ["CATALOGUE", "Counter", "Description", "Gauge", "Histogram", "Metrics", "StatsdPublisher"]
-
 log = logging.getLogger(__name__)
 
 MAX_DATAGRAM_BYTES = 1432  # an Ethernet frame less the headers of IPv6 and UDP

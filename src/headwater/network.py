@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
-__all__ = ["ClientAddresses", "is_loopback", "read_address"]
-
 
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
     """Return the address without port, brackets, zone or IPv4 mapping; None if the text is not an address."""

@@ -42,8 +42,6 @@ from headwater.settings import (
 if TYPE_CHECKING:
     from headwater.pipeline.preview import Preview
 
-__all__ = ["Finding", "command", "pipeline_findings", "show_event"]
-
 
 class Finding(msgspec.Struct, frozen=True):
     """The result of one check: its subject, its level, and what to do."""

@@ -13,8 +13,6 @@ from headwater.errors import HeadwaterError
 from headwater.settings import Settings
 from headwater.settings.describe import Field, describe
 
-__all__ = ["command", "template"]
-
 HEAD = """\
 # Configuration of Headwater. A line that begins with `#name:` shows a default; remove the # to change it.
 # Any value may hold ${env.NAME} or ${env.NAME|default}. `headwater check` says what is wrong with this file.

@@ -18,8 +18,6 @@ from headwater.events import Event
 from headwater.log.queue import offline as inspect
 from headwater.settings import Settings
 
-__all__ = ["command"]
-
 
 @click.group("log")
 def command() -> None:

@@ -11,8 +11,6 @@ import click
 from headwater import __version__
 from headwater.errors import HeadwaterError, SettingsError
 
-__all__ = ["COMMANDS", "cli", "main"]
-
 
 class Command(NamedTuple):
     """The module of a command and its line of help, which is here so that `--help` imports no command."""

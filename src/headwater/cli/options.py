@@ -13,8 +13,6 @@ import msgspec
 from headwater import settings as settings_module
 from headwater.settings import Settings
 
-__all__ = ["as_json", "log_folder", "with_master", "with_settings"]
-
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `-c` to the command and pass the loaded settings as its argument `settings`.

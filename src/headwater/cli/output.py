@@ -11,8 +11,6 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-__all__ = ["format_bytes", "format_seconds", "format_table", "format_time", "json_text", "progress"]
-
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
     """Columns two spaces apart; whole numbers get separators and stand to the right."""

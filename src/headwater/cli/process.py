@@ -15,8 +15,6 @@ import msgspec
 
 from headwater.settings import Settings
 
-__all__ = ["JsonLines", "TextLines", "configure_logging", "on_stop_signal"]
-
 log = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from headwater.log.rejects.rejects import Rejects, json_or_text
 from headwater.log.rejects.store import Reject
 from headwater.settings import Settings
 
-__all__ = ["command"]
-
 REASON_WIDTH = 70
 
 

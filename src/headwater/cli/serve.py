@@ -16,8 +16,6 @@ from headwater.errors import LogFull
 from headwater.event_loop import new_loop
 from headwater.settings import Settings
 
-__all__ = ["command"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from headwater.page.app import Page
     from headwater.page.views.rates import Rates
 
-__all__ = ["Server"]
-
 logger = logging.getLogger(__name__)
 
 # headwater.graph.ingest.follower.READER; without the graph that module is not imported.

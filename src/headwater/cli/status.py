@@ -16,9 +16,6 @@ from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
 from headwater.settings import Settings
 
-__all__ = ["command", "print_events"]
-
-
 MAX_OPEN = 20  # reasons that are listed; the others are counted
 
 

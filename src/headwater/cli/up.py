@@ -20,8 +20,6 @@ from headwater.cli.pipeline.run import Duration
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.settings import Settings
 
-__all__ = ["FAILED", "MISCONFIGURED", "Part", "Supervisor", "command", "parts"]
-
 log = logging.getLogger(__name__)
 
 MISCONFIGURED = 2  # the exit code of a part that a restart cannot repair

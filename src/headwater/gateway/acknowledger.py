@@ -13,8 +13,6 @@ from headwater.log.event_sink import EventSink
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 
-__all__ = ["Acknowledger", "call_in_loop", "storage_problem"]
-
 
 class _PendingRequest(NamedTuple):
     """A request whose events are being stored."""

@@ -16,8 +16,6 @@ from headwater.gateway.tokens import Sender
 from headwater.http.request import Request
 from headwater.http.response import Problem
 
-__all__ = ["Context", "apply_template", "request_context"]
-
 Fields = dict[str, msgspec.Raw]
 _DECODER = msgspec.json.Decoder(Fields)
 _ENCODER = msgspec.json.Encoder()

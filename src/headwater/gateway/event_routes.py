@@ -22,8 +22,6 @@ from headwater.metrics import Metrics
 from headwater.network import ClientAddresses
 from headwater.settings import GatewaySettings, TokenSettings
 
-__all__ = ["BULK", "FROM_BROWSERS", "FROM_SERVERS", "PREFLIGHT", "EventRoutes"]
-
 MAX_LISTED_PROBLEMS = 100  # refused events that an answer lists; it counts all of them
 TEXT = ("text/plain",)  # sent by a browser's beacon, which then needs no preflight
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/plain")

@@ -16,24 +16,11 @@ import orjson
 from headwater.clock import Clock
 from headwater.errors import ExtensionError, HeadwaterError
 from headwater.extensions import load
-from headwater.gateway.openlineage.validator import Validator, Violation
+from headwater.gateway.openlineage.validator import Validator
+from headwater.gateway.openlineage.violations import Violation
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, Reject, RejectStore
 from headwater.metrics import Metrics
-
-__all__ = [
-    "GROUP",
-    "STAGE",
-    "BothHandler",
-    "FailedEvent",
-    "FailedEventHandler",
-    "FailedQueue",
-    "LogHandler",
-    "RejectsHandler",
-    "load_handler",
-    "replay",
-]
-
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

@@ -18,8 +18,6 @@ from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
 
-__all__ = ["ENDPOINTS", "Gateway"]
-
 log = logging.getLogger(__name__)
 
 ENDPOINTS = (

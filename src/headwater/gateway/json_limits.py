@@ -16,8 +16,6 @@ from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.settings import GatewaySettings
 
-__all__ = ["JsonLimits", "ParsedEvent", "UnreadableBody"]
-
 MIN_BYTES_PER_KEY = 4  # `"":0`
 MIN_BYTES_PER_COMMA = 8  # denser arrays are not events: `[0,0,0,…]` would cost 30 times its size to split
 

@@ -14,7 +14,8 @@ from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.openlineage.validator import Validator, Violation
+from headwater.gateway.openlineage.validator import Validator
+from headwater.gateway.openlineage.violations import Violation
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response
@@ -22,8 +23,6 @@ from headwater.http.router import Router
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
-
-__all__ = ["BATCH", "EVENT", "LineageRoutes", "openlineage_schemas"]
 
 
 class Accepted(msgspec.Struct, omit_defaults=True):

@@ -16,8 +16,6 @@ from headwater.http.response import ProblemBody, Response
 from headwater.http.router import Router
 from headwater.metrics import Metrics
 
-__all__ = ["DESCRIPTION", "HEALTH", "METRICS", "READINESS", "OperatorRoutes"]
-
 OPENMETRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 

@@ -16,8 +16,6 @@ from headwater.clock import Clock
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 
-__all__ = ["RateLimit", "Sender", "Token", "Tokens"]
-
 
 class RateLimit:
     """A token bucket of events a second that holds one second's events; rate 0 means no limit.

@@ -11,8 +11,6 @@ from headwater.http.response import Problem, Response
 from headwater.network import is_loopback
 from headwater.settings import GatewaySettings
 
-__all__ = ["AdminToken", "BearerKeys"]
-
 
 class BearerKeys:
     """The API keys of the settings. Without keys every request is allowed."""

@@ -23,8 +23,6 @@ from headwater.http.response import Response
 if TYPE_CHECKING:
     from headwater.http.server import HttpServer
 
-__all__ = ["Connection"]
-
 MAX_PIPELINED = 64  # unanswered requests of one connection at which reading pauses
 SLICE_BYTES = 16 * 1024  # the parser cannot be paused, so this much may be parsed beyond MAX_PIPELINED
 LINGER_SECONDS = 2.0  # time for a client to read a refusal before its unread bytes cause a reset

@@ -9,8 +9,6 @@ import zstandard
 from headwater.http.request import Request
 from headwater.http.response import Problem
 
-__all__ = ["Decompressor"]
-
 ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every zstd decoder should support; larger ones cost memory
 GZIP = 31  # zlib's window size with the gzip container
 STEP_BYTES = 64 * 1024

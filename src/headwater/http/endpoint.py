@@ -17,8 +17,6 @@ import msgspec
 from headwater.http.request import Request
 from headwater.http.response import JSON, Problem
 
-__all__ = ["ANY_ENDPOINT", "Answer", "Body", "Endpoint", "Parameter", "endpoint_of", "parameters_of"]
-
 MAX_PARAMETERS = 50
 MAX_DIGITS = 9
 

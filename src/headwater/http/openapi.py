@@ -12,8 +12,6 @@ from headwater import __version__
 from headwater.http.endpoint import ANY_ENDPOINT, Answer, Endpoint, Parameter
 from headwater.http.response import ProblemBody
 
-__all__ = ["document"]
-
 SECURITY_SCHEMES: Mapping[str, Any] = MappingProxyType(
     {
         "key": {"type": "http", "scheme": "bearer"},

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from headwater.http.connection import Connection
     from headwater.http.router import Route
 
-__all__ = ["Request", "Stream"]
-
 
 class Request:
     """One request. `respond` may be called later, in the loop's thread; the connection keeps the order.

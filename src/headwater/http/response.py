@@ -15,26 +15,6 @@ import orjson
 
 from headwater.errors import HeadwaterError
 
-__all__ = [
-    "BUSY",
-    "CONNECT",
-    "HEAD_TOO_LARGE",
-    "JSON",
-    "MALFORMED",
-    "MAX_HEAD_BYTES",
-    "NO_HOST",
-    "STOPPING",
-    "TIMEOUT",
-    "TOO_MANY_CONNECTIONS",
-    "UNKNOWN_EXPECTATION",
-    "UNKNOWN_TRANSFER_ENCODING",
-    "UNKNOWN_VERSION",
-    "Problem",
-    "ProblemBody",
-    "Response",
-    "body_too_large",
-]
-
 JSON = "application/json"
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers; common servers allow 8 to 64 KiB
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})

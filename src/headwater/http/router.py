@@ -10,8 +10,6 @@ from headwater.http.endpoint import Endpoint
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 
-__all__ = ["BeforeBody", "Handler", "Route", "Router"]
-
 Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
 BeforeBody = Callable[[Request], Response | None]
 

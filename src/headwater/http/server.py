@@ -19,8 +19,6 @@ from headwater.http.router import Router
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TlsSettings
 
-__all__ = ["HttpServer"]
-
 log = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that the kernel holds while the loop is busy

@@ -9,8 +9,6 @@ from headwater.settings.pipeline import DestinationSettings, FieldSettings
 from headwater.settings.server import TokenSettings
 from headwater.settings.settings import Settings
 
-__all__ = ["inconsistencies"]
-
 
 def inconsistencies(settings: Settings) -> Iterator[str]:
     """Yield a line for each inconsistency."""

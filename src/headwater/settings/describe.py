@@ -9,8 +9,6 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import msgspec
 
-__all__ = ["Field", "describe"]
-
 
 class Field(NamedTuple):
     """One setting: its name, meaning, type in words, default, and the Struct where it is a section."""

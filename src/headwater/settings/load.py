@@ -20,8 +20,6 @@ from headwater.settings.pipeline import DestinationSettings
 from headwater.settings.server import OutletSettings
 from headwater.settings.settings import Settings
 
-__all__ = ["convert", "load", "parse", "problems_of"]
-
 
 def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
     """Yield a line for each unknown key, with the nearest known one, and for each bad value.

@@ -8,19 +8,6 @@ import msgspec
 
 from headwater.settings.types import MIB, Bytes, Count, Id, Seconds, doc
 
-__all__ = [
-    "DestinationSettings",
-    "EnrichmentSettings",
-    "FieldSettings",
-    "GraphSettings",
-    "LockSettings",
-    "MappingSettings",
-    "OwnLineageSettings",
-    "PipelineSettings",
-    "StreamSettings",
-]
-
-
 Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
 
 

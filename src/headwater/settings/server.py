@@ -8,19 +8,6 @@ import msgspec
 
 from headwater.settings.types import MIB, Bytes, Count, Hours, Id, Port, Seconds, doc
 
-__all__ = [
-    "EventsSettings",
-    "GatewaySettings",
-    "KafkaSettings",
-    "LogSettings",
-    "MetricsSettings",
-    "OutletSettings",
-    "RetrySettings",
-    "StatsdSettings",
-    "TlsSettings",
-    "TokenSettings",
-]
-
 
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """TLS for the gateway; without it the gateway speaks plain HTTP."""

@@ -18,8 +18,6 @@ from headwater.settings.server import (
 )
 from headwater.settings.types import doc
 
-__all__ = ["Settings"]
-
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration."""

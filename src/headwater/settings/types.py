@@ -6,8 +6,6 @@ from typing import Annotated
 
 import msgspec
 
-__all__ = ["MIB", "Bytes", "Count", "Hours", "Id", "Port", "Seconds", "doc"]
-
 MIB = 1024 * 1024
 
 Bytes = Annotated[int, msgspec.Meta(ge=1)]

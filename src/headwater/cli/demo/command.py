@@ -14,8 +14,6 @@ from headwater.cli.demo.delivery import DeliveryReport, run_delivery
 from headwater.cli.demo.pipeline import LoadReport, is_possible, print_report, run_pipeline, show_page
 from headwater.cli.output import format_table, json_text
 
-__all__ = ["command"]
-
 
 @click.command("demo")
 @click.option("--events", default=200, show_default=True, type=click.IntRange(min=1), help="Events per step.")

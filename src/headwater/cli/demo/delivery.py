@@ -18,8 +18,6 @@ from headwater.errors import HeadwaterError
 from headwater.log.queue.offline import stat
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
 
-__all__ = ["DeliveryReport", "Producer", "run_delivery"]
-
 DRAIN_SECONDS = 45.0
 
 

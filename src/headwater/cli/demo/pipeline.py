@@ -25,8 +25,6 @@ from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.settings import load
 from headwater.testing.processes import HeadwaterProcess, free_port
 
-__all__ = ["LoadReport", "TableReport", "is_possible", "print_report", "run_pipeline", "show_page"]
-
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 PIPELINE_SECONDS = 900.0  # generous: the machine may be busy
 STOP_SECONDS = 120.0  # a cycle of the pipeline finishes its load

@@ -24,8 +24,6 @@ from headwater.lineage.extend import InputDatasetWithIdentifier
 from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 
-__all__: list[str] = []
-
 
 class DuckDbReader(DataSourceReader):
     """All rows of one table."""

@@ -6,8 +6,6 @@ import random
 from datetime import date
 from typing import Any
 
-__all__ = ["AGENTS", "TEMPLATE", "first_day", "order_table", "second_day"]
-
 TEMPLATE = "{% if event_type %}{{ event_type | lower }}_{{ _timestamp | date('%Y') }}{% endif %}"
 AGENTS = (
     "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0",

@@ -10,8 +10,6 @@ from pathlib import Path
 
 from headwater.errors import HeadwaterError
 
-__all__ = ["make_report", "trace_report"]
-
 SCRIPT = Path(__file__).with_name("report_job.py")
 COLUMNS = ("city", "revenue")
 FOLD_SECONDS = 120.0

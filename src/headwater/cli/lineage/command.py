@@ -11,8 +11,6 @@ import click
 from headwater.cli.lineage import graph as lineage_graph
 from headwater.errors import ExtensionError
 
-__all__ = ["command"]
-
 
 @click.group("lineage")
 def command() -> None:

@@ -26,8 +26,6 @@ from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase
 from headwater.settings import Settings
 
-__all__ = ["COMMANDS"]
-
 _depth = click.option("--depth", type=click.IntRange(1, MAX_DEPTH), help="Steps from dataset to dataset.")
 _limit = click.option(
     "--limit", type=click.IntRange(1, MAX_LIMIT), default=500, show_default=True, help="Most that is shown."

@@ -9,17 +9,6 @@ import click
 
 from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace, is_part
 
-__all__ = [
-    "Leaf",
-    "Picture",
-    "column_picture",
-    "column_tree",
-    "dataset_picture",
-    "dataset_tree",
-    "draw",
-    "plain",
-]
-
 MAX_LINES = 2_000
 STATES = {"COMPLETE": "green", "FAIL": "red", "ABORT": "red", "RUNNING": "yellow"}
 

@@ -15,8 +15,6 @@ from headwater.cli.process import configure_logging
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
 
-__all__ = ["Moment", "backfill_command"]
-
 
 class Moment(click.ParamType[datetime]):
     """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC if there is no zone."""

@@ -11,8 +11,6 @@ from headwater.cli.output import format_table
 if TYPE_CHECKING:
     from headwater.pipeline.load_report import Report
 
-__all__ = ["print_report"]
-
 
 def print_report(report: Report) -> None:
     """Print loads by destination and table, the counts of each destination, and the errors."""

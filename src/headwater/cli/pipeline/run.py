@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from headwater.pipeline.load_report import Report
 
-__all__ = ["Duration", "command"]
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5  # how often --follow looks for new files

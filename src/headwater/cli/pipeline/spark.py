@@ -19,8 +19,6 @@ from headwater.settings import GatewaySettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["gateway_url", "install_pipeline_lineage", "start_spark", "with_lineage"]
-
 logger = logging.getLogger(__name__)
 
 SPOOL = "lineage-spool"

@@ -13,8 +13,6 @@ from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import SettingsError
 from headwater.settings import Settings
 
-__all__ = ["stream"]
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5

@@ -14,8 +14,6 @@ import orjson
 
 from headwater.gateway.openlineage.violations import Violation, ViolationFinder, first_violations
 
-__all__ = ["Validation", "Validator", "Violation"]
-
 _DEFINITIONS = {"run": "RunEvent", "job": "JobEvent", "dataset": "DatasetEvent"}
 
 

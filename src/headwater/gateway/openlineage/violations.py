@@ -15,8 +15,6 @@ import jsonschema_rs
 import msgspec
 import orjson
 
-__all__ = ["ECHO", "LIMIT", "PATH", "Violation", "ViolationFinder", "first_violations"]
-
 LIMIT = 20  # violations in an answer, for errors and for warnings; the last one says so when there were more
 ECHO = 100  # characters of a value or key of the event that a reason or path repeats
 CHUNK = 250  # items of a long array or object that are validated together
