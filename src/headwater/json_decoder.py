@@ -1,4 +1,8 @@
-"""Typed JSON decoders that several threads may construct at the same time."""
+"""Typed JSON decoders that several threads may construct at the same time.
+
+msgspec prepares a Struct when it is first decoded, and the process crashes if two threads do that at once.
+So Structs are decoded by `json_decoder`, and not by `msgspec.json.decode(…, type=…)`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,6 @@ _lock = threading.Lock()
 
 
 def json_decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    """Return a decoder of a type. msgspec crashes if two threads prepare the same type at the same time."""
+    """Return a decoder of a type, which is prepared by one thread at a time."""
     with _lock:
         return msgspec.json.Decoder(kind)

@@ -140,3 +140,20 @@ def test_it_says_so_when_there_are_no_rejects(headwater: Headwater, tmp_path: Pa
     RejectStore(tmp_path / "headwater-data" / "rejects.db", max_bytes=1_000_000).close()
     assert headwater("rejects", "list").output == "no rejects\n"
     assert headwater("rejects", "list", "--json").stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("status",), ("rejects", "list"), ("rejects", "show", "1")], ids=" ".join
+)
+def test_a_damaged_store_is_left_to_the_server_when_a_command_only_looks(
+    headwater: Headwater, tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
+    path = tmp_path / "headwater-data" / "rejects.db"
+    RejectStore(path, max_bytes=1_000_000).close()
+    path.write_bytes(b"not a database" * 1000)
+    (path.parent / "events").mkdir()  # something was served from this folder
+    result = headwater(*arguments)
+    assert result.exit_code == 1
+    assert "is damaged" in result.output
+    assert path.read_bytes().startswith(b"not a database")
+    assert not (path.parent / "damaged").exists()

@@ -42,6 +42,7 @@ from headwater.delivery.outlets.http_client import (
 from headwater.delivery.trim import trim_json
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
+from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings
 
 __all__ = ["RETRYABLE_ANSWERS", "DataSetOptions", "DataSetOutlet"]
@@ -97,6 +98,9 @@ class _Reply(msgspec.Struct):
     message: str = ""
 
 
+_REPLY = json_decoder(_Reply)
+
+
 class DataSetOutlet(Outlet):
     """Sends events to DataSet."""
 
@@ -145,7 +149,7 @@ class DataSetOutlet(Outlet):
     def _read(self, answer: HttpAnswer, where: str) -> None:
         """Raise unless the body, too, says that it went well: a 200 alone does not."""
         try:
-            reply = msgspec.json.decode(answer.content, type=_Reply)
+            reply = _REPLY.decode(answer.content)
         except (msgspec.MsgspecError, UnicodeDecodeError):
             raise OutletUnavailable(f"{where} answered something unreadable: {excerpt(answer)}") from None
         if reply.status.startswith("success"):

@@ -26,6 +26,7 @@ from headwater.delivery.outlets.http_client import (
     excerpt,
 )
 from headwater.errors import EventRefused, OutletUnavailable
+from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings
 
 __all__ = ["OpenLineageOptions", "OpenLineageOutlet"]
@@ -66,6 +67,9 @@ class _FailedEvent(msgspec.Struct):
 class _BatchAnswer(msgspec.Struct):
     status: Literal["success", "partial_success"]
     failed_events: list[_FailedEvent] = []
+
+
+_BATCH_ANSWER = json_decoder(_BatchAnswer)
 
 
 class OpenLineageOutlet(Outlet):
@@ -140,7 +144,7 @@ class OpenLineageOutlet(Outlet):
         if not answer.content.strip():
             return results
         try:
-            reply = msgspec.json.decode(answer.content, type=_BatchAnswer)
+            reply = _BATCH_ANSWER.decode(answer.content)
             for failed in reply.failed_events:
                 if not 0 <= failed.index < count:
                     raise ValueError(f"it names event {failed.index} of {count}")

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.graph.ingest.untrusted_json import count, identity, items, mapping, text
+from headwater.json_decoder import json_decoder
 
 __all__ = [
     "Field",
@@ -68,9 +69,12 @@ def pack(fields: Sequence[Field]) -> tuple[bytes, bytes]:
     return blake2b(content, digest_size=16).digest(), content
 
 
+_FIELDS = json_decoder(list[Field])
+
+
 def unpack(content: bytes) -> list[Field]:
     """The fields of a packed schema."""
-    return msgspec.json.decode(content, type=list[Field])
+    return _FIELDS.decode(content)
 
 
 # --- lineage -----------------------------------------------------------------------------------------

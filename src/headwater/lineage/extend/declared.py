@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from headwater.json_decoder import json_decoder
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -82,6 +84,6 @@ def declaration(run: Run, key: str, type: type[D]) -> D | None:
     if text is None:
         return None
     try:
-        return msgspec.json.decode(text, type=type)
+        return json_decoder(type).decode(text)
     except msgspec.DecodeError:
         return None

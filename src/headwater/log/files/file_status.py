@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.durable_files import replace
+from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import IncomingFile
 
 __all__ = ["Counts", "FileStatus", "LastCycle", "TableStatus"]
@@ -55,7 +56,7 @@ class FileStatus:
     def read(cls, path: Path) -> FileStatus:
         """A status by its own path, such as one in the archive."""
         try:
-            return cls(path, msgspec.json.decode(path.read_bytes(), type=_Content))
+            return cls(path, _CONTENT.decode(path.read_bytes()))
         except FileNotFoundError:
             return cls(path)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -122,6 +123,10 @@ class LastCycle(msgspec.Struct, kw_only=True):
     def load(cls, events_dir: Path) -> LastCycle | None:
         """The last one; None if there was none, or if it cannot be read: it is shown and never acted on."""
         try:
-            return msgspec.json.decode((events_dir / NAME).read_bytes(), type=cls)
+            return _LAST_CYCLE.decode((events_dir / NAME).read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
+
+
+_CONTENT = json_decoder(_Content)
+_LAST_CYCLE = json_decoder(LastCycle)
