@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.cli.pipeline.spark import gateway_url
+from headwater.cli.pipeline import gateway_url
 from headwater.settings import GatewaySettings, TlsSettings
 
 

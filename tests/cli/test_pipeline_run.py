@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headwater.cli.pipeline import run as run_module
-from headwater.cli.pipeline.run import _Cycles
+from headwater.cli import pipeline as run_module
+from headwater.cli.pipeline import _Cycles
 from headwater.log.files.layout import EventFolder, unprocessed
 from headwater.settings import EventsSettings, Settings
 from tests.support.waiting import wait_until

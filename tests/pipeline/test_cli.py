@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headwater.cli.main import cli
-from headwater.cli.pipeline.run import Duration
+from headwater.cli.options import Duration
 from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import unprocessed
 

@@ -7,10 +7,10 @@ import importlib.util
 import logging
 import os
 import socket
-import ssl
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
@@ -21,12 +21,13 @@ import msgspec
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import format_table, json_text
 from headwater.clock import SystemClock
-from headwater.delivery.outlets.base import load_outlet
+from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.durable_files import is_locked
 from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.tokens import Sender, Token
+from headwater.http.server import tls_context
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback
 from headwater.settings import (
@@ -42,6 +43,10 @@ from headwater.settings import (
 if TYPE_CHECKING:
     from headwater.pipeline.preview import Preview
 
+CONNECT_SECONDS = 5.0  # for Kafka
+VALUE_WIDTH = 60
+PIPELINE_MISSING = "the pipeline is not installed; type: pip install 'headwater[pipeline,java]'"
+
 
 class Finding(msgspec.Struct, frozen=True):
     """The result of one check: its subject, its level, and what to do."""
@@ -51,21 +56,282 @@ class Finding(msgspec.Struct, frozen=True):
     text: str
 
 
-VALUE_WIDTH = 60
+@click.command("check")
+@click.option(
+    "--connect", is_flag=True, help="Also try to reach each outlet and destination; no event is sent."
+)
+@click.option(
+    "--event",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="Print what the event in FILE (or -) would become at each destination, instead.",
+)
+@as_json
+@with_settings
+@click.pass_context
+def command(
+    ctx: click.Context, settings: Settings, connect: bool, event: IO[bytes] | None, as_json: bool
+) -> None:
+    """Say what is wrong with the configuration.
+
+    Looks at every setting, the data folder, the port, TLS files, outlets, handlers, tokens and destinations;
+    exit code 1 if there is a problem. With an event: its table, columns, types and values at each
+    destination; nothing is stored.
+    """
+    if event is not None:
+        ctx.exit(0 if _show_event(settings, event.read(), as_json) else 1)
+    findings = list(_findings(settings, connect))
+    problems = [finding for finding in findings if finding.level == "problem"]
+    if as_json:
+        click.echo(json_text({"ok": not problems, "findings": findings}))
+    else:
+        colours = {"ok": "green", "warning": "yellow", "problem": "red"}
+        for finding in findings:
+            click.echo(
+                f"{click.style(finding.level, fg=colours[finding.level])}: {finding.about}: {finding.text}"
+            )
+    if problems:
+        ctx.exit(1)
 
 
-def show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
+def _finding(about: str, check: Callable[[], str]) -> Finding:
+    """Return the result of a check, which returns the text of its success or raises a HeadwaterError."""
+    try:
+        return Finding(about, "ok", check())
+    except HeadwaterError as error:
+        return Finding(about, "problem", str(error))
+
+
+def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
+    running = is_locked(log_folder(settings))
+    yield _data_dir(settings, running)
+    yield from _gateway(settings.gateway, running)
+    if not settings.outlets and not settings.tokens and not settings.destinations:
+        yield Finding(
+            "outlets",
+            "warning",
+            "there are none; events are kept until the retention limits, and sent nowhere",
+        )
+    for outlet in settings.outlets:
+        yield _outlet(outlet, connect)
+    yield from _pipeline_findings(settings, connect)
+
+
+def _data_dir(settings: Settings, running: bool) -> Finding:
+    folder = Path(settings.data_dir).resolve()
+    if running:
+        return Finding("data_dir", "ok", f"{folder} is in use by a running server")
+    if reason := _unusable(folder):
+        return Finding("data_dir", "problem", reason)
+    disk = os.statvfs(_existing(folder))
+    free = disk.f_bavail * disk.f_frsize
+    if free < settings.log.retention_bytes:
+        return Finding(
+            "data_dir",
+            "warning",
+            f"{folder} has {free:,} bytes free, less than `log.retention_bytes`: "
+            "during a long outage the disk fills up first, and producers are answered 507",
+        )
+    return Finding("data_dir", "ok", f"{folder}")
+
+
+def _events_dir(settings: Settings) -> Finding:
+    folder = settings.events_dir.resolve()
+    reason = _unusable(folder)
+    return Finding("events.dir", "problem" if reason else "ok", reason or str(folder))
+
+
+def _unusable(folder: Path) -> str:
+    """Return why a folder cannot be made or written to; empty if it can."""
+    existing = _existing(folder)
+    if not existing.is_dir():
+        return f"{existing} is a file; name a folder"
+    is_writable = os.access(existing, os.W_OK | os.X_OK)
+    return "" if is_writable else f"{existing} cannot be written to by this user"
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder, or its nearest ancestor that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())
+
+
+def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
+    address = f"{gateway.host}:{gateway.port}"
+    if running:
+        yield Finding("gateway", "ok", f"{address} (not tried: the server is running)")
+    else:
+        try:
+            family = socket.getaddrinfo(gateway.host, gateway.port, type=socket.SOCK_STREAM)[0][0]
+            with socket.socket(family, socket.SOCK_STREAM) as listener:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind((gateway.host, gateway.port))
+            yield Finding("gateway", "ok", f"{address} is free")
+        except OSError as error:
+            yield Finding("gateway", "problem", f"cannot listen on {address}: {error.strerror or error}")
+    if gateway.tls is not None:
+        yield _finding("gateway.tls", partial(_tls, gateway.tls))
+    elif gateway.api_keys and not is_loopback(gateway.host):
+        yield Finding("gateway.tls", "warning", "API keys travel in the clear without TLS")
+    yield _finding("gateway.failed_events", partial(_failed_events, gateway.failed_events))
+
+
+def _tls(settings: TlsSettings) -> str:
+    tls_context(settings)
+    return settings.certificate
+
+
+def _failed_events(name: str) -> str:
+    # A handler receives the rejects store; here an empty one, so that it cannot touch the real one.
+    with tempfile.TemporaryDirectory() as folder:
+        rejects = RejectStore(Path(folder) / "rejects.db", max_bytes=1)
+        try:
+            load_handler(name, rejects).close()
+        finally:
+            rejects.close()
+    return name
+
+
+def _outlet(settings: OutletSettings, connect: bool) -> Finding:
+    about = f"outlet {settings.name}"
+    try:
+        outlet = load_outlet(settings)
+        if connect:
+            asyncio.run(_reach(outlet, settings.timeout_seconds or None))
+    except HeadwaterError as error:
+        return Finding(about, "problem", str(error))
+    except TimeoutError:
+        return Finding(about, "problem", f"no answer within {settings.timeout_seconds:g} s")
+    except Exception as error:  # An outlet may be an extension, and the others must be checked too.
+        return Finding(about, "problem", f"{type(error).__name__}: {error}")
+    return Finding(about, "ok", f"type {settings.type}{', reached' if connect else ''}")
+
+
+async def _reach(outlet: Outlet, timeout_seconds: float | None) -> None:
+    async with asyncio.timeout(timeout_seconds):
+        try:
+            await outlet.connect()
+        finally:
+            await outlet.close()
+    # An outlet over HTTP connects with its first event only.
+    url = urlsplit(str(getattr(outlet.options, "url", "") or ""))
+    if url.hostname:
+        port = url.port or {"https": 443}.get(url.scheme, 80)
+        try:
+            socket.create_connection((url.hostname, port), timeout_seconds).close()
+        except OSError as error:
+            raise OutletUnavailable(f"{url.hostname}:{port} cannot be reached: {error}.") from None
+
+
+# --- the pipeline
+
+
+def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
+    """Check tokens, event files, destinations and Spark; no findings if none is set."""
+    if not settings.tokens and not settings.destinations:
+        return
+    yield _tokens(settings)
+    yield _events_dir(settings)
+    if settings.events.kafka is not None:
+        yield _kafka(settings.events.kafka, connect)
+    if not settings.destinations:
+        text = "there are none; events are kept in files, and loaded nowhere"
+        yield Finding("destinations", "warning", text)
+        return
+    if not all(importlib.util.find_spec(name) for name in ("pyspark", "jinja2", "pyarrow")):
+        yield Finding("pipeline", "problem", PIPELINE_MISSING)
+        return
+    yield _java()
+    if settings.pipeline.staging_url:
+        yield _staging(settings.pipeline.staging_url, connect)
+    for destination in settings.destinations:
+        problems = list(_problems(destination, settings.pipeline, connect))
+        about = f"destination {destination.id}"
+        for problem in problems:
+            yield Finding(about, "problem", problem.removeprefix(f"{about}: "))
+        if not problems:
+            reached = ", reached" if connect else ""
+            yield Finding(about, "ok", f"type {destination.type}{reached}")
+
+
+def _tokens(settings: Settings) -> Finding:
+    ids = ", ".join(token.id for token in settings.tokens)
+    if not ids:
+        return Finding("tokens", "warning", "there are none, so no event can be posted for the destinations")
+    if settings.gateway.tls is None and not is_loopback(settings.gateway.host):
+        return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
+    return Finding("tokens", "ok", ids)
+
+
+def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
+    from headwater.log.kafka.client import check_brokers
+
+    def check() -> str:
+        check_brokers(settings, CONNECT_SECONDS if connect else 0.0)
+        return settings.servers + (", reached" if connect else "")
+
+    return _finding("events.kafka", check)
+
+
+def _staging(url: str, connect: bool) -> Finding:
+    from headwater.pipeline.spark.storage import ObjectFolder
+
+    def check() -> str:
+        folder = ObjectFolder(url)
+        folder.filesystem_and_path()
+        if connect:
+            folder.check()
+        return str(folder) + (", reached" if connect else "")
+
+    return _finding("pipeline.staging_url", check)
+
+
+def _java() -> Finding:
+    from headwater.pipeline.spark.java_runtime import find_java
+
+    return _finding("pipeline", lambda: f"Java in {find_java().home}")
+
+
+def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:
+    from headwater.destinations.base import load_destination
+    from headwater.pipeline.steps import mapping
+    from headwater.pipeline.steps.enrich.base import load_enricher
+    from headwater.pipeline.steps.template import Template
+
+    try:
+        Template(settings.table_name_template)
+    except HeadwaterError as error:
+        yield str(error)
+    for problem in mapping.problems(settings.mappings):
+        yield f"`mappings`: {problem}"
+    for rule in settings.enrichment:
+        try:
+            load_enricher(rule.name, pipeline)
+        except HeadwaterError as error:
+            yield str(error)
+    try:
+        destination = load_destination(settings)
+        if connect:
+            destination.connect()
+            destination.close()
+    except HeadwaterError as error:
+        yield str(error)
+    except Exception as error:  # A destination may be an extension, and the others must be checked too.
+        yield f"{type(error).__name__}: {error}"
+
+
+# --- an event
+
+
+def _show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
     """Print the row that each destination would load; return whether all can. Nothing is stored."""
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nothing that the event could become"])
+    from headwater.cli.pipeline import start_spark
     from headwater.pipeline.preview import preview
-    from headwater.pipeline.spark.session import start
 
     logging.getLogger("py4j").setLevel(logging.WARNING)
     event = _enriched(settings, body)
-    click.echo("starting Spark ...", err=True)
-    spark = start(settings.pipeline, log_file=Path(settings.data_dir) / "spark.log")
-    found = preview(settings, spark, event)
+    found = preview(settings, start_spark(settings), event)
     if as_json:
         click.echo(json_text(found))
     else:
@@ -110,270 +376,3 @@ def _print(found: Preview) -> None:
 def _short(value: object) -> str:
     text = "" if value is None else str(value)
     return text if len(text) <= VALUE_WIDTH else text[: VALUE_WIDTH - 1] + "…"
-
-
-CONNECT_SECONDS = 5.0
-
-
-EXTRA = "pip install 'headwater[pipeline,java]'"
-
-
-def pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
-    """Check tokens, event files, destinations and Spark; no findings if none is set."""
-    if not settings.tokens and not settings.destinations:
-        return
-    yield _tokens(settings)
-    yield _events_dir(settings)
-    if settings.events.kafka is not None:
-        yield _kafka(settings.events.kafka, connect)
-    if not settings.destinations:
-        text = "there are none; events are kept in files, and loaded nowhere"
-        yield Finding("destinations", "warning", text)
-        return
-    if not all(importlib.util.find_spec(name) for name in ("pyspark", "jinja2", "pyarrow")):
-        yield Finding("pipeline", "problem", f"the pipeline is not installed; type: {EXTRA}")
-        return
-    yield _java()
-    if settings.pipeline.staging_url:
-        yield _staging(settings.pipeline.staging_url, connect)
-    for destination in settings.destinations:
-        problems = list(_problems(destination, settings.pipeline, connect))
-        about = f"destination {destination.id}"
-        for problem in problems:
-            yield Finding(about, "problem", problem.removeprefix(f"{about}: "))
-        if not problems:
-            reached = ", reached" if connect else ""
-            yield Finding(about, "ok", f"type {destination.type}{reached}")
-
-
-def _tokens(settings: Settings) -> Finding:
-    ids = ", ".join(token.id for token in settings.tokens)
-    if not ids:
-        return Finding("tokens", "warning", "there are none, so no event can be posted for the destinations")
-    if settings.gateway.tls is None and not is_loopback(settings.gateway.host):
-        return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
-    return Finding("tokens", "ok", ids)
-
-
-def _events_dir(settings: Settings) -> Finding:
-    folder = settings.events_dir.resolve()
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not existing.is_dir():
-        return Finding("events.dir", "problem", f"{existing} is a file; name a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return Finding("events.dir", "problem", f"{existing} cannot be written to by this user")
-    return Finding("events.dir", "ok", str(folder))
-
-
-def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
-    from headwater.log.kafka.client import check_brokers
-
-    try:
-        check_brokers(settings, CONNECT_SECONDS if connect else 0.0)
-    except HeadwaterError as error:
-        return Finding("events.kafka", "problem", str(error))
-    return Finding("events.kafka", "ok", settings.servers + (", reached" if connect else ""))
-
-
-def _staging(url: str, connect: bool) -> Finding:
-    from headwater.pipeline.spark.storage import ObjectFolder
-
-    folder = ObjectFolder(url)
-    try:
-        folder.filesystem_and_path()
-        if connect:
-            folder.check()
-    except HeadwaterError as error:
-        return Finding("pipeline.staging_url", "problem", str(error))
-    return Finding("pipeline.staging_url", "ok", str(folder) + (", reached" if connect else ""))
-
-
-def _java() -> Finding:
-    from headwater.pipeline.spark.java_runtime import find_java
-
-    try:
-        return Finding("pipeline", "ok", f"Java in {find_java().home}")
-    except HeadwaterError as error:
-        return Finding("pipeline", "problem", str(error))
-
-
-def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:
-    from headwater.destinations.base import load_destination
-    from headwater.pipeline.steps import mapping
-    from headwater.pipeline.steps.enrich.base import load_enricher
-    from headwater.pipeline.steps.template import Template
-
-    try:
-        Template(settings.table_name_template)
-    except HeadwaterError as error:
-        yield str(error)
-    for problem in mapping.problems(settings.mappings):
-        yield f"`mappings`: {problem}"
-    for rule in settings.enrichment:
-        try:
-            load_enricher(rule.name, pipeline)
-        except HeadwaterError as error:
-            yield str(error)
-    try:
-        destination = load_destination(settings)
-        if connect:
-            destination.connect()
-            destination.close()
-    except HeadwaterError as error:
-        yield str(error)
-    except Exception as error:  # A destination may be an extension, and the others must be checked too.
-        yield f"{type(error).__name__}: {error}"
-
-
-@click.command("check")
-@click.option(
-    "--connect", is_flag=True, help="Also try to reach each outlet and destination; no event is sent."
-)
-@click.option(
-    "--event",
-    type=click.File("rb"),
-    metavar="FILE",
-    help="Print what the event in FILE (or -) would become at each destination, instead.",
-)
-@as_json
-@with_settings
-@click.pass_context
-def command(
-    ctx: click.Context, settings: Settings, connect: bool, event: IO[bytes] | None, as_json: bool
-) -> None:
-    """Say what is wrong with the configuration.
-
-    Looks at every setting, the data folder, the port, TLS files, outlets, handlers, tokens and destinations;
-    exit code 1 if there is a problem. With an event: its table, columns, types and values at each
-    destination; nothing is stored.
-    """
-    if event is not None:
-        ctx.exit(0 if show_event(settings, event.read(), as_json) else 1)
-    findings = list(_findings(settings, connect))
-    problems = [finding for finding in findings if finding.level == "problem"]
-    if as_json:
-        click.echo(json_text({"ok": not problems, "findings": findings}))
-    else:
-        colours = {"ok": "green", "warning": "yellow", "problem": "red"}
-        for finding in findings:
-            click.echo(
-                f"{click.style(finding.level, fg=colours[finding.level])}: {finding.about}: {finding.text}"
-            )
-    if problems:
-        ctx.exit(1)
-
-
-def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
-    running = is_locked(log_folder(settings))
-    yield _data_dir(settings, running)
-    yield from _gateway(settings.gateway, running)
-    if not settings.outlets and not settings.tokens and not settings.destinations:
-        yield Finding(
-            "outlets",
-            "warning",
-            "there are none; events are kept until the retention limits, and sent nowhere",
-        )
-    for outlet in settings.outlets:
-        yield _outlet(outlet, connect)
-    yield from pipeline_findings(settings, connect)
-
-
-def _data_dir(settings: Settings, running: bool) -> Finding:
-    folder = Path(settings.data_dir).resolve()
-    if running:
-        return Finding("data_dir", "ok", f"{folder} is in use by a running server")
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if not existing.is_dir():
-        return Finding("data_dir", "problem", f"{existing} is a file; name a folder")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        return Finding("data_dir", "problem", f"{existing} cannot be written to by this user")
-    disk = os.statvfs(existing)
-    free = disk.f_bavail * disk.f_frsize
-    if free < settings.log.retention_bytes:
-        return Finding(
-            "data_dir",
-            "warning",
-            f"{folder} has {free:,} bytes free, less than `log.retention_bytes`: "
-            "during a long outage the disk fills up first, and producers are answered 507",
-        )
-    return Finding("data_dir", "ok", f"{folder}")
-
-
-def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
-    address = f"{gateway.host}:{gateway.port}"
-    if running:
-        yield Finding("gateway", "ok", f"{address} (not tried: the server is running)")
-    else:
-        try:
-            family = socket.getaddrinfo(gateway.host, gateway.port, type=socket.SOCK_STREAM)[0][0]
-            with socket.socket(family, socket.SOCK_STREAM) as listener:
-                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                listener.bind((gateway.host, gateway.port))
-            yield Finding("gateway", "ok", f"{address} is free")
-        except OSError as error:
-            yield Finding("gateway", "problem", f"cannot listen on {address}: {error.strerror or error}")
-    if gateway.tls is not None:
-        yield _tls(gateway.tls)
-    elif gateway.api_keys and not is_loopback(gateway.host):
-        yield Finding("gateway.tls", "warning", "API keys travel in the clear without TLS")
-    yield _failed_events(gateway.failed_events)
-
-
-def _failed_events(name: str) -> Finding:
-    # A handler receives the rejects store; here an empty one, so that it cannot touch the real one.
-    with tempfile.TemporaryDirectory() as folder:
-        rejects = RejectStore(Path(folder) / "rejects.db", max_bytes=1)
-        try:
-            load_handler(name, rejects).close()
-        except HeadwaterError as error:
-            return Finding("gateway.failed_events", "problem", str(error))
-        finally:
-            rejects.close()
-    return Finding("gateway.failed_events", "ok", name)
-
-
-def _tls(tls: TlsSettings) -> Finding:
-    try:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(tls.certificate, tls.key)
-        if tls.client_ca:
-            context.load_verify_locations(tls.client_ca)
-    except (OSError, ssl.SSLError) as error:
-        return Finding("gateway.tls", "problem", f"{tls.certificate}, {tls.key} cannot be used: {error}")
-    return Finding("gateway.tls", "ok", tls.certificate)
-
-
-def _reach_host(url: object, timeout_seconds: float | None) -> None:
-    """Connect to the host of an outlet over HTTP, which itself connects with the first event only."""
-    parts = urlsplit(str(url or ""))
-    if parts.hostname:
-        port = parts.port or {"https": 443}.get(parts.scheme, 80)
-        try:
-            socket.create_connection((parts.hostname, port), timeout_seconds).close()
-        except OSError as error:
-            raise OutletUnavailable(f"{parts.hostname}:{port} cannot be reached: {error}.") from None
-
-
-def _outlet(settings: OutletSettings, connect: bool) -> Finding:
-    about = f"outlet {settings.name}"
-    try:
-        outlet = load_outlet(settings)
-        if not connect:
-            return Finding(about, "ok", f"type {settings.type}")
-
-        async def reach() -> None:
-            try:
-                async with asyncio.timeout(settings.timeout_seconds or None):
-                    await outlet.connect()
-            finally:
-                await outlet.close()
-
-        asyncio.run(reach())
-        _reach_host(getattr(outlet.options, "url", ""), settings.timeout_seconds or None)
-    except HeadwaterError as error:
-        return Finding(about, "problem", str(error))
-    except TimeoutError:
-        return Finding(about, "problem", f"no answer within {settings.timeout_seconds:g} s")
-    except Exception as error:  # An outlet may be an extension, and the others must be checked too.
-        return Finding(about, "problem", f"{type(error).__name__}: {error}")
-    return Finding(about, "ok", f"type {settings.type}, reached")

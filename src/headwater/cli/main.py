@@ -26,7 +26,7 @@ COMMANDS = {
         "headwater.cli.serve", "Run the server: accept events, store them, deliver them to the outlets."
     ),
     "up": Command("headwater.cli.up", "Run server and pipeline as one, and restart the part that dies."),
-    "pipeline": Command("headwater.cli.pipeline.run", "Load events into tables."),
+    "pipeline": Command("headwater.cli.pipeline", "Load events into tables."),
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
     "status": Command("headwater.cli.status", "Say what became of every event, and what is waiting."),
     "rejects": Command("headwater.cli.rejects", "List, show, replay or drop events that were refused."),

@@ -1,9 +1,11 @@
-"""What several commands share: the configuration, and the choice of JSON."""
+"""Options that several commands share, and the types of their values."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +52,35 @@ as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON, for 
 def log_folder(settings: Settings) -> Path:
     """The folder of the log."""
     return Path(settings.data_dir) / "log"
+
+
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Duration(click.ParamType[float]):
+    """`30s`, `5m`, `1.5h`; a number alone is seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float | int):
+            return float(value)
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is not a time such as 30s, 5m or 1h.", param, ctx)
+        return float(match[1]) * _UNITS[match[2]]
+
+
+class Moment(click.ParamType[datetime]):
+    """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC if there is no zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            found = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is not a time such as 2026-11-16 or 2026-11-16T10:30:00Z.", param, ctx)
+        return found.replace(tzinfo=UTC) if found.tzinfo is None else found

@@ -19,89 +19,6 @@ from headwater.settings import Settings
 MAX_OPEN = 20  # reasons that are listed; the others are counted
 
 
-def print_events(found: EventsStat) -> None:
-    """What waits, what became of it at each destination, and why something does not move."""
-    waiting = sum(token.waiting_files for token in found.tokens) + found.replays
-    click.echo()
-    click.echo(
-        f"events: {waiting:,} file(s) wait for the pipeline"
-        + (f", the oldest for {format_seconds(found.oldest_seconds)}" if waiting else "")
-        + f"; {found.archived_files:,} archived, {format_bytes(found.archived_bytes)}"
-    )
-    if found.tokens:
-        rows = [
-            (
-                token.id,
-                format_bytes(token.active_bytes),
-                token.waiting_files,
-                format_bytes(token.waiting_bytes),
-            )
-            for token in found.tokens
-        ]
-        click.echo(format_table(("token", "being written", "files waiting", "bytes waiting"), rows))
-    if found.replays:
-        click.echo(f"{found.replays:,} file(s) of rejects are to be tried again")
-    if found.destinations:
-        click.echo()
-        results = [
-            (
-                each.id,
-                each.files,
-                each.events,
-                each.rows,
-                each.skipped,
-                each.rejected,
-                each.open_rejects,
-                each.unmapped,
-            )
-            for each in found.destinations
-        ]
-        head = (
-            "destination",
-            "files",
-            "events",
-            "rows",
-            "skipped",
-            "rejected",
-            "open rejects",
-            "unmapped values",
-        )
-        click.echo(format_table(head, results))
-        click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
-    if found.streams:
-        click.echo()
-        streams = [
-            (
-                each.id,
-                "yes" if each.running else "no",
-                each.rows + each.skipped + each.rejected,
-                each.rows,
-                each.skipped,
-                each.rejected,
-                each.missing,
-                each.waiting,
-            )
-            for each in found.streams
-        ]
-        titles = ("stream", "running", "events", "rows", "skipped", "rejected", "missing", "waiting")
-        click.echo(format_table(titles, streams))
-        for each in found.streams:
-            if each.error:
-                click.echo(f"stream {each.id} waits: {each.error}")
-    if (cycle := found.last_cycle) is not None:
-        click.echo(
-            f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "
-            f"{cycle.done:,} of {cycle.files:,} file(s) done"
-        )
-    reasons = [f"{pair.file} into {pair.destination}/{pair.table}: {pair.error}" for pair in found.open] or (
-        cycle.errors if cycle is not None else []
-    )
-    for reason in reasons[:MAX_OPEN]:
-        click.echo(f"not loaded: {reason}")
-    if len(reasons) > MAX_OPEN:
-        click.echo(f"and {len(reasons) - MAX_OPEN:,} more")
-
-
 @click.command("status")
 @as_json
 @with_settings
@@ -128,7 +45,7 @@ def command(settings: Settings, as_json: bool) -> None:
     if found is not None:
         _print(settings, found, rejects)
     if events is not None:
-        print_events(events)
+        _print_events(events)
 
 
 def _rejects(settings: Settings) -> dict[str, int]:
@@ -167,7 +84,12 @@ def _print(settings: Settings, found: LogStat, rejects: dict[str, int]) -> None:
         click.echo("appended = delivered + rejected + dropped + waiting")
     else:
         click.echo("no readers: no outlet has ever run on this log")
-    _print_drops(found)
+    for reader in found.readers:
+        if _dropped(reader):
+            click.echo(
+                f"{reader.name} lost {reader.dropped_age:,} by retention_hours, "
+                f"{reader.dropped_bytes:,} by retention_bytes, {reader.dropped_damage:,} by damage"
+            )
     if found.dropped_unread:
         click.echo(f"{found.dropped_unread:,} event(s) went by retention before any reader was there")
     click.echo()
@@ -175,10 +97,65 @@ def _print(settings: Settings, found: LogStat, rejects: dict[str, int]) -> None:
     click.echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
 
 
-def _print_drops(found: LogStat) -> None:
-    for reader in found.readers:
-        if _dropped(reader):
-            click.echo(
-                f"{reader.name} lost {reader.dropped_age:,} by retention_hours, "
-                f"{reader.dropped_bytes:,} by retention_bytes, {reader.dropped_damage:,} by damage"
+def _print_events(found: EventsStat) -> None:
+    """Print the pending events, the results at each destination, and the reasons for which any wait."""
+    waiting = sum(token.waiting_files for token in found.tokens) + found.replays
+    click.echo()
+    click.echo(
+        f"events: {waiting:,} file(s) wait for the pipeline"
+        + (f", the oldest for {format_seconds(found.oldest_seconds)}" if waiting else "")
+        + f"; {found.archived_files:,} archived, {format_bytes(found.archived_bytes)}"
+    )
+    if found.tokens:
+        head = ("token", "being written", "files waiting", "bytes waiting")
+        rows = [
+            (each.id, format_bytes(each.active_bytes), each.waiting_files, format_bytes(each.waiting_bytes))
+            for each in found.tokens
+        ]
+        click.echo(format_table(head, rows))
+    if found.replays:
+        click.echo(f"{found.replays:,} file(s) of rejects are to be tried again")
+    if found.destinations:
+        click.echo()
+        titles = (
+            "destination",
+            "files",
+            "events",
+            "rows",
+            "skipped",
+            "rejected",
+            "open rejects",
+            "unmapped values",
+        )
+        results = [
+            (to.id, to.files, to.events, to.rows, to.skipped, to.rejected, to.open_rejects, to.unmapped)
+            for to in found.destinations
+        ]
+        click.echo(format_table(titles, results))
+        click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
+    if found.streams:
+        click.echo()
+        streams = []
+        for to in found.streams:
+            events = to.rows + to.skipped + to.rejected
+            is_running = "yes" if to.running else "no"
+            streams.append(
+                (to.id, is_running, events, to.rows, to.skipped, to.rejected, to.missing, to.waiting)
             )
+        titles = ("stream", "running", "events", "rows", "skipped", "rejected", "missing", "waiting")
+        click.echo(format_table(titles, streams))
+        for each in found.streams:
+            if each.error:
+                click.echo(f"stream {each.id} waits: {each.error}")
+    if (cycle := found.last_cycle) is not None:
+        click.echo(
+            f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "
+            f"{cycle.done:,} of {cycle.files:,} file(s) done"
+        )
+    reasons = [f"{pair.file} into {pair.destination}/{pair.table}: {pair.error}" for pair in found.open] or (
+        cycle.errors if cycle is not None else []
+    )
+    for reason in reasons[:MAX_OPEN]:
+        click.echo(f"not loaded: {reason}")
+    if len(reasons) > MAX_OPEN:
+        click.echo(f"and {len(reasons) - MAX_OPEN:,} more")

@@ -15,8 +15,7 @@ from typing import Any
 import click
 import msgspec
 
-from headwater.cli.options import with_settings
-from headwater.cli.pipeline.run import Duration
+from headwater.cli.options import Duration, with_settings
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.settings import Settings
 

@@ -58,7 +58,7 @@ class HttpServer:
         """Listen. `port` is the actual port afterwards, also if the settings say 0."""
         loop = asyncio.get_running_loop()
         settings = self.settings
-        tls = _tls_context(settings.tls) if settings.tls is not None else None
+        tls = tls_context(settings.tls) if settings.tls is not None else None
         try:
             self._listener = await loop.create_server(
                 lambda: Connection(self),
@@ -185,7 +185,8 @@ def _internal_error(request: Request) -> Response:
     ).response()
 
 
-def _tls_context(settings: TlsSettings) -> ssl.SSLContext:
+def tls_context(settings: TlsSettings) -> ssl.SSLContext:
+    """Return the context of a server; SettingsError if the files cannot be used."""
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -195,5 +196,7 @@ def _tls_context(settings: TlsSettings) -> ssl.SSLContext:
             context.load_verify_locations(settings.client_ca)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
-        raise SettingsError([f"`gateway.tls` cannot be used: {error}"]) from error
+        raise SettingsError(
+            [f"{settings.certificate}, {settings.key} of `gateway.tls` cannot be used: {error}"]
+        ) from error
     return context

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gzip
 import importlib.util
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, date, datetime
@@ -15,7 +18,6 @@ import httpx2
 import msgspec
 
 from headwater.cli.demo.shop import AGENTS, TEMPLATE, first_day, order_table, second_day
-from headwater.cli.demo.trace import make_report, trace_report
 from headwater.cli.output import format_table
 from headwater.destinations.base import load_destination
 from headwater.errors import HeadwaterError
@@ -28,6 +30,9 @@ from headwater.testing.processes import HeadwaterProcess, free_port
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 PIPELINE_SECONDS = 900.0  # generous: the machine may be busy
 STOP_SECONDS = 120.0  # a cycle of the pipeline finishes its load
+SCRIPT = Path(__file__).with_name("report_job.py")
+COLUMNS = ("city", "revenue")
+FOLD_SECONDS = 120.0
 
 
 class TableReport(msgspec.Struct):
@@ -125,15 +130,59 @@ def run_pipeline(
             step(f"day {day}: waiting until they are rows in DuckDB")
             _wait(shop)
         step("a PySpark job writes a report on them: `headwater lineage run report_job.py`")
-        target = make_report(shop.url, folder, order_table(today))
+        target = _make_report(shop.url, folder, order_table(today))
         step("asking the graph for the origins of the report's columns: `headwater lineage show`")
-        trace = trace_report(shop.config, target)
+        trace = _trace_report(shop.config, target)
     finally:
         shop.stop(seconds=STOP_SECONDS)
     report = _count(shop.config, acknowledged)
     report.trace = trace
     report.seconds = time.monotonic() - began
     return report
+
+
+def _make_report(url: str, folder: Path, table: str) -> Path:
+    """Run the script on a table as its author would; return the report's folder."""
+    report = folder / "report"
+    done = _headwater(
+        "lineage", "run", str(SCRIPT), str(folder / "warehouse.duckdb"), table, str(report),
+        OPENLINEAGE_URL=url, OPENLINEAGE_NAMESPACE="shop",
+    )  # fmt: skip
+    if done.returncode:
+        raise HeadwaterError("The report of the demo failed.", hint=f"Its output: {done.stderr[-2000:]}")
+    return report
+
+
+def _trace_report(config: Path, report: Path) -> list[str]:
+    """Trace each column of the report, as a tree, to the JSON pointer in the event file."""
+    deadline = time.monotonic() + FOLD_SECONDS
+    found: list[str] = []
+    for column in COLUMNS:
+        while True:
+            arguments = ("lineage", "show", "-n", "file", str(report), "--column", column, "--up", "--direct")
+            done = _headwater("-c", str(config), *arguments)
+            # Lineage of the pipeline and of the report arrive independently.
+            if done.returncode == 0 and "incoming" in done.stdout:
+                found += ["", *done.stdout.splitlines()]
+                break
+            if time.monotonic() > deadline:
+                raise HeadwaterError(
+                    f"The graph of the demo has no origin of {column}.",
+                    hint=f"Its output: {done.stdout[-2000:]}{done.stderr[-2000:]}",
+                )
+            time.sleep(0.5)
+    return found
+
+
+def _headwater(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headwater", *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
 
 
 def show_page(folder: Path) -> None:

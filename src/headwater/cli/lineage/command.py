@@ -1,24 +1,45 @@
-"""`headwater lineage`: where tables and columns of Spark jobs come from."""
+"""`headwater lineage`: runs scripts with lineage, and shows where tables and columns come from."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
 import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import click
 
-from headwater.cli.lineage import graph as lineage_graph
-from headwater.errors import ExtensionError
+from headwater.cli.lineage.text_tree import (
+    Leaf,
+    Picture,
+    column_picture,
+    column_tree,
+    dataset_picture,
+    dataset_tree,
+    draw,
+    plain,
+)
+from headwater.cli.options import as_json, with_settings
+from headwater.cli.output import format_seconds, format_table, json_text, progress
+from headwater.errors import ExtensionError, HeadwaterError
+from headwater.graph.ingest.import_files import import_events, read_events
+from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
+from headwater.graph.store.database import GraphDatabase
+from headwater.settings import Settings
+
+_depth = click.option("--depth", type=click.IntRange(1, MAX_DEPTH), help="Steps from dataset to dataset.")
+_limit = click.option(
+    "--limit", type=click.IntRange(1, MAX_LIMIT), default=500, show_default=True, help="Most that is shown."
+)
+_namespace = click.option("-n", "--namespace", help="Namespace; then the argument is just the name.")
+_mermaid = click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a graph for Mermaid.")
 
 
 @click.group("lineage")
 def command() -> None:
     """Where tables and columns come from."""
-
-
-for _graph_command in lineage_graph.COMMANDS:
-    command.add_command(_graph_command)
 
 
 @command.command(
@@ -50,3 +71,244 @@ def _is_missing(name: str) -> bool:
         return importlib.util.find_spec(name) is None
     except ModuleNotFoundError:
         return True
+
+
+@command.command("show")
+@click.argument("dataset")
+@_namespace
+@click.option("--column", help="A column of the dataset, where it is not part of the argument.")
+@click.option("--up", "only", flag_value="up", help="Only what it is made of.")
+@click.option("--down", "only", flag_value="down", help="Only what is made of it.")
+@_depth
+@_limit
+@click.option("--direct", is_flag=True, help="For a column: only what its values are made of.")
+@as_json
+@_mermaid
+@with_settings
+def show(
+    settings: Settings,
+    dataset: str,
+    namespace: str | None,
+    column: str | None,
+    only: str | None,
+    depth: int | None,
+    limit: int,
+    direct: bool,
+    as_json: bool,
+    as_mermaid: bool,
+) -> None:
+    """Show where a dataset, or one column of it, comes from, and what is made of it.
+
+    DATASET is a name, a namespace and a name, or the end of a name; `.column` behind it shows that column.
+    """
+    how = [as_json, as_mermaid]
+    direction: Any = only or "both"
+    with GraphQuery(settings.graph_dir) as query:
+        space, name, field = _meant(query, dataset, namespace, column)
+        ways = ("up", "down") if only is None else (only,)
+        if field is not None:
+            trace = query.trace(
+                space, name, field, direction=direction, depth=depth or 20, indirect=not direct, limit=limit
+            )
+            title = f"{plain(field)}  {plain(name)}"
+            _print(
+                trace,
+                lambda: column_picture(trace),
+                lambda: _both(title, space, {way: column_tree(trace, way) for way in ways}),
+                how,
+            )
+            return
+        found = query.neighbourhood(space, name, direction=direction, depth=depth or 5, limit=limit)
+        _print(
+            found,
+            lambda: dataset_picture(found),
+            lambda: _both(plain(name), space, {way: dataset_tree(found, way) for way in ways}),
+            how,
+        )
+
+
+def _both(title: str, namespace: str, ways: dict[str, Iterator[Leaf]]) -> Iterator[str]:
+    yield click.style(title, bold=True) + click.style(f"  {plain(namespace)}", dim=True)
+    words = {"up": "made of", "down": "used for"}
+    leaves = []
+    for way, tree in ways.items():
+        below = list(tree)
+        text = click.style(
+            words[way] if below else f"{words[way]}: nothing that is known", underline=bool(below)
+        )
+        leaves.append(Leaf(text, lambda below=below: below))  # type: ignore[misc]
+    yield from draw(leaves)
+
+
+@command.command("impact")
+@click.argument("dataset")
+@_namespace
+@click.option("--column", help="A column of the dataset, where it is not part of the argument.")
+@_depth
+@_limit
+@as_json
+@with_settings
+def impact(
+    settings: Settings,
+    dataset: str,
+    namespace: str | None,
+    column: str | None,
+    depth: int | None,
+    limit: int,
+    as_json: bool,
+) -> None:
+    """List what a change of a dataset, or of one column, reaches, nearest first.
+
+    If a job has no column lineage, every column that it writes counts as reached.
+    """
+    with GraphQuery(settings.graph_dir) as query:
+        space, name, field = _meant(query, dataset, namespace, column)
+        found = query.impact(space, name, field, depth=depth or 50, limit=limit)
+    if as_json:
+        click.echo(json_text(found))
+        return
+    if not found.datasets:
+        click.echo("Nothing that is known is made of it.")
+        return
+    jobs = {node.key: plain(node.name) for node in found.jobs}
+    rows = [
+        (
+            each.distance,
+            plain(each.name),
+            "all" if each.columns is None else plain(", ".join(each.columns)),
+            ", ".join(jobs[key] for key in each.jobs if key in jobs),
+            plain(each.namespace),
+        )
+        for each in found.datasets
+    ]
+    click.echo(format_table(("steps", "dataset", "columns", "by", "namespace"), rows))
+    if found.truncated:
+        click.echo("Not everything is shown: use a larger --limit.", err=True)
+
+
+@command.command("runs")
+@click.argument("job", required=False)
+@_namespace
+@_limit
+@as_json
+@with_settings
+def runs(settings: Settings, job: str | None, namespace: str | None, limit: int, as_json: bool) -> None:
+    """List the runs of a job, or the latest of all, newest first."""
+    with GraphQuery(settings.graph_dir) as query:
+        space, name = _job(query, job, namespace)
+        found = query.runs(space, name, limit=limit)
+    if as_json:
+        click.echo(json_text(found))
+        return
+    rows = [
+        (
+            run.state,
+            (run.started_at or run.first_at or "")[:19],
+            format_seconds(run.seconds) if run.seconds is not None else "",
+            plain(run.job.name),
+            run.id,
+            plain(run.error.partition("\n")[0])[:80],
+        )
+        for run in found
+    ]
+    click.echo(format_table(("state", "started", "took", "job", "run", "error"), rows) if rows else "no runs")
+
+
+def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str, str]:
+    if job is None or namespace is not None:
+        return namespace or "", job or ""
+    hits = query.search(job, kinds=("job",), limit=100)
+    exact = [hit for hit in hits if hit.name == job] or hits
+    if len(exact) == 1:
+        return exact[0].namespace, exact[0].name
+    some = "; ".join(sorted(plain(f"{hit.namespace} {hit.name}") for hit in exact[:10]))
+    raise HeadwaterError(
+        f"{len(exact)} jobs may be meant by {job}." if exact else f"No job is called {job}.",
+        hint=f"Use -n NAMESPACE with the whole name: {some}"
+        if some
+        else "`headwater lineage runs` lists all.",
+    )
+
+
+@command.command("search")
+@click.argument("text")
+@_namespace
+@_limit
+@as_json
+@with_settings
+def search(settings: Settings, text: str, namespace: str | None, limit: int, as_json: bool) -> None:
+    """Find datasets, jobs and columns by parts of their names, the closest first."""
+    with GraphQuery(settings.graph_dir) as query:
+        hits = query.search(text, namespace=namespace or "", limit=limit)
+    if as_json:
+        click.echo(json_text(hits))
+        return
+    rows = [
+        (
+            hit.kind,
+            plain(hit.name if hit.column is None else f"{hit.name}.{hit.column}"),
+            plain(hit.namespace),
+            plain(f"{hit.alias.namespace} {hit.alias.name}") if hit.alias else "",
+        )
+        for hit in hits
+    ]
+    click.echo(format_table(("kind", "name", "namespace", "alias"), rows) if rows else "nothing was found")
+
+
+@command.command("import")
+@click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
+@as_json
+@with_settings
+def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> None:
+    """Import events from files of JSON lines (also .gz), or from folders of a log, into the graph.
+
+    Importing again changes nothing. A server with the graph must not be running; while it runs, send the
+    events to it instead.
+    """
+    database = GraphDatabase(settings.graph_dir, settings.graph)
+    events = invalid = 0
+    try:
+        for source in sources:
+            total = source.stat().st_size if source.is_file() else 0
+            with progress(f"import {source}") as report:
+                done = import_events(
+                    database,
+                    read_events(source),
+                    batch_events=settings.graph.batch_events,
+                    on_progress=lambda read, total=total: report(read, total),  # type: ignore[misc]
+                )
+            events, invalid = events + done.events, invalid + done.invalid
+    finally:
+        database.close()
+    if as_json:
+        click.echo(json_text({"events": events, "unreadable": invalid}))
+        return
+    click.echo(f"{events - invalid:,} event(s) imported into {settings.graph_dir}")
+    if invalid:
+        click.echo(f"{invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
+
+
+def _meant(
+    query: GraphQuery, text: str, namespace: str | None, column: str | None
+) -> tuple[str, str, str | None]:
+    if namespace is not None:
+        return namespace, text, column
+    found = query.resolve(text)
+    return found if column is None else (*found[:2], column)
+
+
+def _print(
+    found: Any, picture: Callable[[], Picture], tree: Callable[[], Iterator[str]], how: list[bool]
+) -> None:
+    as_json, as_mermaid = how
+    if as_json and as_mermaid:
+        raise click.UsageError("--json and --mermaid exclude each other.")
+    if as_json:
+        click.echo(json_text(found))
+    elif as_mermaid:
+        click.echo(picture().mermaid())
+    else:
+        for line in tree():
+            click.echo(line)
+        if found.truncated:
+            click.echo("Not everything is shown: use a larger --limit.", err=True)

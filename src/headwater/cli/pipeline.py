@@ -1,0 +1,357 @@
+"""`headwater pipeline`: run, stream and backfill load events into tables."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import logging
+import threading
+import time
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
+from headwater.cli.output import format_table, progress
+from headwater.cli.process import configure_logging, on_stop_signal
+from headwater.errors import HeadwaterError, SettingsError
+from headwater.log.files.archive import clean_archive
+from headwater.log.files.file_status import LastCycle
+from headwater.log.files.incoming import finish_interrupted
+from headwater.pipeline.batch.cycle import batch_files, run_cycle
+from headwater.pipeline.spark.session import SparkGone, require_running
+from headwater.settings import GatewaySettings, Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from headwater.pipeline.load_report import Report
+
+log = logging.getLogger(__name__)
+
+POLL_SECONDS = 0.5  # how often --follow looks for new files, and `stream` for ended streams
+GATHER_SECONDS = 10.0  # between two cycles of --follow, so that files of many tokens share a cycle
+RETRY_SECONDS = 60.0  # after which --follow tries files again that could not be loaded
+LINEAGE_SPOOL = "lineage-spool"
+# Staging folders exist for one cycle; without them the staged files of all cycles are one dataset.
+STAGING_FOLDER = r"(?P<remove>/cycle-[0-9a-f]{32}(/[0-9a-f]{32})?)(?=/)"
+
+with_lineage = click.option(
+    "--lineage/--no-lineage",
+    "lineage",
+    default=None,
+    help="Send lineage of the tables, or not; default: `pipeline.lineage.enabled`.",
+)
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Load events into tables."""
+
+
+@command.command("run")
+@click.option("--every", type=Duration(), help="Keep running: a cycle every `30s`, `5m` or `1h`.")
+@click.option("--follow", is_flag=True, help="Keep running: load each file as soon as it is complete.")
+@with_lineage
+@as_json
+@with_settings
+@with_master
+@click.pass_context
+def run(
+    ctx: click.Context,
+    settings: Settings,
+    every: float | None,
+    follow: bool,
+    lineage: bool | None,
+    as_json: bool,
+) -> None:
+    """Load all complete event files into the destinations.
+
+    A running server completes the file that it writes after `events.rotation_minutes`. Files that cannot be
+    loaded are kept, and the next cycle tries them again; the exit code is 1 if there are any. SIGTERM or
+    Ctrl-C stops --every and --follow after the cycle in progress; a second signal exits at once, which
+    neither loses nor doubles an event. If Spark itself dies, the exit code is 1.
+    """
+    configure_logging(settings)
+    if every is not None and follow:
+        raise click.UsageError("--every and --follow exclude each other.")
+    if not settings.destinations:
+        raise SettingsError(["`destinations` is empty; there is nowhere to load events into"])
+    if not any(destination.is_batch for destination in settings.destinations):
+        text = "no destination is in batch mode; `headwater pipeline stream` serves those in stream mode"
+        raise SettingsError([text])
+    cycles = _Cycles(settings, as_json, lineage)
+    if follow:
+        cycles.follow()
+    elif every is not None:
+        cycles.repeat(every)
+    else:
+        ctx.exit(0 if cycles.run() else 1)
+
+
+@command.command("stream")
+@with_lineage
+@with_settings
+@with_master
+def stream(settings: Settings, lineage: bool | None) -> None:
+    """Load events into the destinations in stream mode, as they arrive.
+
+    SIGTERM or Ctrl-C stops it after the micro-batches in progress; a second signal exits at once, which
+    neither loses nor doubles an event. A destination that cannot be reached is retried without limit and
+    delays no other one; its events stay in its queue. If Spark itself dies, the exit code is 1.
+    """
+    configure_logging(settings)
+    wanted = [each.id for each in settings.destinations if each.is_stream]
+    if not wanted:
+        raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
+    stopping = threading.Event()
+    on_stop_signal(stopping.set, "after the micro-batches in progress")
+    from headwater.pipeline.stream.streams import Streams
+
+    with Streams(settings, start_spark(settings, lineage, "stream")) as streams:
+        click.echo(f"streaming into {', '.join(wanted)}", err=True)
+        while not stopping.wait(POLL_SECONDS):
+            streams.tend()
+    log.info("Stopped.")
+
+
+@command.command("backfill")
+@click.option("--destination", "id", required=True, help="Id of the destination to load into.")
+@click.option("--since", type=Moment(), required=True, help="Load events from this time on.")
+@click.option(
+    "--until", type=Moment(), help="... and before this; default: when its own queue began, or now."
+)
+@click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to load.")
+@with_settings
+@with_master
+@click.pass_context
+def backfill(
+    ctx: click.Context,
+    settings: Settings,
+    id: str,
+    since: datetime,
+    until: datetime | None,
+    origin: str | None,
+) -> None:
+    """Load archived events into a destination that was added later.
+
+    Times are those of the events' `_timestamp`. A file that is already loaded into the destination is
+    skipped, also by a second backfill with the same times. Exit code 1 if a file could not be loaded.
+    """
+    configure_logging(settings)
+    destination = next((each for each in settings.destinations if each.id == id), None)
+    if destination is None:
+        known = ", ".join(each.id for each in settings.destinations) or "none"
+        raise HeadwaterError(f"No destination has the id {id}.", hint=f"Known: {known}.")
+    from headwater.pipeline.batch import backfill as batch
+
+    until = until or batch.default_until(settings, destination)
+    files = batch.choose(settings, destination, since, origin or "")
+    if not files:
+        click.echo("the archive has no events of that time")
+        return
+    spark = start_spark(settings)
+    is_complete = True
+    with progress("loading") as update:
+        for report in batch.backfill(settings, spark, destination, files, since, until, update):
+            _print_report(report)
+            is_complete = is_complete and report.is_complete
+    ctx.exit(0 if is_complete else 1)
+
+
+class _Cycles:
+    """Batch cycles of one process, which share a Spark session."""
+
+    def __init__(self, settings: Settings, as_json: bool, lineage: bool | None = None) -> None:
+        self._settings = settings
+        self._as_json = as_json
+        self._lineage = lineage
+        self._spark: SparkSession | None = None
+        self._cycles = 0
+        self._loaded = False  # whether the last cycle had files to load
+        self._stop = threading.Event()
+
+    def run(self) -> bool:
+        """Run one cycle; return whether every waiting file is loaded."""
+        settings = self._settings
+        self._cycles += 1
+        finish_interrupted(settings.events_dir)
+        report = self._load() if batch_files(settings) else None
+        self._print(report)
+        removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())
+        if removed:
+            log.info("Removed %d archived files, older than `events.archive_days`.", removed)
+        return report is None or report.is_complete
+
+    def repeat(self, every_seconds: float) -> None:
+        """Run a cycle every so many seconds, until a signal."""
+        on_stop_signal(self._stop.set, "after the cycle in progress")
+        while not self._stop.is_set():
+            began = time.monotonic()
+            self._try()
+            self._stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
+
+    def follow(self) -> None:
+        """Run a cycle whenever a file becomes complete, until a signal.
+
+        Spark starts before the first file is there, so that its start delays no row.
+        """
+        on_stop_signal(self._stop.set, "after the cycle in progress")
+        self._session()
+        while not self._stop.is_set():
+            began = time.monotonic()
+            self._try()
+            left = {file.path for file in batch_files(self._settings)}
+            gathered = began + (GATHER_SECONDS if self._loaded else 0.0)
+            while not self._stop.wait(POLL_SECONDS):
+                now = time.monotonic()
+                if now >= began + RETRY_SECONDS:
+                    break
+                if now >= gathered and any(file.path not in left for file in batch_files(self._settings)):
+                    break
+
+    def _try(self) -> None:
+        """Run a cycle; an error is logged, and the next cycle tries the files again."""
+        self._loaded = False
+        try:
+            self.run()
+        except SparkGone:
+            raise  # No later cycle of this process can succeed.
+        except HeadwaterError as error:
+            log.error("The cycle failed: %s", error)
+        except Exception:
+            log.exception("The cycle failed; the next one tries again.")
+
+    def _load(self) -> Report:
+        settings = self._settings
+        self._loaded = True
+        began = time.monotonic()
+        last = LastCycle(at=time.time(), seconds=0.0, files=len(batch_files(settings)))
+        try:
+            spark = self._session()
+            with progress("loading") as update:
+                report = run_cycle(settings, spark, update)
+            last.files, last.errors = len(report.files), report.errors
+            last.done = sum(file.archived for file in report.files)
+            return report
+        except Exception as error:
+            last.errors = [str(error) or type(error).__name__]
+            raise
+        finally:
+            last.seconds = time.monotonic() - began
+            last.save(settings.events_dir)
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            self._spark = start_spark(self._settings, self._lineage, "pipeline")
+        else:
+            require_running(self._spark)
+        return self._spark
+
+    def _print(self, report: Report | None) -> None:
+        if report is None and self._cycles > 1:
+            return
+        if self._as_json:
+            # One line a cycle, for programs that read along.
+            click.echo(msgspec.json.encode(report or {"files": []}).decode())
+        elif report is not None:
+            _print_report(report)
+        else:
+            click.echo("no complete files are waiting")
+
+
+def _print_report(report: Report) -> None:
+    """Print loads by destination and table, the counts of each destination, and the errors."""
+    pairs: dict[tuple[str, str], list[int]] = {}
+    counts: dict[str, list[int]] = {}
+    for file in report.files:
+        for destination in file.destinations:
+            count = counts.setdefault(destination.destination, [0, 0, 0, 0])
+            mine = (destination.events, destination.rows, destination.skipped, destination.rejected)
+            counts[destination.destination] = [total + each for total, each in zip(count, mine, strict=True)]
+            for pair in destination.pairs:
+                row = pairs.setdefault((destination.destination, pair.table), [0, 0, 0, 0])
+                added = (not pair.skipped and not pair.error, pair.rows * (not pair.skipped), pair.unmapped)
+                for i, each in enumerate((*added, bool(pair.error))):
+                    row[i] += each
+    if pairs:
+        head = ("destination", "table", "loads", "rows", "unmapped values", "not loaded")
+        click.echo(format_table(head, [(*key, *row) for key, row in sorted(pairs.items())]))
+    for id, (events, rows, skipped, rejected) in counts.items():
+        click.echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
+    archived = sum(file.archived for file in report.files)
+    click.echo(f"{archived:,} of {len(report.files):,} file(s) done")
+    for error in report.errors:
+        click.secho(f"not loaded: {error}", fg="red", err=True)
+
+
+# --- Spark, and the lineage of the tables --------------------------------------------------------------
+
+
+def start_spark(settings: Settings, lineage: bool | None = False, application: str = "") -> SparkSession:
+    """Start Spark, with its log in the data folder; `lineage` as for `install_pipeline_lineage`."""
+    from headwater.pipeline.spark.session import start
+
+    log_file = Path(settings.data_dir) / "spark.log"
+    click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
+    spark = start(settings.pipeline, log_file=log_file)
+    install_pipeline_lineage(settings, spark, lineage, application)
+    return spark
+
+
+def install_pipeline_lineage(
+    settings: Settings, spark: SparkSession, wanted: bool | None, application: str
+) -> bool:
+    """Install lineage into the session if `wanted`, or, if that is None, if the settings ask for it."""
+    own = settings.pipeline.lineage
+    if wanted is None:
+        wanted = own.enabled if own.enabled is not None else bool(settings.graph.enabled)
+    url = own.url or gateway_url(settings.gateway)
+    if not wanted:
+        return False
+    if importlib.util.find_spec("openlineage") is None:
+        log.warning("No lineage of the pipeline's tables: run `pip install 'headwater[pipeline]'`.")
+        return False
+    if not url:
+        log.warning(
+            "No lineage of the pipeline's tables: `gateway.port` is 0 or `gateway.tls` is set, so the "
+            "gateway's address is unknown. Set `pipeline.lineage.url`."
+        )
+        return False
+    import headwater.lineage
+
+    logging.getLogger("openlineage").setLevel(logging.WARNING)  # It logs each new client.
+    key = own.api_key or ("" if own.url else next(iter(settings.gateway.api_keys), ""))
+    transport = {
+        "type": "headwater.spool.SpoolTransport",
+        "path": str((Path(settings.data_dir) / LINEAGE_SPOOL).absolute()),
+        "url": url,
+        **({"api_key": key} if key else {}),
+    }
+    headwater.lineage.install(
+        spark,
+        transport=transport,
+        namespace=own.namespace,
+        app_name=application,
+        job_name_from_description=True,
+        dataset_remove_path=STAGING_FOLDER,
+    )
+    return True
+
+
+def gateway_url(gateway: GatewaySettings) -> str:
+    """The gateway's address on this machine; empty if the settings do not determine it."""
+    if not gateway.port or gateway.tls is not None:
+        return ""
+    host = gateway.host
+    try:
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:  # It listens on every address, so on loopback too.
+            host = "127.0.0.1" if address.version == 4 else "::1"
+    except ValueError:
+        pass
+    host = f"[{host}]" if ":" in host else host
+    return f"http://{host}:{gateway.port}"

@@ -1,1 +1,0 @@
-"""`headwater pipeline`: run, stream, backfill. Start reading at `run`."""
