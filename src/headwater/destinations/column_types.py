@@ -13,11 +13,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import reduce
 
-__all__ = ["Kind", "kind_named", "promote", "promote_all"]
+__all__ = ["Kind", "kind_named", "kind_of_sql", "promote", "promote_all"]
 
 
 class Kind(StrEnum):
@@ -51,6 +51,30 @@ _NAMES = {
     "bool": Kind.BOOL,
     "timestamp": Kind.TIMESTAMP,
 }
+
+
+_SQL_KINDS = {
+    "boolean": Kind.BOOL,
+    "tinyint": Kind.INT64,
+    "smallint": Kind.INT64,
+    "integer": Kind.INT64,
+    "bigint": Kind.INT64,
+    "real": Kind.FLOAT64,
+    "float": Kind.FLOAT64,
+    "double": Kind.FLOAT64,
+    "double precision": Kind.FLOAT64,
+    "decimal": Kind.FLOAT64,
+    "numeric": Kind.FLOAT64,
+    "json": Kind.JSON,
+}
+
+
+def kind_of_sql(sql_type: str, own: Mapping[str, Kind]) -> Kind:
+    """The kind that values for a column of the type are staged as; `own` are a product's own types."""
+    name = sql_type.lower().partition("(")[0]
+    if name.startswith("timestamp"):
+        return Kind.TIMESTAMP
+    return own.get(name) or _SQL_KINDS.get(name, Kind.STRING)
 
 
 def _ancestry(kind: Kind) -> list[Kind]:

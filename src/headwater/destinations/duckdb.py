@@ -13,40 +13,26 @@ from typing import Annotated, Any, ClassVar
 
 import duckdb
 import msgspec
-import pyarrow as pa
 
 from headwater.destinations.base import Capabilities
 from headwater.destinations.column_types import Kind
-from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.dialect import Dialect, key_name
-from headwater.destinations.sql.errors import CHANGED, first_line
+from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import ColumnValue
-from headwater.destinations.staged_files import StagedFiles
-from headwater.destinations.table import UNMAPPED, Column, Patch, Table
-from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+from headwater.destinations.staged_files import Form, StagedFiles, form_of
+from headwater.destinations.table import Column, Patch, Table
+from headwater.errors import DestinationUnavailable, WarehouseError
 
 __all__ = ["DuckDBDestination", "DuckDBSettings"]
 
-_NATIVE = {
-    "VARCHAR": pa.string(),
-    "DOUBLE": pa.float64(),
-    "BIGINT": pa.int64(),
-    "BOOLEAN": pa.bool_(),
-}
-_KINDS = {
-    "BOOLEAN": Kind.BOOL,
-    "TINYINT": Kind.INT64,
-    "SMALLINT": Kind.INT64,
-    "INTEGER": Kind.INT64,
-    "BIGINT": Kind.INT64,
-    "UTINYINT": Kind.INT64,
-    "USMALLINT": Kind.INT64,
-    "UINTEGER": Kind.INT64,
-    "FLOAT": Kind.FLOAT64,
-    "DOUBLE": Kind.FLOAT64,
-    "JSON": Kind.JSON,
-}
+_ROW_ERRORS = (
+    duckdb.ConstraintException,
+    duckdb.ConversionException,
+    duckdb.InvalidInputException,
+    duckdb.OutOfRangeException,
+)
+_TABLE_ERRORS = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 
 
 class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +76,13 @@ class DuckDBDestination(SqlDestination):
         folds_case=True,
         supports_transactions=True,
     )
+    kinds: ClassVar[dict[str, Kind]] = dict.fromkeys(("utinyint", "usmallint", "uinteger"), Kind.INT64)
+    native_forms: ClassVar[dict[str, Form]] = {
+        "VARCHAR": Form.TEXT,
+        "DOUBLE": Form.FLOAT,
+        "BIGINT": Form.INTEGER,
+        "BOOLEAN": Form.BOOLEAN,
+    }
     options: DuckDBSettings
 
     def __init__(self, id: str, options: Any) -> None:
@@ -122,25 +115,23 @@ class DuckDBDestination(SqlDestination):
 
     def table(self, name: str) -> Table | None:
         literal = self.dialect.literal
-        here = f"table_name = {literal(name)} AND schema_name = current_schema() AND NOT internal"
+        here = "schema_name = current_schema() AND database_name = current_database()"
         found = self.execute(
             f"SELECT column_name, data_type FROM duckdb_columns() WHERE {here} "
-            "AND database_name = current_database() ORDER BY column_index"
+            f"AND table_name = {literal(name)} AND NOT internal ORDER BY column_index"
         )
         if not found:
             return None
         indexes = self.execute(
-            "SELECT comment FROM duckdb_indexes() WHERE schema_name = current_schema() "
-            f"AND database_name = current_database() AND index_name = {literal(key_name(name))}"
+            f"SELECT comment FROM duckdb_indexes() WHERE {here} AND index_name = {literal(key_name(name))}"
         )
         constraints = self.execute(
-            "SELECT constraint_column_names FROM duckdb_constraints() WHERE schema_name = current_schema() "
-            f"AND database_name = current_database() AND table_name = {literal(name)} "
-            "AND constraint_type = 'PRIMARY KEY'"
+            f"SELECT constraint_column_names FROM duckdb_constraints() WHERE {here} "
+            f"AND table_name = {literal(name)} AND constraint_type = 'PRIMARY KEY'"
         )
         return Table(
             name,
-            {column: Column(column, _kind_of(type), type) for column, type in found},
+            {column: Column(column, self.kind_of(type), type) for column, type in found},
             tuple(msgspec.json.decode(indexes[0][0], type=list[str])) if indexes else (),
             tuple(constraints[0][0]) if constraints else (),
         )
@@ -174,26 +165,18 @@ class DuckDBDestination(SqlDestination):
         self, staged: StagedFiles, columns: Sequence[StagedColumn]
     ) -> Iterator[StagingRelation]:
         files = ", ".join(map(self.dialect.literal, staged.files))
-        names = {column.target.name: self._staged(column.name) for column in columns}
-        yield StagingRelation(
-            f"read_parquet([{files}], hive_partitioning = false)",
-            f"staged.{self.dialect.row}",
-            {column.target.name: self._column_value(column) for column in columns},
-            names.get(UNMAPPED, "NULL"),
-        )
-
-    def _staged(self, name: str) -> str:
-        return f"staged.{self.dialect.quoted(name)}"
+        source = f"read_parquet([{files}], hive_partitioning = false)"
+        yield self.with_staged_names(source, columns, self._column_value)
 
     def _column_value(self, column: StagedColumn) -> ColumnValue:
-        value, target = self._staged(column.name), column.target.sql_type
+        value, target = self.dialect.staged(column.name), column.target.sql_type
         if column.cast_type:
             fitted = f"TRY_CAST(TRY_CAST({value} AS {column.cast_type}) AS {target})"
         elif target == "JSON":
             return ColumnValue(f"CASE WHEN json_valid({value}) THEN {value}::JSON ELSE to_json({value}) END")
-        elif target == "TIMESTAMP" and pa.types.is_timestamp(column.type):
+        elif target == "TIMESTAMP" and form_of(column.type) is Form.TIME:
             return ColumnValue(f"{value}::TIMESTAMP")
-        elif _NATIVE.get(target) == column.type:
+        elif self.takes_as_staged(column):
             return ColumnValue(value)
         else:
             fitted = f"TRY_CAST({value} AS {target})"
@@ -202,16 +185,9 @@ class DuckDBDestination(SqlDestination):
         )
 
     def _translated(self, error: duckdb.Error) -> WarehouseError:
-        text = f"{first_line(error)}."
-        refusals = (duckdb.ConstraintException, duckdb.ConversionException, duckdb.OutOfRangeException)
-        if isinstance(error, (*refusals, duckdb.InvalidInputException)):
-            return RowsRefused(text)
-        if isinstance(error, (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)):
-            return LoadRefused(text, hint=CHANGED)
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="The load is retried.")
-
-
-def _kind_of(type: str) -> Kind:
-    if type.startswith("DECIMAL"):
-        return Kind.FLOAT64
-    return Kind.TIMESTAMP if type.startswith("TIMESTAMP") else _KINDS.get(type, Kind.STRING)
+        return contract_error(
+            self.id,
+            error,
+            blames_row=isinstance(error, _ROW_ERRORS),
+            blames_table=isinstance(error, _TABLE_ERRORS),
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,7 +12,27 @@ import pyarrow.parquet as pq
 from headwater.destinations.table import ROW
 from headwater.errors import LoadRefused
 
-__all__ = ["StagedFiles"]
+__all__ = ["Form", "StagedFiles", "form_of"]
+
+
+class Form(StrEnum):
+    """The type of a staged column, whose SQL name each product has."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TIME = "time"
+    DECIMAL = "decimal"
+    """A double on its way to a numeric(38,18): the digits of its shortest text; NULL if it is too large."""
+
+
+_FORMS = {pa.int64(): Form.INTEGER, pa.float64(): Form.FLOAT, pa.bool_(): Form.BOOLEAN}
+
+
+def form_of(type: pa.DataType) -> Form:
+    """The form of a staged type."""
+    return Form.TIME if pa.types.is_timestamp(type) else _FORMS.get(type, Form.TEXT)
 
 
 class StagedFiles:

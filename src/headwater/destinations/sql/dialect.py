@@ -43,6 +43,10 @@ class Dialect:
         """A JSON text as a value of the type of `_unmapped_data`."""
         return text
 
+    def staged(self, name: str) -> str:
+        """A column of the staging relation."""
+        return f"staged.{self.quoted(name)}"
+
     @property
     def row(self) -> str:
         """The column that orders the rows of a load."""

@@ -7,9 +7,7 @@ from collections.abc import Collection
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
-__all__ = ["CHANGED", "error_of_sqlstate", "first_line"]
-
-CHANGED = "The table may have been changed at the same time: run again."
+__all__ = ["contract_error", "error_of_sqlstate", "first_line"]
 
 _PERMISSION_DENIED = "42501"
 
@@ -19,13 +17,21 @@ def first_line(error: Exception) -> str:
     return str(error).strip().split("\n", 1)[0].rstrip(".")
 
 
+def contract_error(
+    destination: str, error: Exception, *, blames_row: bool, blames_table: bool
+) -> WarehouseError:
+    """The error of the contract; one that blames neither a row nor a table is retried."""
+    text = f"{first_line(error)}."
+    if blames_row:
+        return RowsRefused(text)
+    if blames_table:
+        return LoadRefused(text, hint="The table may have been changed at the same time: run again.")
+    return DestinationUnavailable(f"destination {destination}: {text}", hint="The load is retried.")
+
+
 def error_of_sqlstate(
     destination: str, error: Exception, state: str, *, rows: Collection[str] = ("22", "23")
 ) -> WarehouseError:
     """The error that the class of an SQLSTATE stands for; `rows` are the classes that blame a row."""
-    text = f"{first_line(error)}."
-    if state[:2] in rows:
-        return RowsRefused(text)
-    if state[:2] == "42" and state != _PERMISSION_DENIED:
-        return LoadRefused(text, hint=CHANGED)
-    return DestinationUnavailable(f"destination {destination}: {text}", hint="The load is retried.")
+    blames_table = state[:2] == "42" and state != _PERMISSION_DENIED
+    return contract_error(destination, error, blames_row=state[:2] in rows, blames_table=blames_table)

@@ -24,17 +24,26 @@ import pyarrow as pa
 
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, Total
-from headwater.destinations.column_types import Kind
+from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.ledger import LEDGER, Ledger
 from headwater.destinations.refused_rows import RowSelection, RowsRefused, as_table_error, find_refused_rows
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import Dialect
 from headwater.destinations.sql.statements import ColumnValue, Rows
-from headwater.destinations.staged_files import StagedFiles
-from headwater.destinations.table import UNMAPPED, Column, Patch, Table, check_names, check_sql_type, diff
+from headwater.destinations.staged_files import Form, StagedFiles, form_of
+from headwater.destinations.table import (
+    ROW,
+    UNMAPPED,
+    Column,
+    Patch,
+    Table,
+    check_names,
+    check_sql_type,
+    diff,
+)
 from headwater.errors import LoadRefused, WarehouseError
 
-__all__ = ["RollBack", "SqlDestination", "StagedColumn", "StagingRelation"]
+__all__ = ["SqlDestination", "StagedColumn", "StagingRelation"]
 
 
 class StagedColumn(NamedTuple):
@@ -67,7 +76,7 @@ class StagingRelation(NamedTuple):
         return {name: value for name, value in self.values.items() if value.not_fitting}
 
 
-class RollBack(Exception):
+class _RollBack(Exception):
     """Raised in a transaction to undo it."""
 
 
@@ -77,6 +86,10 @@ class SqlDestination(Destination):
     dialect: ClassVar[Dialect] = Dialect()
     now: ClassVar[str] = "CURRENT_TIMESTAMP"
     """SQL of the current time."""
+    kinds: ClassVar[dict[str, Kind]] = {}
+    """Kinds of the product's own SQL types, by name in lower case; those of standard SQL are known."""
+    native_forms: ClassVar[dict[str, Form]] = {}
+    """By SQL type, as `table` returns it: the form of which a column takes every value."""
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
@@ -85,6 +98,11 @@ class SqlDestination(Destination):
     @abstractmethod
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Execute a statement and return its rows; RowsRefused where a row is at fault."""
+
+    def execute_all(self, work: Sequence[str]) -> None:
+        """Execute several statements."""
+        for statement in work:
+            self.execute(statement)
 
     @abstractmethod
     def alter(self, table: str, patch: Patch) -> None:
@@ -129,27 +147,21 @@ class SqlDestination(Destination):
     def execute_together(self, work: Sequence[str]) -> None:
         """Execute the statements in one transaction."""
         with self.transaction():
-            for statement in work:
-                self.execute(statement)
+            self.execute_all(work)
 
     def commit_load(self, table: str, loaded: Loaded, work: Sequence[str]) -> bool:
         """Execute the statements and enter the load, in one transaction; False if it is entered already."""
-
-        def store() -> None:
-            for statement in work:
-                self.execute(statement)
-
-        return self.commit_once(table, loaded, store)
+        return self.commit_once(table, loaded, lambda: self.execute_all(work))
 
     def commit_once(self, table: str, loaded: Loaded, store: Callable[[], None]) -> bool:
         """Call `store` in the transaction that enters the load; False if it is entered already."""
         try:
             with self.transaction():
                 if not self.claim_load(table, loaded):
-                    raise RollBack
+                    raise _RollBack
                 store()
                 crash_point("load.before_commit")
-        except RollBack:
+        except _RollBack:
             return False
         crash_point("load.after_commit")
         return True
@@ -158,10 +170,9 @@ class SqlDestination(Destination):
         """Execute the statements and undo them; RowsRefused where a row is at fault."""
         try:
             with self.transaction():
-                for statement in work:
-                    self.execute(statement)
-                raise RollBack
-        except RollBack:
+                self.execute_all(work)
+                raise _RollBack
+        except _RollBack:
             pass
 
     # --- tables
@@ -173,6 +184,10 @@ class SqlDestination(Destination):
     def sql_type(self, kind: Kind) -> str:
         """The type of a kind as it stands in a statement."""
         return self.capabilities.types[kind]
+
+    def kind_of(self, sql_type: str) -> Kind:
+        """The kind that values for a column of the type are staged as."""
+        return kind_of_sql(sql_type, self.kinds)
 
     def column_type(self, column: Column) -> str:
         """The SQL type of a new column."""
@@ -223,6 +238,22 @@ class SqlDestination(Destination):
 
     # --- loads
 
+    def takes_as_staged(self, column: StagedColumn) -> bool:
+        """Whether the column of the table takes every value without a cast."""
+        form = self.native_forms.get(column.target.sql_type)
+        return not column.cast_type and form is form_of(column.type)
+
+    def with_staged_names(
+        self,
+        source: str,
+        columns: Sequence[StagedColumn],
+        column_value: Callable[[StagedColumn], ColumnValue],
+    ) -> StagingRelation:
+        """The relation of a source whose columns have their names in the staged files."""
+        values = {column.target.name: column_value(column) for column in columns}
+        unmapped = [self.dialect.staged(column.name) for column in columns if column.target.name == UNMAPPED]
+        return StagingRelation(source, self.dialect.staged(ROW), values, *unmapped)
+
     def load(self, load: Load) -> Loaded:
         if done := self.ledger_entry(load.id):
             return done
@@ -233,7 +264,7 @@ class SqlDestination(Destination):
                 f"the table {load.table.name!r} does not exist.",
                 hint="Run again: it is created before each load.",
             )
-        with self.staging_relation(staged, self._match_columns(staged, load, table)) as relation:
+        with self.staging_relation(staged, self.match_columns(staged, load, table)) as relation:
             unmapped = self._count_not_fitting(relation, RowSelection())
             if unmapped and UNMAPPED not in table.columns:
                 # before the transaction: some products do not alter tables in one
@@ -252,7 +283,8 @@ class SqlDestination(Destination):
                 unmapped = self._count_not_fitting(relation, _without(refused))
                 return self._store(load.id, table, staged.rows, relation, unmapped, refused)
 
-    def _match_columns(self, staged: StagedFiles, load: Load, table: Table) -> list[StagedColumn]:
+    def match_columns(self, staged: StagedFiles, load: Load, table: Table) -> list[StagedColumn]:
+        """The staged columns, each with its column of the table; LoadRefused if there is none."""
         matched = []
         for name in staged.columns:
             target = self._column(table, name)
@@ -288,7 +320,7 @@ class SqlDestination(Destination):
         selection = _without(refused)
         refused = tuple(sorted((*relation.refused, *refused), key=lambda each: each.row))
         loaded = Loaded(id=id, rows=rows - len(refused), unmapped=unmapped, refused=refused)
-        work = self._statements(table, relation, selection, unmapped) if loaded.rows else []
+        work = self._store_statements(table, relation, selection, unmapped) if loaded.rows else []
         return loaded if self.commit_load(table.name, loaded, work) else self.entered(id)
 
     def entered(self, id: str) -> Loaded:
@@ -301,7 +333,7 @@ class SqlDestination(Destination):
         """Why the table refuses the selected rows, or None if it takes them; nothing is stored."""
         unmapped = self._count_not_fitting(relation, selection)
         try:
-            self.try_and_roll_back(self._statements(table, relation, selection, unmapped))
+            self.try_and_roll_back(self._store_statements(table, relation, selection, unmapped))
         except RowsRefused as refusal:
             return refusal.text
         return None
@@ -313,7 +345,7 @@ class SqlDestination(Destination):
         query = statements.count_not_fitting(relation.source, condition, relation.may_not_fit)
         return sum(int(count or 0) for count in self.execute(query)[0])
 
-    def _statements(
+    def _store_statements(
         self, table: Table, relation: StagingRelation, selection: RowSelection, unmapped: int
     ) -> list[str]:
         """The statements that store the selected rows."""
@@ -326,6 +358,10 @@ class SqlDestination(Destination):
         has_whole_key = bool(key) and {*key} <= {*values} and len(key) == len(table.key)
         condition = selection.condition(relation.row)
         rows = Rows(relation.source, relation.row, values, condition, tuple(key) if has_whole_key else ())
+        return self.store_statements(table, rows)
+
+    def store_statements(self, table: Table, rows: Rows) -> list[str]:
+        """The statements that append the rows, or upsert them by their key."""
         target = self.relation(table.name)
         if not rows.key:
             return [statements.insert(target, rows, self.dialect)]
