@@ -29,18 +29,18 @@ from google.cloud.bigquery.retry import DEFAULT_RETRY
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
-from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.dialect import Dialect
-from headwater.destinations.sql.errors import CHANGED, first_line
+from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.destinations.sql.file_load import FileLoadDestination
-from headwater.destinations.sql.transfer_columns import Form
+from headwater.destinations.staged_files import Form
 from headwater.destinations.table import Column, Table
-from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused, WarehouseError
+from headwater.errors import DestinationUnavailable, TableRefused, WarehouseError
 
 __all__ = ["BigQueryDestination", "BigQuerySettings"]
 
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
+_NULL_NOT_ALLOWED = ("required field", "cannot be null", "not null")
 _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
 _SQL_TYPES = {"float": "FLOAT64", "integer": "INT64", "boolean": "BOOL", "string": "STRING"}
 """SQL names of types that BigQuery's schemas name otherwise."""
@@ -92,6 +92,7 @@ class BigQueryDestination(FileLoadDestination):
         folds_case=True,
         supports_transactions=True,
     )
+    kinds: ClassVar[dict[str, Kind]] = {"bignumeric": Kind.FLOAT64}
     options: BigQuerySettings
     dialect = BigQueryDialect()
     staging_types: ClassVar[dict[Form, str]] = {
@@ -189,18 +190,6 @@ class BigQueryDestination(FileLoadDestination):
         key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
         return [(field.name, _type_of(field)) for field in found.schema], tuple(key)
 
-    def kind_of(self, sql_type: str) -> Kind:
-        kinds = {
-            "integer": Kind.INT64,
-            "float": Kind.FLOAT64,
-            "boolean": Kind.BOOL,
-            "timestamp": Kind.TIMESTAMP,
-            "json": Kind.JSON,
-        }
-        if sql_type.startswith(("numeric", "bignumeric")):
-            return Kind.FLOAT64
-        return kinds.get(sql_type, Kind.STRING)
-
     def add_columns(self, table: str, definitions: Sequence[str]) -> None:
         added = ", ".join(f"ADD COLUMN {definition}" for definition in definitions)
         self.execute(f"ALTER TABLE {self.relation(table)} {added}")
@@ -223,25 +212,17 @@ class BigQueryDestination(FileLoadDestination):
     def try_cast(self, value: str, type: str) -> str:
         return f"SAFE_CAST({value} AS {_sql_type(type)})"
 
-    def timestamp_sql(self, value: str) -> str:
-        return value
-
     def execute_together(self, work: Sequence[str]) -> None:
         self.execute(";\n".join(["BEGIN TRANSACTION", *work, "COMMIT TRANSACTION;"]))
 
     def commit_load(self, table: str, loaded: Loaded, work: Sequence[str]) -> bool:
-        attempt, mine = uuid.uuid4().hex, self.dialect.literal(loaded.id)
-        further = {"attempt": self.dialect.literal(attempt), "loaded_at": self.now}
-        columns, values = self.ledger.entry(table, loaded, **further)
-        who = f"SELECT attempt FROM {self.ledger.relation} WHERE load_id = {mine}"
+        attempt, who = uuid.uuid4().hex, self.ledger.attempt_query(loaded.id)
         crash_point("load.before_commit")
         self.execute(
             "\n".join(
                 [
                     "BEGIN TRANSACTION;",
-                    f"MERGE INTO {self.ledger.relation} AS target USING (SELECT {mine} AS load_id) AS fresh "
-                    "ON target.load_id = fresh.load_id "
-                    f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values});",
+                    f"{self.ledger.merge(table, loaded, attempt, self.now)};",
                     f"IF EXISTS ({who} AND attempt = {self.dialect.literal(attempt)}) THEN",
                     *(f"{statement};" for statement in work),
                     "COMMIT TRANSACTION;",
@@ -287,16 +268,14 @@ class BigQueryDestination(FileLoadDestination):
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> WarehouseError:
-        text = f"{first_line(error)}."
-        if isinstance(error, exceptions.BadRequest):
-            lowered = text.lower()
-            if "required field" in lowered or "cannot be null" in lowered or "not null" in lowered:
-                return RowsRefused(text)
-            if "aborted due to concurrent update" not in lowered:
-                return LoadRefused(text, hint=CHANGED)
-        if isinstance(error, exceptions.NotFound):
-            return LoadRefused(text, hint=CHANGED)
-        return DestinationUnavailable(f"destination {self.id}: {text}", hint="The load is retried.")
+        text, is_bad_request = first_line(error).lower(), isinstance(error, exceptions.BadRequest)
+        is_conflict = "aborted due to concurrent update" in text
+        return contract_error(
+            self.id,
+            error,
+            blames_row=is_bad_request and any(words in text for words in _NULL_NOT_ALLOWED),
+            blames_table=isinstance(error, exceptions.NotFound) or (is_bad_request and not is_conflict),
+        )
 
 
 def _sql_type(type: str) -> str:

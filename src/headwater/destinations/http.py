@@ -16,7 +16,6 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 import orjson
-import pyarrow as pa
 
 from headwater.delivery.client import Client
 from headwater.delivery.outlets.base import load_outlet
@@ -190,7 +189,7 @@ class _LoadRequests:
 
     def _pieces(self) -> Iterator[list[bytes]]:
         for batch in self._staged.batches(_ROWS_PER_PIECE):
-            rows = [row for row in _plain(batch).to_pylist() if row[ROW] not in self._sent]
+            rows = [row for row in batch.to_pylist() if row[ROW] not in self._sent]
             self._rows += [row[ROW] for row in rows]
             if rows:
                 yield [self._to.body(self._load, row) for row in rows]
@@ -210,11 +209,3 @@ class _LoadRequests:
     def _record_refused(self, rejected: Sequence[tuple[Event, str]]) -> None:
         for event, reason in rejected:
             self._refused[self._rows[event.position - 1]] = reason
-
-
-def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with doubles instead of decimals, which JSON does not have."""
-    columns = [
-        column.cast(pa.float64()) if pa.types.is_decimal(column.type) else column for column in batch.columns
-    ]
-    return pa.record_batch(columns, names=batch.schema.names)

@@ -45,7 +45,7 @@ class Ledger:
         """Names and types of the columns that every product has."""
         return [f"{self._sql.quoted(name)} {types[kind]}" for name, kind in _COLUMNS.items()]
 
-    def entry(self, table: str, loaded: Loaded, **further: str) -> tuple[str, str]:
+    def _entry(self, table: str, loaded: Loaded, **further: str) -> tuple[str, str]:
         """Column names and SQL values of a load's entry; `further` columns have SQL values."""
         refused = msgspec.json.encode(loaded.refused).decode()
         numbers = map(str, (loaded.rows, loaded.unmapped, len(loaded.refused)))
@@ -55,8 +55,24 @@ class Ledger:
 
     def insert(self, table: str, loaded: Loaded, **further: str) -> str:
         """Enters a load."""
-        columns, values = self.entry(table, loaded, **further)
+        columns, values = self._entry(table, loaded, **further)
         return f"INSERT INTO {self.relation} ({columns}) VALUES ({values})"
+
+    def merge(self, table: str, loaded: Loaded, attempt: str, now: str) -> str:
+        """Enters a load with its attempt, unless it is entered: for products without unique constraints."""
+        further = {"attempt": self._sql.literal(attempt), "loaded_at": now}
+        columns, values = self._entry(table, loaded, **further)
+        id = self._sql.literal(loaded.id)
+        return (
+            f"MERGE INTO {self.relation} AS target USING (SELECT {id} AS {self._id}) AS fresh "
+            f"ON target.{self._id} = fresh.{self._id} "
+            f"WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
+        )
+
+    def attempt_query(self, id: str) -> str:
+        """Returns the attempt that entered a load."""
+        attempt = self._sql.quoted("attempt")
+        return f"SELECT {attempt} FROM {self.relation} WHERE {self._id} = {self._sql.literal(id)}"
 
     def entry_query(self, id: str, *further: str) -> str:
         """Returns a load's entry, whether it counts or not; `further` columns stand before it."""

@@ -18,7 +18,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -30,28 +30,21 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
-from headwater.destinations.sql.errors import error_of_sqlstate, first_line
+from headwater.destinations.sql.errors import first_line
 from headwater.destinations.sql.file_load import FileLoadDestination
+from headwater.destinations.sql.postgres_protocol import PostgresProtocolDestination, PostgresProtocolSettings
 from headwater.destinations.sql.statements import Rows
-from headwater.destinations.sql.transfer_columns import Form, TransferFormat
+from headwater.destinations.sql.transfer_columns import TransferFormat
+from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, WarehouseError
 
 __all__ = ["RedshiftDestination", "RedshiftSettings"]
 
 _TEXT, _NUMERIC, _WITH_TIME_ZONE = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
 _FRESH = "_headwater_fresh"
-_KINDS = {
-    "boolean": Kind.BOOL,
-    "smallint": Kind.INT64,
-    "integer": Kind.INT64,
-    "bigint": Kind.INT64,
-    "real": Kind.FLOAT64,
-    "double precision": Kind.FLOAT64,
-    "super": Kind.JSON,
-}
 
 
-class RedshiftSettings(msgspec.Struct, frozen=True, kw_only=True):
+class RedshiftSettings(PostgresProtocolSettings, frozen=True, kw_only=True):
     """Options of the type `redshift`."""
 
     url: Annotated[
@@ -68,12 +61,6 @@ class RedshiftSettings(msgspec.Struct, frozen=True, kw_only=True):
     iam_role: Annotated[
         str, msgspec.Meta(description="Role with which Redshift reads them: an ARN, or `default`.")
     ] = "default"
-    schema: Annotated[
-        str, msgspec.Meta(description="Schema of the tables; created if it does not exist.")
-    ] = "public"
-    connect_timeout_seconds: Annotated[
-        int, msgspec.Meta(ge=1, description="Time limit for a new connection.")
-    ] = 10
 
 
 class RedshiftDialect(Dialect):
@@ -90,7 +77,7 @@ class RedshiftDialect(Dialect):
         return parts[0] if len(parts) == 1 else f"({' || chr(92) || '.join(parts)})"
 
 
-class RedshiftDestination(FileLoadDestination):
+class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
     """Rows in a schema of a Redshift database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = RedshiftSettings
@@ -108,6 +95,8 @@ class RedshiftDestination(FileLoadDestination):
         folds_case=True,
         supports_transactions=True,
     )
+    product, default_port = "Redshift", 5439
+    kinds: ClassVar[dict[str, Kind]] = {"super": Kind.JSON}
     options: RedshiftSettings
     dialect = RedshiftDialect()
     staging_types: ClassVar[dict[Form, str]] = {
@@ -126,64 +115,21 @@ class RedshiftDestination(FileLoadDestination):
         _WITH_TIME_ZONE: Form.TIME,
     }
     decimal_type = _NUMERIC
+    staged_time = "({} AT TIME ZONE 'UTC')"
     # COPY reads no Parquet time with a zone into a column with one
     transfer_format = TransferFormat(pa.timestamp("us"), max_text_bytes=65_535, allows_nul=False)
 
-    def __init__(self, id: str, options: Any) -> None:
-        super().__init__(id, options)
-        self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
-
-    def dataset(self, table: str) -> tuple[str, str]:
-        url = urlsplit(self.options.url)
-        host = f"{url.hostname or 'localhost'}:{url.port or 5439}"
-        return f"redshift://{host}", f"{url.path.strip('/')}.{self.options.schema}.{table}"
-
-    def connect(self) -> None:
-        if self._connection is not None:
-            return
-        try:
-            self._connection = psycopg.connect(
-                self.options.url,
-                autocommit=True,
-                prepare_threshold=None,
-                connect_timeout=self.options.connect_timeout_seconds,
-                client_encoding="utf8",  # Redshift calls it UNICODE, which the client does not know
-                application_name="headwater",
-            )
-        except psycopg.Error as error:
-            raise DestinationUnavailable(
-                f"destination {self.id}: no connection to Redshift: {first_line(error)}.",
-                hint="Check `url`, and that the cluster lets this machine in; the load is retried.",
-            ) from error
+    def prepare_session(self) -> None:
         self.execute("SET TIME ZONE 'UTC'")
-        schema = self.dialect.literal(self.dialect.fold(self.options.schema))
-        if not self.execute(f"SELECT 1 FROM pg_namespace WHERE nspname = {schema}"):
-            self.execute(f"CREATE SCHEMA IF NOT EXISTS {self.dialect.quoted(self.options.schema)}")
+        self.create_schema()
         self.create_own_tables()
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        try:
-            cursor = self.ready().execute(statement.encode())
-            return cursor.fetchall() if cursor.description else []
-        except psycopg.Error as error:
-            raise self._translated(error) from error
-
-    def relation(self, name: str) -> str:
-        return f"{self.dialect.quoted(self.options.schema)}.{self.dialect.quoted(name)}"
 
     def staging_table(self, name: str) -> str:
         return self.dialect.quoted(name)  # a temporary table is in a schema of the session
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
-        schema, table = (
-            self.dialect.literal(self.dialect.fold(self.options.schema)),
-            self.dialect.literal(name),
-        )
+        schema = self.dialect.literal(self.dialect.fold(self.options.schema))
+        table = self.dialect.literal(name)
         columns = self.execute(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
             "JOIN pg_class AS c ON c.oid = a.attrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace "
@@ -200,11 +146,6 @@ class RedshiftDestination(FileLoadDestination):
             f"AND t.table_name = {table} ORDER BY k.ordinal_position"
         )
         return [(str(column), str(type)) for column, type in columns], tuple(str(row[0]) for row in key)
-
-    def kind_of(self, sql_type: str) -> Kind:
-        if sql_type.startswith("numeric"):
-            return Kind.FLOAT64
-        return Kind.TIMESTAMP if sql_type.startswith("timestamp") else _KINDS.get(sql_type, Kind.STRING)
 
     def add_columns(self, table: str, definitions: Sequence[str]) -> None:
         with self.transaction():
@@ -231,9 +172,6 @@ class RedshiftDestination(FileLoadDestination):
             return f"CASE WHEN octet_length({value}) <= {int(length)} THEN {value} END"
         return f"TRY_CAST({value} AS {type})"
 
-    def timestamp_sql(self, value: str) -> str:
-        return f"({value} AT TIME ZONE 'UTC')"
-
     def upsert(self, target: str, rows: Rows, fresh: str) -> list[str]:
         return [
             f"DROP TABLE IF EXISTS {_FRESH}",
@@ -248,16 +186,6 @@ class RedshiftDestination(FileLoadDestination):
             return False
         self.execute(self.ledger.insert(table, loaded, loaded_at=self.now))
         return True
-
-    def ready(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """The open connection."""
-        if self._connection is not None and self._connection.closed:
-            self._connection = None
-        if self._connection is None:
-            raise DestinationUnavailable(
-                f"destination {self.id} is not connected.", hint="The load is retried."
-            )
-        return self._connection
 
     @contextmanager
     def _uploaded(self, name: str, files: Sequence[Path]) -> Iterator[str]:
@@ -286,7 +214,7 @@ class RedshiftDestination(FileLoadDestination):
             except (OSError, pa.ArrowException):
                 pass  # the bucket's lifecycle rule removes it
 
-    def _translated(self, error: psycopg.Error) -> WarehouseError:
+    def translated(self, error: psycopg.Error) -> WarehouseError:
         text = f"{first_line(error)}."
         if "cannot insert a null value" in text.lower():
             return RowsRefused(text)
@@ -295,4 +223,4 @@ class RedshiftDestination(FileLoadDestination):
                 f"destination {self.id}: {text}",
                 hint="Ask Redshift: SELECT * FROM sys_load_error_detail ORDER BY start_time DESC LIMIT 5.",
             )
-        return error_of_sqlstate(self.id, error, error.sqlstate or "")
+        return super().translated(error)

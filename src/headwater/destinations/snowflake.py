@@ -26,11 +26,11 @@ from snowflake.connector import errors
 
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
-from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.dialect import ASCII_LOWER, ASCII_UPPER, Dialect
-from headwater.destinations.sql.errors import CHANGED, error_of_sqlstate, first_line
+from headwater.destinations.sql.errors import CHANGED, contract_error, error_of_sqlstate, first_line
 from headwater.destinations.sql.file_load import FileLoadDestination
-from headwater.destinations.sql.transfer_columns import Form, TransferFormat
+from headwater.destinations.sql.transfer_columns import TransferFormat
+from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
 __all__ = ["SnowflakeDestination", "SnowflakeSettings"]
@@ -100,6 +100,7 @@ class SnowflakeDestination(FileLoadDestination):
         folds_case=True,
         supports_transactions=True,
     )
+    kinds: ClassVar[dict[str, Kind]] = {"number": Kind.FLOAT64, "variant": Kind.JSON}
     options: SnowflakeSettings
     dialect = SnowflakeDialect()
     staging_types: ClassVar[dict[Form, str]] = {
@@ -119,6 +120,7 @@ class SnowflakeDestination(FileLoadDestination):
         _NTZ: Form.TIME,
     }
     decimal_type = _NUMERIC
+    staged_time = "TO_TIMESTAMP_NTZ({}, 6)"
     now = "CAST(CURRENT_TIMESTAMP() AS TIMESTAMP_NTZ)"
     # times as microseconds: COPY guesses the unit of Parquet's own times
     transfer_format = TransferFormat(pa.int64())
@@ -212,11 +214,8 @@ class SnowflakeDestination(FileLoadDestination):
         return columns, tuple(self.dialect.fold(str(row[4])) for row in in_order)
 
     def kind_of(self, sql_type: str) -> Kind:
-        name, _, rest = sql_type.partition("(")
-        if name == "NUMBER":
-            return Kind.INT64 if rest.endswith(",0)") else Kind.FLOAT64
-        kinds = {"FLOAT": Kind.FLOAT64, "BOOLEAN": Kind.BOOL, "VARIANT": Kind.JSON}
-        return Kind.TIMESTAMP if name.startswith("TIMESTAMP") else kinds.get(name, Kind.STRING)
+        is_integer = sql_type.startswith("NUMBER(") and sql_type.endswith(",0)")
+        return Kind.INT64 if is_integer else super().kind_of(sql_type)
 
     def add_columns(self, table: str, definitions: Sequence[str]) -> None:
         self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {', '.join(definitions)}")
@@ -244,36 +243,22 @@ class SnowflakeDestination(FileLoadDestination):
             return f"CASE WHEN {value} LIKE '____-__-__%' THEN TRY_CAST({value} AS {type}) END"
         return f"TRY_CAST({value} AS {type})"
 
-    def timestamp_sql(self, value: str) -> str:
-        return f"TO_TIMESTAMP_NTZ({value}, 6)"
-
     def claim_load(self, table: str, loaded: Loaded) -> bool:
         attempt = uuid.uuid4().hex
-        further = {"attempt": self.dialect.literal(attempt), "loaded_at": self.now}
-        columns, values = self.ledger.entry(table, loaded, **further)
-        id, mine = self.dialect.quoted("load_id"), self.dialect.literal(loaded.id)
-        self.execute(
-            f"MERGE INTO {self.ledger.relation} AS target USING (SELECT {mine} AS {id}) AS fresh "
-            f"ON target.{id} = fresh.{id} WHEN NOT MATCHED THEN INSERT ({columns}) VALUES ({values})"
-        )
+        self.execute(self.ledger.merge(table, loaded, attempt, self.now))
         # The MERGE holds the ledger's lock from here on, but it may have read before it waited for the lock.
         # This query sees all that is committed.
-        entered = self.execute(
-            f"SELECT {self.dialect.quoted('attempt')} FROM {self.ledger.relation} WHERE {id} = {mine}"
-        )
-        return entered == [(attempt,)]
+        return self.execute(self.ledger.attempt_query(loaded.id)) == [(attempt,)]
 
     def _stored(self, name: str) -> str:
         return self.dialect.literal(self.dialect.quoted(name)[1:-1].replace('""', '"'))
 
     def _translated(self, error: errors.Error) -> WarehouseError:
-        text, state = f"{first_line(error)}.", error.sqlstate or ""
+        state, is_null = error.sqlstate or "", error.errno == _NULL_NOT_ALLOWED
         if error.errno == _DOES_NOT_EXIST:
-            return _DoesNotExist(text, hint=CHANGED)
-        if error.errno == _NULL_NOT_ALLOWED:
-            return RowsRefused(text)
-        if state[:2] == "02":
-            return LoadRefused(text, hint=CHANGED)
+            return _DoesNotExist(f"{first_line(error)}.", hint=CHANGED)
+        if is_null or state[:2] == "02":
+            return contract_error(self.id, error, blames_row=is_null, blames_table=True)
         return error_of_sqlstate(self.id, error, state)
 
 

@@ -7,7 +7,9 @@ from collections.abc import Collection
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
-__all__ = ["contract_error", "error_of_sqlstate", "first_line"]
+__all__ = ["CHANGED", "contract_error", "error_of_sqlstate", "first_line"]
+
+CHANGED = "The table may have been changed at the same time: run again."
 
 _PERMISSION_DENIED = "42501"
 
@@ -25,7 +27,7 @@ def contract_error(
     if blames_row:
         return RowsRefused(text)
     if blames_table:
-        return LoadRefused(text, hint="The table may have been changed at the same time: run again.")
+        return LoadRefused(text, hint=CHANGED)
     return DestinationUnavailable(f"destination {destination}: {text}", hint="The load is retried.")
 
 

@@ -23,13 +23,11 @@ from headwater.destinations.sql.sql_destination import SqlDestination, StagedCol
 from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.sql.transfer_columns import (
     ROW_NAME,
-    Form,
     TransferColumn,
     TransferFormat,
-    staged_form,
     write_transfer_file,
 )
-from headwater.destinations.staged_files import StagedFiles
+from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table
 from headwater.errors import LoadRefused, WarehouseError
 
@@ -43,19 +41,15 @@ class FileLoadDestination(SqlDestination):
 
     staging_types: ClassVar[dict[Form, str]]
     """SQL type of each form in the staging table."""
-    native_forms: ClassVar[dict[str, Form]]
-    """By SQL type, as `table` returns it: the form of which a column takes every value."""
     decimal_type: ClassVar[str] = ""
     """SQL type of FLOAT64, as `table` returns it, where that is a numeric(38,18)."""
+    staged_time: ClassVar[str] = "{}"
+    """SQL of a time; `{}` is its staged value."""
     transfer_format: ClassVar[TransferFormat] = TransferFormat()
 
     @abstractmethod
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
         """Names and SQL types of a table's columns, and the primary key that its user declared."""
-
-    @abstractmethod
-    def kind_of(self, sql_type: str) -> Kind:
-        """The kind that values for a column of the type are staged as."""
 
     @abstractmethod
     def add_columns(self, table: str, definitions: Sequence[str]) -> None:
@@ -68,10 +62,6 @@ class FileLoadDestination(SqlDestination):
     @abstractmethod
     def try_cast(self, value: str, type: str) -> str:
         """SQL: the text as a value of the type, or NULL if it is none."""
-
-    @abstractmethod
-    def timestamp_sql(self, value: str) -> str:
-        """SQL of a staged time."""
 
     def upsert(self, target: str, rows: Rows, fresh: str) -> list[str]:
         return [statements.merge(target, rows, fresh, self.dialect)]
@@ -147,10 +137,11 @@ class FileLoadDestination(SqlDestination):
                 self.load_files(name, definitions, [path] if path.exists() else [])
                 yield StagingRelation(
                     self.staging_table(name),
-                    self._staged(ROW_NAME),
+                    self.dialect.staged(ROW_NAME),
                     {each.column.target.name: self._column_value(each) for each in transfer},
                     next(
-                        (self._staged(c.name) for c in transfer if c.column.target.name == UNMAPPED), "NULL"
+                        (self.dialect.staged(c.name) for c in transfer if c.column.target.name == UNMAPPED),
+                        "NULL",
                     ),
                     tuple(refused),
                 )
@@ -178,29 +169,26 @@ class FileLoadDestination(SqlDestination):
 
     def _fitting_form(self, column: StagedColumn) -> Form | None:
         """The form in which the column needs no cast; None if it needs one."""
-        form, sql_type = staged_form(column.type), column.target.sql_type
-        if sql_type == self.decimal_type and form in (Form.FLOAT, Form.DECIMAL):
+        form, sql_type = form_of(column.type), column.target.sql_type
+        if sql_type == self.decimal_type and form is Form.FLOAT:
             return Form.DECIMAL
         native = self.native_forms.get(sql_type)
         return native if native in (form, Form.TEXT) else None
-
-    def _staged(self, name: str) -> str:
-        return f"staged.{self.dialect.quoted(name)}"
 
     def _column_value(self, each: TransferColumn) -> ColumnValue:
         value = self._value(each)
         if not each.json_name:
             return ColumnValue(value)
-        json = self._staged(each.json_name)
+        json = self.dialect.staged(each.json_name)
         return ColumnValue(value, f"{json} IS NOT NULL AND {value} IS NULL", json)
 
     def _value(self, each: TransferColumn) -> str:
-        value, column = self._staged(each.name), each.column
+        value, column = self.dialect.staged(each.name), each.column
         if each.is_cast:
             if column.cast_type:
                 cast = self.try_cast(value, column.cast_type)
                 value = f"CAST({cast} AS {self.staging_types[Form.TEXT]})"
             return self.try_cast(value, column.target.sql_type)
         if each.form is Form.TIME:
-            return self.timestamp_sql(value)
+            return self.staged_time.format(value)
         return self.dialect.parse_json(value) if column.target.kind is Kind.JSON else value

@@ -251,8 +251,8 @@ class SqlDestination(Destination):
     ) -> StagingRelation:
         """The relation of a source whose columns have their names in the staged files."""
         values = {column.target.name: column_value(column) for column in columns}
-        unmapped = [self.dialect.staged(column.name) for column in columns if column.target.name == UNMAPPED]
-        return StagingRelation(source, self.dialect.staged(ROW), values, *unmapped)
+        names = {column.target.name: self.dialect.staged(column.name) for column in columns}
+        return StagingRelation(source, self.dialect.staged(ROW), values, names.get(UNMAPPED, "NULL"))
 
     def load(self, load: Load) -> Loaded:
         if done := self.ledger_entry(load.id):

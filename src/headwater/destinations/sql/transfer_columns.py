@@ -8,7 +8,6 @@ whose values may not fit is also written as JSON text, `j0`, `j1`, …, for `_un
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,10 +18,10 @@ import pyarrow.parquet as pq
 
 from headwater.destinations.base import RefusedRow
 from headwater.destinations.sql.sql_destination import StagedColumn
-from headwater.destinations.staged_files import StagedFiles
+from headwater.destinations.staged_files import Form, StagedFiles
 from headwater.destinations.table import ROW
 
-__all__ = ["ROW_NAME", "Form", "TransferColumn", "TransferFormat", "staged_form", "write_transfer_file"]
+__all__ = ["ROW_NAME", "TransferColumn", "TransferFormat", "write_transfer_file"]
 
 ROW_NAME = "r"
 """The row number in the files."""
@@ -31,18 +30,6 @@ _DECIMAL = pa.decimal128(38, 18)
 _LARGE, _SMALL = 1e20, 1e-19
 _TIME = "%Y-%m-%d %H:%M:%S"
 _BATCH_ROWS = 65_536
-
-
-class Form(StrEnum):
-    """The type of a column in the files."""
-
-    TEXT = "text"
-    INTEGER = "integer"
-    FLOAT = "float"
-    BOOLEAN = "boolean"
-    TIME = "time"
-    DECIMAL = "decimal"
-    """A double for a numeric(38,18), with the digits of its shortest text; NULL if it is too large."""
 
 
 class TransferColumn(NamedTuple):
@@ -65,16 +52,6 @@ class TransferFormat(NamedTuple):
     max_text_bytes: int | None = None
     """Size of the longest text; rows with a longer one are refused."""
     allows_nul: bool = True
-
-
-def staged_form(type: pa.DataType) -> Form:
-    """The form that equals a staged type."""
-    if pa.types.is_timestamp(type):
-        return Form.TIME
-    if pa.types.is_decimal(type):
-        return Form.DECIMAL
-    forms = {pa.int64(): Form.INTEGER, pa.float64(): Form.FLOAT, pa.bool_(): Form.BOOLEAN}
-    return forms.get(type, Form.TEXT)
 
 
 def write_transfer_file(
@@ -133,7 +110,7 @@ def _transfer_tables(
 
 
 def _as_form(value: pa.Array, form: Form, time_type: pa.DataType) -> pa.Array:
-    if form is Form.DECIMAL and pa.types.is_floating(value.type):
+    if form is Form.DECIMAL:
         return _decimal(value)
     if form is Form.TIME:
         return value.cast(pa.timestamp("us", "UTC")).cast(time_type)
