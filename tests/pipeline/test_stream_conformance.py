@@ -152,7 +152,8 @@ class Conformance:
                 structure = destination.table(table)
                 assert structure is not None
                 types = {column.name: column.sql_type for column in structure.columns.values()}
-                if isinstance(destination, SqlDestination):
+                if self.engine is None:
+                    assert isinstance(destination, SqlDestination)
                     stored = destination.execute(f"SELECT * FROM {destination.relation(table)}")
                     rows = [dict(zip(types, row, strict=True)) for row in stored]
                 else:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import BinaryIO, NamedTuple, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import clickhouse_connect
 from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
 from headwater.destinations.clickhouse.types import DIALECT
-from headwater.destinations.refused_rows import RowsRefused
-from headwater.destinations.sql.errors import CHANGED, first_line
-from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+from headwater.destinations.sql.errors import contract_error, first_line
+from headwater.errors import DestinationUnavailable, WarehouseError
 
 __all__ = ["ClickHouseServer", "Properties"]
 
@@ -65,13 +64,12 @@ class ClickHouseServer:
             self._client.close()
             self._client = None
 
-    def query(self, statement: str) -> list[tuple[object, ...]]:
-        """The rows of a query."""
-        return self._guarded(lambda client: [tuple(row) for row in client.query(statement).result_rows])
-
-    def command(self, statement: str) -> None:
-        """Execute a statement; RowsRefused where a row is at fault."""
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """The rows of a query, or none of another statement; RowsRefused where a row is at fault."""
+        if statement.startswith("SELECT"):
+            return self._guarded(lambda client: [tuple(row) for row in client.query(statement).result_rows])
         self._guarded(lambda client: client.command(statement, settings={"join_use_nulls": 1}))
+        return []
 
     def insert_parquet(self, table: str, columns: list[str], parquet: BinaryIO) -> None:
         """Insert all rows of a Parquet file."""
@@ -84,7 +82,7 @@ class ClickHouseServer:
 
     def columns(self, name: str) -> list[tuple[str, str]]:
         """Name and type of each column that can be written; empty if the table does not exist."""
-        rows = self.query(
+        rows = self.execute(
             f"SELECT name, type FROM system.columns WHERE database = {DIALECT.literal(self.database)} "
             f"AND table = {DIALECT.literal(name)} "
             "AND default_kind NOT IN ('ALIAS', 'MATERIALIZED') ORDER BY position"
@@ -93,7 +91,7 @@ class ClickHouseServer:
 
     def properties(self, name: str) -> Properties | None:
         """The properties of a table; None if it does not exist."""
-        rows = self.query(
+        rows = self.execute(
             "SELECT engine, comment, sorting_key FROM system.tables "
             f"WHERE database = {DIALECT.literal(self.database)} AND name = {DIALECT.literal(name)}"
         )
@@ -102,17 +100,17 @@ class ClickHouseServer:
     def drop(self, *names: str) -> None:
         """Drop tables that Headwater created."""
         for name in names:
-            self.command(f"DROP TABLE IF EXISTS {self.relation(name)} SYNC")
+            self.execute(f"DROP TABLE IF EXISTS {self.relation(name)} SYNC")
 
     def move(self, source: str, target: str) -> None:
         """Move all rows into a table of the same structure; each partition is moved atomically."""
-        partitions = self.query(
+        partitions = self.execute(
             "SELECT DISTINCT partition_id FROM system.parts WHERE active AND rows > 0 "
             f"AND database = {DIALECT.literal(self.database)} AND table = {DIALECT.literal(source)} "
             "ORDER BY partition_id"
         )
         for (partition,) in partitions:
-            self.command(
+            self.execute(
                 f"ALTER TABLE {self.relation(source)} MOVE PARTITION ID {DIALECT.literal(str(partition))} "
                 f"TO TABLE {self.relation(target)}"
             )
@@ -120,7 +118,7 @@ class ClickHouseServer:
     def copy(self, source: str, target: str, token: str) -> None:
         """Copy all rows; the server ignores another copy with the same token while it keeps the token."""
         names = DIALECT.listed(column for column, _ in self.columns(source))
-        self.command(
+        self.execute(
             f"INSERT INTO {self.relation(target)} ({names}) SELECT {names} FROM {self.relation(source)} "
             f"SETTINGS insert_deduplicate = 1, max_insert_threads = 1, "
             f"insert_deduplication_token = {DIALECT.literal(token)}"
@@ -135,9 +133,7 @@ class ClickHouseServer:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> WarehouseError:
-        text, code = f"{first_line(error)}.", getattr(error, "code", None)
-        if code in _ROW_ERRORS:
-            return RowsRefused(text)
-        if code in _TABLE_ERRORS:
-            return LoadRefused(text, hint=CHANGED)
-        return DestinationUnavailable(f"destination {self._destination}: {text}", hint="The load is retried.")
+        code = getattr(error, "code", None)
+        return contract_error(
+            self._destination, error, blames_row=code in _ROW_ERRORS, blames_table=code in _TABLE_ERRORS
+        )

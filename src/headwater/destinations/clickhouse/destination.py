@@ -12,7 +12,8 @@ newest rows at any time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
@@ -20,16 +21,22 @@ from urllib.parse import urlsplit
 import msgspec
 
 from headwater.crash_points import crash_point
-from headwater.destinations.base import Capabilities, Destination, Load, Loaded, Merge, RefusedRow, Total
+from headwater.destinations.base import Capabilities, Load, Loaded, Merge
 from headwater.destinations.clickhouse.connection import ClickHouseServer, Properties
-from headwater.destinations.clickhouse.load import ROW_WITHOUT_KEY, PreparedLoad, load_tables
-from headwater.destinations.clickhouse.types import DIALECT, TIME, kind_of
+from headwater.destinations.clickhouse.load import (
+    ROW_WITHOUT_KEY,
+    append,
+    load_tables,
+    merge_with_stored,
+)
+from headwater.destinations.clickhouse.types import DIALECT, STAGING_TYPES, TIME, column_value, kind_of
 from headwater.destinations.column_types import Kind
 from headwater.destinations.ledger import LEDGER, Ledger
-from headwater.destinations.refused_rows import RowSelection, RowsRefused, as_table_error, find_refused_rows
-from headwater.destinations.sql.statements import key_present_sql
-from headwater.destinations.staged_files import StagedFiles
-from headwater.destinations.table import UNMAPPED, Column, Table, check_names, check_sql_type, diff
+from headwater.destinations.sql import statements
+from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
+from headwater.destinations.sql.statements import Rows
+from headwater.destinations.staged_files import StagedFiles, form_of
+from headwater.destinations.table import ROW, UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused
 from headwater.json_decoder import json_decoder
 
@@ -59,7 +66,7 @@ class _Marker(msgspec.Struct):
     headwater_key: tuple[str, ...]
 
 
-class ClickHouseDestination(Destination):
+class ClickHouseDestination(SqlDestination):
     """Rows in a ClickHouse database."""
 
     Settings: ClassVar[type[msgspec.Struct]] = ClickHouseSettings
@@ -78,14 +85,15 @@ class ClickHouseDestination(Destination):
         supports_transactions=False,
         merge=Merge.EVENTUAL,
     )
+    dialect = DIALECT
     options: ClickHouseSettings
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
-        relation = f"{DIALECT.quoted(self.options.database)}.{DIALECT.quoted(LEDGER)}"
-        done = f"state = {_DONE}"
-        self._ledger = Ledger(relation, DIALECT, read_from=f"{relation} FINAL", condition=done)
+        relation, done = self.relation(LEDGER), f"state = {_DONE}"
+        self.ledger = Ledger(relation, DIALECT, read_from=f"{relation} FINAL", condition=done)
         self._open: ClickHouseServer | None = None
+        self._load_id = ""  # of the load under way: its tables are named by it
 
     def dataset(self, table: str) -> tuple[str, str]:
         url = urlsplit(self.options.url)
@@ -97,13 +105,13 @@ class ClickHouseDestination(Destination):
             return
         server = ClickHouseServer(self.id, self.options.url, self.options.database)
         # CREATE … IF NOT EXISTS needs a privilege even where the database exists
-        if not server.query(
+        if not server.execute(
             f"SELECT 1 FROM system.databases WHERE name = {DIALECT.literal(server.database)}"
         ):
-            server.command(f"CREATE DATABASE IF NOT EXISTS {DIALECT.quoted(server.database)}")
-        columns = ", ".join(self._ledger.column_definitions(self.capabilities.types))
-        server.command(
-            f"CREATE TABLE IF NOT EXISTS {self._ledger.relation} ({columns}, "
+            server.execute(f"CREATE DATABASE IF NOT EXISTS {DIALECT.quoted(server.database)}")
+        columns = ", ".join(self.ledger.column_definitions(self.capabilities.types))
+        server.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.ledger.relation} ({columns}, "
             f"state UInt8, loaded_at {TIME} DEFAULT now64(6)) "
             "ENGINE = ReplacingMergeTree(state) ORDER BY load_id"
         )
@@ -114,12 +122,24 @@ class ClickHouseDestination(Destination):
             self._open.close()
             self._open = None
 
+    @property
+    def _server(self) -> ClickHouseServer:
+        if self._open is None:
+            raise DestinationUnavailable(f"destination {self.id} is not connected.")
+        return self._open
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        return self._server.execute(statement)
+
+    def relation(self, name: str) -> str:
+        return f"{DIALECT.quoted(self.options.database)}.{DIALECT.quoted(name)}"
+
     def table(self, name: str) -> Table | None:
         properties = self._server.properties(name)
         if properties is None:
             return None
         columns = {
-            column: Column(column, kind_of(column, type), type)
+            column: Column(column, Kind.JSON if column == UNMAPPED else kind_of(type), type)
             for column, type in self._server.columns(name)
             if column != ROW_WITHOUT_KEY
         }
@@ -130,89 +150,110 @@ class ClickHouseDestination(Destination):
         parts = tuple(part.strip().strip("`") for part in properties.sorting_key.split(","))
         return Table(name, columns, (), parts if properties.final and {*parts} <= {*columns} else ())
 
-    def patch(self, wanted: Table) -> Table:
-        check_names(wanted, self.capabilities.max_identifier_length)
-        name, properties = self._server.relation(wanted.name), self._server.properties(wanted.name)
-        patch = diff(self.table(wanted.name), wanted)
-        columns = [f"{DIALECT.quoted(column.name)} {self._type(column)}" for column in patch.add]
-        with as_table_error(self.id, wanted.name):
-            if patch.create:
-                self._server.command(self._creation(wanted.name, columns, patch.set_key))
-            elif patch.add:
-                added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in columns)
-                self._server.command(f"ALTER TABLE {name} {added}")
-            # a table that Headwater did not create keeps its order: rows are appended to it
-            if properties is not None and (patch.drop_key or patch.set_key) and _marker(properties):
-                self._rebuild(wanted.name, properties, patch.set_key)
-        result = self.table(wanted.name)
-        assert result is not None, "the table was just created"
-        return result
+    def alter(self, table: str, patch: Patch) -> None:
+        columns = self.column_definitions(patch.add)
+        if patch.create:
+            self.execute(self._creation(table, columns, patch.set_key))
+            return
+        if columns:
+            added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in columns)
+            self.execute(f"ALTER TABLE {self.relation(table)} {added}")
+        properties = self._server.properties(table)
+        # a table that Headwater did not create keeps its order: rows are appended to it
+        if (patch.drop_key or patch.set_key) and properties is not None and _marker(properties):
+            self._rebuild(table, properties, patch.set_key)
 
-    def load(self, load: Load) -> Loaded:
-        if entry := self._entry(load.id):
-            state, table, loaded = entry
-            if state == _MOVING:
-                self._complete(table, load_tables(load.id).ready, loaded)
-                self._server.drop(*load_tables(load.id))
-            return loaded
-        staged, actual = StagedFiles(load.files), self.table(load.table.name)
-        missing = [name for name in staged.columns if actual is None or name not in actual.columns]
-        if actual is None or missing:
-            what = f"has no column {missing[0]!r}" if actual is not None else "does not exist"
-            raise LoadRefused(
-                f"the table {load.table.name!r} {what}.",
-                hint="Run again: tables and columns are created before each load.",
-            )
-        prepared = PreparedLoad(self._server, load, staged, actual)
-        try:
-            prepared.stage()
-            if prepared.count_not_fitting(RowSelection()) and UNMAPPED not in actual.columns:
-                columns = {**actual.columns, UNMAPPED: Column(UNMAPPED, Kind.JSON)}
-                actual = self.patch(Table(actual.name, columns, actual.primary_key))
-                prepared = PreparedLoad(self._server, load, staged, actual)
-            loaded = self._fill(prepared, load.id, staged)
-            self._enter(actual.name, loaded, _MOVING)
-        except BaseException:
-            prepared.drop()
-            raise
-        crash_point("load.before_commit")
-        self._complete(actual.name, prepared.name, loaded)
-        prepared.drop()
+    def column_type(self, column: Column) -> str:
+        # Nullable: otherwise a field that an event does not have would read as 0 or ''
+        return super().column_type(column) if column.sql_type else f"Nullable({self.sql_type(column.kind)})"
+
+    # --- the ledger
+
+    def ledger_entry(self, id: str) -> Loaded | None:
+        rows = self.execute(self.ledger.entry_query(id, "state"))
+        if not rows:
+            return None
+        state, *entry = rows[0]
+        loaded = self.ledger.loaded(entry)
+        if state == _MOVING:  # a process died while it moved the rows
+            self._complete(str(entry[1]), loaded)
         return loaded
 
-    def loaded(self, ids: Sequence[str]) -> set[str]:
-        return {str(row[0]) for row in self._server.query(self._ledger.ids_query(ids))}
-
     def loaded_between(self, low: str, high: str) -> set[str]:
-        rows = self._server.query(self._ledger.between_query(low, high, "state"))
+        rows = self.execute(self.ledger.between_query(low, high, "state"))
         for id, state in rows:
             if state == _MOVING:  # no other process may know of this load
-                self.load(Load(id=str(id), table=Table("", {}), files=[], rows=0))
+                self.ledger_entry(str(id))
         return {str(row[0]) for row in rows}
 
-    def totals(self) -> dict[str, Total]:
-        return self._ledger.totals(self._server.query(self._ledger.totals_query()))
+    # --- loads
 
-    @property
-    def _server(self) -> ClickHouseServer:
-        if self._open is None:
-            raise DestinationUnavailable(f"destination {self.id} is not connected.")
-        return self._open
+    def load(self, load: Load) -> Loaded:
+        self._load_id = load.id
+        return super().load(load)
 
-    def _fill(self, prepared: PreparedLoad, id: str, staged: StagedFiles) -> Loaded:
-        refused: tuple[RefusedRow, ...] = ()
-        selection = RowSelection()
+    @contextmanager
+    def staging_relation(
+        self, staged: StagedFiles, columns: Sequence[StagedColumn]
+    ) -> Iterator[StagingRelation]:
+        tables = load_tables(self._load_id)
+        types = {name: f"Nullable({STAGING_TYPES[form_of(type)]})" for name, type in staged.types.items()}
+        types[ROW] = "Int64"
+        definitions = ", ".join(f"{DIALECT.quoted(name)} {type}" for name, type in types.items())
+        raw = self.relation(tables.raw)
+        self._server.drop(*tables)
         try:
-            prepared.fill(selection)
-        except RowsRefused:
-            refused = find_refused_rows(staged.row_ids(), prepared.refusal, self.max_refused)
-            selection = RowSelection(without=tuple(row.row for row in refused))
-            prepared.fill(selection)
-        unmapped = prepared.count_not_fitting(selection)
-        return Loaded(id=id, rows=staged.rows - len(refused), unmapped=unmapped, refused=refused)
+            self.execute(f"CREATE TABLE {raw} ({definitions}) ENGINE = MergeTree ORDER BY {DIALECT.row}")
+            for file in staged.files:
+                with open(file, "rb") as parquet:
+                    self._server.insert_parquet(tables.raw, list(staged.types), parquet)
+            yield self.with_staged_names(raw, columns, column_value)
+        finally:
+            self._server.drop(tables.raw)
 
-    def _complete(self, table: str, ready: str, loaded: Loaded) -> None:
+    def store_statements(self, table: Table, rows: Rows) -> list[str]:
+        """The statements that fill the ready table, which has the structure of the target."""
+        properties = self._server.properties(table.name)
+        if properties is None:
+            raise LoadRefused(
+                f"the table {table.name!r} no longer exists.", hint="Run again: it is created again."
+            )
+        ready, target = self.relation(load_tables(self._load_id).ready), self.relation(table.name)
+        engine = "" if properties.moves else " ENGINE = MergeTree ORDER BY tuple()"
+        work = [
+            f"DROP TABLE IF EXISTS {ready} SYNC",
+            f"CREATE TABLE {ready} AS {target}{engine}",
+            append(ready, rows, self._load_id, has_row_without_key=bool(table.primary_key)),
+        ]
+        if rows.key:
+            any_repeated = bool(self.execute(statements.repeated_key_query(rows, DIALECT)))
+            stored = f"{target} {properties.final}"
+            work.append(merge_with_stored(ready, stored, table, rows, any_repeated=any_repeated))
+        return work
+
+    def commit_load(self, table: str, loaded: Loaded, work: Sequence[str]) -> bool:
+        if not work:
+            self._enter(table, loaded, _DONE)
+            return True
+        try:
+            self.execute_all(work)
+            self._enter(table, loaded, _MOVING)
+        except BaseException:
+            self._server.drop(load_tables(loaded.id).ready)
+            raise
+        crash_point("load.before_commit")
+        self._complete(table, loaded)
+        return True
+
+    def try_and_roll_back(self, work: Sequence[str]) -> None:
+        try:
+            self.execute_all(work)
+        finally:
+            self._server.drop(load_tables(self._load_id).ready)
+
+    def _complete(self, table: str, loaded: Loaded) -> None:
         """Move the prepared rows into the target; those that are no longer prepared have been moved."""
+        raw, ready = load_tables(loaded.id)
         source, target = self._server.properties(ready), self._server.properties(table)
         if source is None or target is None:
             gone = ready if target else table
@@ -226,7 +267,7 @@ class ClickHouseDestination(Destination):
             self._server.copy(ready, table, loaded.id)
         crash_point("load.after_commit")
         self._enter(table, loaded, _DONE)
-        self._server.drop(ready)
+        self._server.drop(raw, ready)
 
     def _rebuild(self, name: str, properties: Properties, key: Sequence[str]) -> None:
         """Copy a table into one with another key: ClickHouse cannot alter a sorting key."""
@@ -234,18 +275,18 @@ class ClickHouseDestination(Destination):
         columns = [(column, type) for column, type in self._server.columns(name) if column != ROW_WITHOUT_KEY]
         names = DIALECT.listed(column for column, _ in columns)
         self._server.drop(new)
-        self._server.command(
+        self.execute(
             self._creation(new, [f"{DIALECT.quoted(column)} {type}" for column, type in columns], key)
         )
         hidden = f", {DIALECT.quoted(ROW_WITHOUT_KEY)}" if key else ""
-        unlike = f", if({key_present_sql(key, DIALECT)}, '', toString(generateUUIDv4()))" if key else ""
-        self._server.command(
-            f"INSERT INTO {self._server.relation(new)} ({names}{hidden}) SELECT {names}{unlike} "
-            f"FROM {self._server.relation(name)} {properties.final}"
+        unlike = (
+            f", if({statements.key_present_sql(key, DIALECT)}, '', toString(generateUUIDv4()))" if key else ""
         )
-        self._server.command(
-            f"EXCHANGE TABLES {self._server.relation(new)} AND {self._server.relation(name)}"
+        self.execute(
+            f"INSERT INTO {self.relation(new)} ({names}{hidden}) SELECT {names}{unlike} "
+            f"FROM {self.relation(name)} {properties.final}"
         )
+        self.execute(f"EXCHANGE TABLES {self.relation(new)} AND {self.relation(name)}")
         self._server.drop(new)
 
     def _creation(self, name: str, columns: Sequence[str], key: Sequence[str]) -> str:
@@ -258,22 +299,12 @@ class ClickHouseDestination(Destination):
         )
         marker = DIALECT.literal(msgspec.json.encode(_Marker(tuple(key))).decode())
         return (
-            f"CREATE TABLE {self._server.relation(name)} ({', '.join([*columns, *hidden])}) "
+            f"CREATE TABLE {self.relation(name)} ({', '.join([*columns, *hidden])}) "
             f"ENGINE = {engine} COMMENT {marker}"
         )
 
-    def _type(self, column: Column) -> str:
-        if column.sql_type:
-            return check_sql_type(column.sql_type)
-        # Nullable: otherwise a field that an event does not have would read as 0 or ''
-        return f"Nullable({self.capabilities.types[column.kind]})"
-
-    def _entry(self, id: str) -> tuple[object, str, Loaded] | None:
-        rows = self._server.query(self._ledger.entry_query(id, "state"))
-        return (rows[0][0], str(rows[0][2]), Ledger.loaded(rows[0][1:])) if rows else None
-
     def _enter(self, table: str, loaded: Loaded, state: int) -> None:
-        self._server.command(self._ledger.insert(table, loaded, state=str(state)))
+        self.execute(self.ledger.insert(table, loaded, state=str(state)))
 
 
 _MARKER = json_decoder(_Marker)

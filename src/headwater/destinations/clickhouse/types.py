@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import re
 
-import pyarrow as pa
-
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.sql_destination import StagedColumn
 from headwater.destinations.sql.statements import ColumnValue
-from headwater.destinations.table import UNMAPPED, check_sql_type
+from headwater.destinations.staged_files import Form, form_of
 
-__all__ = ["DIALECT", "TIME", "bare", "column_value", "kind_of", "staged_type"]
+__all__ = ["DIALECT", "STAGING_TYPES", "TIME", "bare", "column_value", "kind_of"]
 
 TIME = "DateTime64(6, 'UTC')"
-_NATIVE = {"String": pa.string(), "Float64": pa.float64(), "Int64": pa.int64(), "UInt8": pa.bool_()}
+_NATIVE_FORMS = {
+    "String": Form.TEXT,
+    "Float64": Form.FLOAT,
+    "Int64": Form.INTEGER,
+    "UInt8": Form.BOOLEAN,
+    TIME: Form.TIME,
+}
+STAGING_TYPES = {form: type for type, form in _NATIVE_FORMS.items()}
+"""Types of the columns of the raw table, into which Parquet is read."""
 _WRAPPED = re.compile(r"(?:Nullable|LowCardinality)\((.*)\)")
 
 
@@ -41,10 +48,10 @@ def bare(type: str) -> str:
     return type
 
 
-def kind_of(name: str, type: str) -> Kind:
-    """The kind that values for the column are staged as."""
+def kind_of(type: str) -> Kind:
+    """The kind that values for a column of the type are staged as."""
     base = bare(type)
-    if name == UNMAPPED or base.startswith("JSON"):
+    if base.startswith("JSON"):
         return Kind.JSON
     if base in ("UInt8", "Bool"):
         return Kind.BOOL
@@ -55,34 +62,25 @@ def kind_of(name: str, type: str) -> Kind:
     return Kind.TIMESTAMP if base.startswith("DateTime") else Kind.STRING
 
 
-def staged_type(type: pa.DataType) -> str:
-    """The type of a column of the raw table, into which Parquet is read."""
-    if pa.types.is_timestamp(type):
-        return TIME
-    if pa.types.is_decimal(type):
-        return "Decimal(38, 18)"
-    return next((name for name, native in _NATIVE.items() if native == type), "String")
-
-
-def column_value(value: str, staged: pa.DataType, cast: str, type: str) -> ColumnValue:
-    """How a staged value becomes a value of a column of that type, cast to `cast` first where it is given."""
-    target = bare(type)
-    if cast:
-        inner = _cast(value, staged, bare(check_sql_type(cast)))
+def column_value(column: StagedColumn) -> ColumnValue:
+    """How a staged value becomes a value of its column."""
+    value, form, target = DIALECT.staged(column.name), form_of(column.type), bare(column.target.sql_type)
+    if column.cast_type:
+        inner = _cast(value, form, bare(column.cast_type))
         fitted = f"accurateCastOrNull({inner}, {DIALECT.literal(target)})"
-    elif _NATIVE.get(target) == staged or (target == TIME and pa.types.is_timestamp(staged)):
+    elif _NATIVE_FORMS.get(target) is form:
         return ColumnValue(value)
     else:
-        fitted = _cast(value, staged, target)
+        fitted = _cast(value, form, target)
     original = f"toJSONString(assumeNotNull({value}))"
     return ColumnValue(fitted, f"{value} IS NOT NULL AND {fitted} IS NULL", original)
 
 
-def _cast(value: str, staged: pa.DataType, target: str) -> str:
+def _cast(value: str, form: Form, target: str) -> str:
     is_time = target.startswith("DateTime")
-    if is_time and pa.types.is_string(staged):
+    if is_time and form is Form.TEXT:
         value = f"parseDateTime64BestEffortOrNull({value}, 6, 'UTC')"
-    elif is_time is not pa.types.is_timestamp(staged):
+    elif is_time is not (form is Form.TIME):
         # ClickHouse casts any number to a time, and a time to a number; as texts they do not fit
         value = f"toString({value})"
     return f"accurateCastOrNull({value}, {DIALECT.literal(target)})"
