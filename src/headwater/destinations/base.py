@@ -30,20 +30,6 @@ from headwater.destinations.table import Table
 from headwater.extensions import load
 from headwater.settings import DestinationSettings, convert
 
-__all__ = [
-    "GROUP",
-    "Capabilities",
-    "Destination",
-    "Load",
-    "Loaded",
-    "Merge",
-    "NoOptions",
-    "RefusedRow",
-    "Total",
-    "destination_class",
-    "load_destination",
-]
-
 GROUP = "headwater.destinations"
 
 

@@ -36,8 +36,6 @@ from headwater.destinations.staged_files import Form
 from headwater.destinations.table import Column, Table
 from headwater.errors import DestinationUnavailable, TableRefused, WarehouseError
 
-__all__ = ["BigQueryDestination", "BigQuerySettings"]
-
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
 _NULL_NOT_ALLOWED = ("required field", "cannot be null", "not null")

@@ -17,8 +17,6 @@ from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import reduce
 
-__all__ = ["Kind", "kind_named", "kind_of_sql", "promote", "promote_all"]
-
 
 class Kind(StrEnum):
     """The logical type of a column. JSON is only for `_unmapped_data`; arrays are STRING, as JSON text."""

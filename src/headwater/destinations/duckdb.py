@@ -24,8 +24,6 @@ from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
 from headwater.errors import DestinationUnavailable, WarehouseError
 
-__all__ = ["DuckDBDestination", "DuckDBSettings"]
-
 _ROW_ERRORS = (
     duckdb.ConstraintException,
     duckdb.ConversionException,

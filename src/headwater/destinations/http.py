@@ -28,8 +28,6 @@ from headwater.errors import BatchRejected, DestinationUnavailable, LoadRefused
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["HttpDestination", "HttpDestinationSettings"]
-
 _REMEMBERED = 1_000
 _ROWS_PER_PIECE = 500
 

@@ -16,8 +16,6 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
 from headwater.json_decoder import json_decoder
 
-__all__ = ["LEDGER", "Ledger"]
-
 LEDGER = "_headwater_loads"
 
 _COLUMNS = {

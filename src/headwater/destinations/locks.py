@@ -22,8 +22,6 @@ from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, ExtensionError, LockTaken, SettingsError
 from headwater.settings import LockSettings
 
-__all__ = ["FileLocks", "Locks", "PostgresLocks", "RedisLocks", "load_locks"]
-
 _PAUSE_SECONDS = 0.05
 
 

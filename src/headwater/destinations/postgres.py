@@ -28,8 +28,6 @@ from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
 from headwater.errors import WarehouseError
 
-__all__ = ["PostgresDestination", "PostgresSettings", "csv_chunks"]
-
 
 def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[bytes]:
     """A chunk of lines per batch, without a header. Texts are quoted, an empty field without quotes is NULL.

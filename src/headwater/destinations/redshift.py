@@ -38,8 +38,6 @@ from headwater.destinations.sql.transfer_columns import TransferFormat
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, WarehouseError
 
-__all__ = ["RedshiftDestination", "RedshiftSettings"]
-
 _TEXT, _NUMERIC, _WITH_TIME_ZONE = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
 _FRESH = "_headwater_fresh"
 

@@ -14,8 +14,6 @@ import msgspec
 from headwater.destinations.base import RefusedRow
 from headwater.errors import LoadRefused, TableRefused
 
-__all__ = ["RowSelection", "RowsRefused", "as_table_error", "find_refused_rows"]
-
 _MOST_CONFLICTS = 50
 
 

@@ -33,8 +33,6 @@ from headwater.destinations.sql.transfer_columns import TransferFormat
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
-__all__ = ["SnowflakeDestination", "SnowflakeSettings"]
-
 logging.getLogger("snowflake.connector").setLevel(logging.WARNING)  # it logs every statement at INFO
 
 _STAGE = "_HEADWATER_STAGE"

@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 from headwater.destinations.table import ROW
 from headwater.errors import LoadRefused
 
-__all__ = ["Form", "StagedFiles", "form_of"]
-
 
 class Form(StrEnum):
     """The type of a staged column, whose SQL name each product has."""

@@ -10,8 +10,6 @@ import msgspec
 from headwater.destinations.column_types import Kind
 from headwater.errors import TableRefused
 
-__all__ = ["ROW", "UNMAPPED", "Column", "Patch", "Table", "check_names", "check_sql_type", "diff", "table_of"]
-
 UNMAPPED = "_unmapped_data"
 """Column of the values that do not fit their own column: a JSON object by column name."""
 

@@ -13,8 +13,6 @@ from headwater.destinations.clickhouse.types import DIALECT
 from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.errors import DestinationUnavailable, WarehouseError
 
-__all__ = ["ClickHouseServer", "Properties"]
-
 T = TypeVar("T")
 
 # Codes of errors that a row causes, and of those that a table or a statement causes.

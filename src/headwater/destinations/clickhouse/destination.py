@@ -40,8 +40,6 @@ from headwater.destinations.table import ROW, UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused
 from headwater.json_decoder import json_decoder
 
-__all__ = ["ClickHouseDestination", "ClickHouseSettings"]
-
 _MOVING, _DONE = 0, 1
 
 

@@ -10,8 +10,6 @@ from headwater.destinations.sql import statements
 from headwater.destinations.sql.statements import Rows
 from headwater.destinations.table import Table
 
-__all__ = ["ROW_WITHOUT_KEY", "LoadTables", "append", "load_tables", "merge_with_stored"]
-
 ROW_WITHOUT_KEY = "_headwater_keyless"
 """Hidden last column of the sorting keys that Headwater creates: it differs in rows that lack their key, so
 that they replace no row."""

@@ -10,8 +10,6 @@ from headwater.destinations.sql.sql_destination import StagedColumn
 from headwater.destinations.sql.statements import ColumnValue
 from headwater.destinations.staged_files import Form, form_of
 
-__all__ = ["DIALECT", "STAGING_TYPES", "TIME", "bare", "column_value", "kind_of"]
-
 TIME = "DateTime64(6, 'UTC')"
 _NATIVE_FORMS = {
     "String": Form.TEXT,

@@ -7,8 +7,6 @@ from hashlib import blake2b
 
 from headwater.destinations.table import ROW
 
-__all__ = ["ASCII_LOWER", "ASCII_UPPER", "Dialect", "key_name"]
-
 ASCII_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
 ASCII_UPPER = {lower: upper for upper, lower in ASCII_LOWER.items()}
 

@@ -7,8 +7,6 @@ from collections.abc import Collection
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
-__all__ = ["CHANGED", "contract_error", "error_of_sqlstate", "first_line"]
-
 CHANGED = "The table may have been changed at the same time: run again."
 
 _PERMISSION_DENIED = "42501"

@@ -31,8 +31,6 @@ from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table
 from headwater.errors import LoadRefused, WarehouseError
 
-__all__ = ["FileLoadDestination"]
-
 _KEYS = "_headwater_keys"
 
 

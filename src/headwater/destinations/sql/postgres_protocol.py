@@ -13,8 +13,6 @@ from headwater.destinations.sql.errors import error_of_sqlstate, first_line
 from headwater.destinations.sql.sql_destination import SqlDestination
 from headwater.errors import DestinationUnavailable, WarehouseError
 
-__all__ = ["PostgresProtocolDestination", "PostgresProtocolSettings"]
-
 
 class PostgresProtocolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of both products."""

@@ -43,8 +43,6 @@ from headwater.destinations.table import (
 )
 from headwater.errors import LoadRefused, WarehouseError
 
-__all__ = ["SqlDestination", "StagedColumn", "StagingRelation"]
-
 
 class StagedColumn(NamedTuple):
     """A column of the staged files and the column of the table that takes it."""

@@ -9,22 +9,6 @@ import msgspec
 
 from headwater.destinations.sql.dialect import Dialect
 
-__all__ = [
-    "ColumnValue",
-    "Rows",
-    "count_not_fitting",
-    "insert",
-    "insert_on_conflict",
-    "insert_without_key",
-    "key_present_sql",
-    "latest_per_key",
-    "merge",
-    "missing_key_query",
-    "repeated_key_query",
-    "update_and_insert",
-    "with_unmapped_sql",
-]
-
 _RANK = "headwater_rank"
 
 

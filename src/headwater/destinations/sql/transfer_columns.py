@@ -21,8 +21,6 @@ from headwater.destinations.sql.sql_destination import StagedColumn
 from headwater.destinations.staged_files import Form, StagedFiles
 from headwater.destinations.table import ROW
 
-__all__ = ["ROW_NAME", "TransferColumn", "TransferFormat", "write_transfer_file"]
-
 ROW_NAME = "r"
 """The row number in the files."""
 

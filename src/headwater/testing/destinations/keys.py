@@ -8,8 +8,6 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.testing.destinations.subject import Subject, Suite, by, keyed, load, table
 
-__all__ = ["KeyTests"]
-
 
 class KeyTests(Suite):
     """Keys made, changed and left alone; the last row wins."""

@@ -13,8 +13,6 @@ from headwater.errors import LoadRefused
 from headwater.testing.destinations.staging import staged_load
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
 
-__all__ = ["LoadTests"]
-
 
 class LoadTests(Suite):
     """The ledger (G5) and refusals (G6)."""

@@ -12,8 +12,6 @@ from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.errors import TableRefused
 from headwater.testing.destinations.subject import Subject, Suite, by, load, table
 
-__all__ = ["NameTests"]
-
 HOSTILE = [
     "robert'); DROP TABLE t; --",
     'quote " and "" two',

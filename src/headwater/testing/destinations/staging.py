@@ -14,8 +14,6 @@ from headwater.destinations.base import Load
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import ROW, Table
 
-__all__ = ["ARROW", "staged_load"]
-
 ARROW = {
     Kind.BOOL: pa.bool_(),
     Kind.INT64: pa.int64(),

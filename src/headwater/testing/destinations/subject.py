@@ -17,8 +17,6 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, Table, table_of
 from headwater.testing.destinations.staging import staged_load
 
-__all__ = ["KINDS", "Subject", "Suite", "by", "keyed", "load", "parsed", "table"]
-
 KINDS = [Kind.BOOL, Kind.INT64, Kind.FLOAT64, Kind.STRING, Kind.TIMESTAMP]
 
 

@@ -14,8 +14,6 @@ from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.errors import DestinationUnavailable
 from headwater.testing.destinations.subject import KINDS, Subject, Suite, by, load, table
 
-__all__ = ["TableTests"]
-
 
 class TableTests(Suite):
     """`connect`, `close`, `table` and `patch`."""

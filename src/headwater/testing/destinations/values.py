@@ -14,8 +14,6 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import UNMAPPED, Column, table_of
 from headwater.testing.destinations.subject import KINDS, Subject, Suite, by, load, parsed, table
 
-__all__ = ["ValueTests"]
-
 SAMPLE: dict[Kind, list[Any]] = {
     Kind.BOOL: [True, False],
     Kind.INT64: [0, -1, 2**63 - 1, -(2**63)],
