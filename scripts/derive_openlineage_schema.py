@@ -1,6 +1,6 @@
 """Derive the gateway's OpenLineage schema from openlineage-python's generated classes.
 
-    python scripts/derive_openlineage_schema.py            writes gateway/openlineage/schema.json
+    python scripts/derive_openlineage_schema.py            writes gateway/openlineage_schema.json
     python scripts/derive_openlineage_schema.py --check    writes nothing; exits 1 when that file is stale
 
 The client costs 640 ms and 20 MB at import, so the sidecar ships the derived file and never imports it.
@@ -28,7 +28,7 @@ import openlineage.client.generated as generated
 
 Schema = dict[str, Any]
 
-TARGET = Path(__file__).resolve().parent.parent / "src/headwater/gateway/openlineage/schema.json"
+TARGET = Path(__file__).resolve().parent.parent / "src/headwater/gateway/openlineage_schema.json"
 
 # Which class checks which facet; neither keys nor containers are in the classes.
 FACETS: tuple[tuple[str, str, str], ...] = (

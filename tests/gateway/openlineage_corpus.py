@@ -20,7 +20,7 @@ Json = Any
 Steps = tuple[str | int, ...]
 
 definitions: dict[str, dict[str, Json]] = orjson.loads(
-    files("headwater.gateway.openlineage").joinpath("schema.json").read_bytes()
+    files("headwater.gateway").joinpath("openlineage_schema.json").read_bytes()
 )["$defs"]
 
 BASE = {"_producer": "https://example.com/producer", "_schemaURL": "https://example.com/facet#/$defs/Custom"}

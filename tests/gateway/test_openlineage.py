@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.gateway.openlineage.validator import Validation, Validator
+from headwater.gateway.openlineage import Validation, Validator
 from tests.gateway.openlineage_corpus import BASE, definitions, events, replaced
 
 STRICT = Validator(strict=True)
@@ -322,7 +322,7 @@ def test_same_key_is_checked_by_container_when_two_containers_know_it() -> None:
 
 def test_schema_file_is_fresh_when_derived_again() -> None:
     root = Path(__file__).resolve().parents[2]
-    text = (root / "src/headwater/gateway/openlineage/schema.json").read_text()
+    text = (root / "src/headwater/gateway/openlineage_schema.json").read_text()
     if f'openlineage-python {version("openlineage-python")}"' not in text:
         pytest.skip("not applicable: the schema file was derived from another version of openlineage-python")
     script = root / "scripts/derive_openlineage_schema.py"
@@ -333,7 +333,7 @@ def test_schema_file_is_fresh_when_derived_again() -> None:
 @pytest.mark.long
 def test_check_fails_and_a_run_repairs_it_when_the_schema_file_is_stale(tmp_path: Path) -> None:
     script = tmp_path / "scripts/derive_openlineage_schema.py"
-    target = tmp_path / "src/headwater/gateway/openlineage/schema.json"
+    target = tmp_path / "src/headwater/gateway/openlineage_schema.json"
     for folder in (script.parent, target.parent):
         folder.mkdir(parents=True)
     script.write_text((Path(__file__).resolve().parents[2] / "scripts" / script.name).read_text())
@@ -363,8 +363,8 @@ def test_schema_file_holds_only_rules_when_read() -> None:
 
 
 def test_sidecar_stays_light_when_the_validator_is_imported() -> None:
-    code = "import sys, headwater.gateway.openlineage.validator as o; o.Validator(); print(list(sys.modules))"
+    code = "import sys, headwater.gateway.openlineage as o; o.Validator(); print(list(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "headwater.gateway.openlineage.validator" in done.stdout
+    assert "headwater.gateway.openlineage" in done.stdout
     for heavy in ("openlineage.client", "'attr'", "pyarrow", "pandas", "duckdb", "pyspark"):
         assert heavy not in done.stdout

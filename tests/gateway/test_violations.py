@@ -7,12 +7,12 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.gateway.openlineage.validator import Validator
-from headwater.gateway.openlineage.violations import (
+from headwater.gateway.openlineage import (
     CHUNK,
     ECHO,
     LIMIT,
     PATH,
+    Validator,
     Violation,
     ViolationFinder,
     first_violations,

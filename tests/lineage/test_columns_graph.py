@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.gateway.openlineage.validator import Validator
+from headwater.gateway.openlineage import Validator
 from headwater.lineage.columns import edges as edge_sets
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
 from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet

@@ -16,8 +16,7 @@ import orjson
 from headwater.clock import Clock
 from headwater.errors import ExtensionError, HeadwaterError
 from headwater.extensions import load
-from headwater.gateway.openlineage.validator import Validator
-from headwater.gateway.openlineage.violations import Violation
+from headwater.gateway.openlineage import Validator, Violation
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, Reject, RejectStore
 from headwater.metrics import Metrics

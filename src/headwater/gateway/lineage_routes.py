@@ -14,8 +14,7 @@ from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.openlineage.validator import Validator
-from headwater.gateway.openlineage.violations import Violation
+from headwater.gateway.openlineage import SCHEMA, Validator, Violation
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response
@@ -238,7 +237,7 @@ class LineageRoutes:
 
 def openlineage_schemas() -> dict[str, Any]:
     """Return the derived OpenLineage schema as components of OpenAPI; `Event` is any event."""
-    text = files("headwater.gateway.openlineage").joinpath("schema.json").read_text(encoding="utf-8")
+    text = files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
     schema = orjson.loads(text.replace("#/$defs/", "#/components/schemas/"))
     definitions: dict[str, Any] = schema["$defs"]
     return definitions | {"Event": {"oneOf": schema["oneOf"]}}

@@ -5,31 +5,34 @@ Start reading at `settings`.
 """
 
 from headwater.settings.load import convert, load, parse
-from headwater.settings.pipeline import (
+from headwater.settings.settings import (
+    Bytes,
+    Count,
     DestinationSettings,
     EnrichmentSettings,
-    FieldSettings,
-    GraphSettings,
-    LockSettings,
-    MappingSettings,
-    OwnLineageSettings,
-    PipelineSettings,
-    StreamSettings,
-)
-from headwater.settings.server import (
     EventsSettings,
+    FieldSettings,
     GatewaySettings,
+    GraphSettings,
+    Hours,
+    Id,
     KafkaSettings,
+    LockSettings,
     LogSettings,
+    MappingSettings,
     MetricsSettings,
     OutletSettings,
+    OwnLineageSettings,
+    PipelineSettings,
+    Port,
     RetrySettings,
+    Seconds,
+    Settings,
     StatsdSettings,
+    StreamSettings,
     TlsSettings,
     TokenSettings,
 )
-from headwater.settings.settings import Settings
-from headwater.settings.types import Bytes, Count, Hours, Id, Port, Seconds
 
 __all__ = [
     "Bytes",

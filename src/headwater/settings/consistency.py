@@ -5,9 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Iterator
 
-from headwater.settings.pipeline import DestinationSettings, FieldSettings
-from headwater.settings.server import TokenSettings
-from headwater.settings.settings import Settings
+from headwater.settings.settings import DestinationSettings, FieldSettings, Settings, TokenSettings
 
 
 def inconsistencies(settings: Settings) -> Iterator[str]:

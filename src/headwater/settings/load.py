@@ -16,9 +16,7 @@ import yaml
 
 from headwater.errors import SettingsError
 from headwater.settings.consistency import inconsistencies
-from headwater.settings.pipeline import DestinationSettings
-from headwater.settings.server import OutletSettings
-from headwater.settings.settings import Settings
+from headwater.settings.settings import DestinationSettings, OutletSettings, Settings
 
 
 def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:

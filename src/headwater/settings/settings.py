@@ -1,22 +1,436 @@
-"""The whole configuration as one typed tree."""
+"""Every setting: its name, type, default and meaning. The server first, then the pipeline and the graph."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headwater.settings.pipeline import DestinationSettings, GraphSettings, PipelineSettings
-from headwater.settings.server import (
-    EventsSettings,
-    GatewaySettings,
-    LogSettings,
-    MetricsSettings,
-    OutletSettings,
-    TokenSettings,
-)
-from headwater.settings.types import doc
+MIB = 1024 * 1024
+
+Bytes = Annotated[int, msgspec.Meta(ge=1)]
+Count = Annotated[int, msgspec.Meta(ge=1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0)]
+Hours = Annotated[float, msgspec.Meta(gt=0)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+# Part of file names, where a dot, a slash or a bar would end it (G12).
+Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
+Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
+
+
+def doc(text: str) -> msgspec.Meta:
+    """What a setting means, for docs/settings.md and `headwater init`."""
+    return msgspec.Meta(description=text)
+
+
+# --- the server ---------------------------------------------------------------------------------------
+
+
+class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """TLS for the gateway; without it the gateway speaks plain HTTP."""
+
+    certificate: Annotated[str, doc("PEM file with the certificate and its chain.")]
+    key: Annotated[str, doc("PEM file with the private key.")]
+    client_ca: Annotated[str, doc("PEM file; where set, clients must show a certificate signed by it.")] = ""
+
+
+class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where events come in."""
+
+    host: Annotated[str, doc("Address to listen on.")] = "127.0.0.1"
+    port: Annotated[Port, doc("Port to listen on; 0 takes a free one.")] = 8750
+    tls: Annotated[TlsSettings | None, doc("TLS; null for plain HTTP.")] = None
+    api_keys: Annotated[
+        tuple[str, ...], doc("Bearer keys that producers must send; empty: none is required.")
+    ] = ()
+    admin_token: Annotated[
+        str,
+        doc(
+            "Token that readers of the graph and the page must send; empty: if `host` is a loopback address, "
+            "requests from this machine are served, otherwise none."
+        ),
+    ] = ""
+    trusted_proxies: Annotated[
+        tuple[str, ...],
+        doc("Networks of proxies whose `X-Forwarded-For` is believed when a sender's address is noted."),
+    ] = ("127.0.0.0/8", "::1/128")
+    strict: Annotated[
+        bool, doc("Refuse what the official schemas refuse; off, a bad `format: uri` is only a warning.")
+    ] = False
+    failed_events: Annotated[
+        str, doc("Handler of non-compliant events: `rejects`, `log`, `both`, or an extension's name.")
+    ] = "rejects"
+    max_event_bytes: Annotated[Bytes, doc("Largest event, after decompression; larger: 413.")] = 1 * MIB
+    max_body_bytes: Annotated[Bytes, doc("Largest request body, after decompression; larger: 413.")] = (
+        16 * MIB
+    )
+    max_batch_events: Annotated[Count, doc("Most events in one batch; more: 413.")] = 10_000
+    max_depth: Annotated[Count, doc("Deepest nesting of an event; deeper: 400.")] = 100
+    max_keys: Annotated[Count, doc("Most object keys in an event; more: 400.")] = 50_000
+    max_connections: Annotated[Count, doc("Open connections; further ones are answered 503.")] = 1_000
+    max_pending_bytes: Annotated[
+        Bytes, doc("Bytes of requests in memory that wait for the disk; beyond it: 503 with Retry-After.")
+    ] = 32 * MIB
+    request_timeout_seconds: Annotated[Seconds, doc("A request must arrive whole within this time.")] = 30.0
+    idle_timeout_seconds: Annotated[Seconds, doc("A connection without a request is closed after it.")] = 75.0
+    shutdown_timeout_seconds: Annotated[Seconds, doc("Time for what is under way when stopped.")] = 20.0
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long and how much is kept."""
+
+    partition_bytes: Annotated[Bytes, doc("A partition file is closed at this size on disk.")] = 64 * MIB
+    partition_hours: Annotated[Hours, doc("A partition file is closed at this age.")] = 1.0
+    retention_hours: Annotated[
+        Hours, doc("T: events are kept at least this long for an unreachable receiver, then dropped.")
+    ] = 168.0
+    retention_bytes: Annotated[
+        Bytes, doc("B: bytes on disk; beyond it the oldest partitions are dropped, delivered or not.")
+    ] = 4096 * MIB
+    max_commit_bytes: Annotated[Bytes, doc("Most bytes of events in one group commit.")] = 4 * MIB
+    collect_seconds: Annotated[Seconds, doc("Pause between two collections of what may go.")] = 10.0
+    rejects_bytes: Annotated[Bytes, doc("Bytes of rejects kept; beyond it the oldest are dropped.")] = (
+        256 * MIB
+    )
+
+
+class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How an outlet waits before it tries again. There is no last try: the log keeps the events."""
+
+    initial_seconds: Annotated[Seconds, doc("First pause.")] = 0.5
+    max_seconds: Annotated[Seconds, doc("Longest pause.")] = 30.0
+    multiplier: Annotated[float, msgspec.Meta(ge=1), doc("Growth from one pause to the next.")] = 2.0
+    jitter: Annotated[
+        float, msgspec.Meta(ge=0, le=1), doc("Each pause is varied at random by up to this part of it.")
+    ] = 0.5
+    max_retry_after_seconds: Annotated[Seconds, doc("A receiver's Retry-After is honoured up to this.")] = (
+        3600.0
+    )
+
+
+class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One receiver of the events. Keys that are not listed here are the outlet type's own."""
+
+    name: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}\Z"),
+        doc("Names the outlet's cursor; keep it when you change the rest."),
+    ]
+    type: Annotated[
+        str, doc("`openlineage`, `dataset`, `kafka`, `http`, `file`, `console`, or an extension's name.")
+    ]
+    start: Annotated[
+        Literal["earliest", "latest"],
+        doc("Where a new outlet begins: all that is kept, or only new events."),
+    ] = "earliest"
+    on_refused: Annotated[
+        Literal["reject", "block"],
+        doc("An event the receiver refuses for good: put it into the rejects, or retry it without limit."),
+    ] = "reject"
+    max_batch_events: Annotated[Count, doc("Most events in one request.")] = 500
+    max_batch_bytes: Annotated[Bytes, doc("Most bytes of events in one request.")] = 4 * MIB
+    batch_age_seconds: Annotated[
+        Seconds, doc("A batch that is not full is sent when its first event has waited this long.")
+    ] = 0.0
+    group_by: Annotated[
+        tuple[str, ...],
+        doc(
+            "JSON pointers such as `/run/runId`; events that differ in them go in sessions of their own, "
+            "with order kept within each. Empty: one session, total order."
+        ),
+    ] = ()
+    max_in_flight: Annotated[Count, doc("Requests under way at once; one session never has two.")] = 16
+    session_budget_bytes: Annotated[Bytes, doc("Most bytes of events that one session holds in memory.")] = (
+        8 * MIB
+    )
+    budget_bytes: Annotated[Bytes, doc("Most bytes of events that the outlet holds in memory in all.")] = (
+        32 * MIB
+    )
+    recovery_seconds: Annotated[
+        Seconds,
+        doc("Without a log: a session in error takes new events again after this time at the latest."),
+    ] = 300.0
+    timeout_seconds: Annotated[Seconds, doc("A request must be answered within this time; 0: no limit.")] = (
+        30.0
+    )
+    retry: Annotated[RetrySettings, doc("Pauses between tries.")] = RetrySettings()
+    options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
+
+
+class StatsdSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the numbers are sent by UDP, beside `/metrics`."""
+
+    host: Annotated[str, doc("Host of the statsd server.")] = "127.0.0.1"
+    port: Annotated[Port, doc("Its UDP port.")] = 8125
+    prefix: Annotated[str, doc("First part of each name.")] = "headwater"
+    interval_seconds: Annotated[float, msgspec.Meta(gt=0), doc("Pause between two publications.")] = 10.0
+
+
+class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the numbers are published."""
+
+    openmetrics: Annotated[bool, doc("Serve `GET /metrics`.")] = True
+    statsd: Annotated[StatsdSettings | None, doc("Send to a statsd server; null: do not.")] = None
+
+
+class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """One source of events. Its id names its files; its secrets are what senders show."""
+
+    id: Annotated[Id, doc("Names the token in file names and in `only_keys`; not a secret.")]
+    client_secret: Annotated[
+        str, doc("Shown by browsers, so it is no secret at all; empty: no browser events.")
+    ] = ""
+    server_secret: Annotated[
+        str, doc("Shown by servers; never written into an event; empty: no server events.")
+    ] = ""
+    origins: Annotated[
+        tuple[str, ...],
+        doc("Pages that may send: `https://shop.example`, `*.example.org` (any scheme); empty: all pages."),
+    ] = ()
+    rate_limit_per_second: Annotated[
+        float, msgspec.Meta(ge=0), doc("Most events a second, beyond it: 429; 0: no limit.")
+    ] = 0.0
+
+
+class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Kafka as the log of events, for installations with several gateways."""
+
+    servers: Annotated[str, doc("Brokers to begin with: `host:port`, several with commas.")]
+    topic_prefix: Annotated[
+        str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,180}\Z"), doc("A token's topic is this and its id.")
+    ] = "headwater."
+    partitions: Annotated[
+        Count, doc("Partitions of a topic that is made; each is a stream of its own per destination.")
+    ] = 3
+    replicas: Annotated[int, doc("Copies of a topic that is made; -1: as the brokers are set.")] = -1
+    timeout_seconds: Annotated[
+        Seconds, doc("Events that the brokers have not confirmed by then are answered 503.")
+    ] = 10.0
+    buffer_bytes: Annotated[Bytes, doc("Most bytes that wait for the brokers; beyond it: 503.")] = 64 * MIB
+    linger_seconds: Annotated[Seconds, doc("How long to wait for more to send together.")] = 0.005
+    config: Annotated[
+        dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
+    ] = msgspec.field(default_factory=dict)
+
+    def topic(self, token_id: str) -> str:
+        """The topic of a token."""
+        return f"{self.topic_prefix}{token_id}"
+
+
+class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where events wait for the pipeline: in files, or in Kafka."""
+
+    kafka: Annotated[
+        KafkaSettings | None,
+        doc("Kafka as the log, instead of files and queues; all destinations are then in stream mode."),
+    ] = None
+    dir: Annotated[str, doc("Folder of the files; empty: `events` in the data folder.")] = ""
+    rotation_minutes: Annotated[
+        float,
+        msgspec.Meta(gt=0),
+        doc(
+            "Files of a token are closed this far apart, and the pipeline loads closed files. The first file "
+            "after a pause of this length is closed 5 seconds after its first event."
+        ),
+    ] = 5.0
+    rotation_bytes: Annotated[Bytes, doc("A file is closed at this size.")] = 100 * MIB
+    archive_days: Annotated[
+        float,
+        msgspec.Meta(ge=0),
+        doc("Files that were processed are kept this long; 0: without limit."),
+    ] = 30.0
+
+
+# --- the pipeline and the graph -----------------------------------------------------------------------
+
+
+class EnrichmentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule that looks a value up and adds what it finds."""
+
+    name: Annotated[str, doc("`ip_lookup`, `user_agent_parse`, or an extension's name.")]
+    from_: Annotated[Pointer, doc("JSON pointer to the value, such as `/source_ip`.")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[Pointer, doc("JSON pointer to where the result goes, such as `/eventn_ctx/location`.")]
+
+
+class FieldSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What happens to one field on its way to a column."""
+
+    action: Annotated[
+        Literal["move", "remove", "cast", "constant"],
+        doc("Move a subtree, remove it, give it an SQL type, or set a constant."),
+    ]
+    src: Annotated[str, doc("JSON pointer to the field; not needed for `constant`.")] = ""
+    dst: Annotated[str, doc("JSON pointer or name of the column; for `move` and `constant`.")] = ""
+    type: Annotated[
+        str, doc("SQL type of the destination; required for `cast`, may be given for `move`.")
+    ] = ""
+    value: Annotated[Any, doc("What `constant` sets.")] = None
+    column_type: Annotated[
+        str, doc("Type that the column is made with, where it differs from what values are cast to.")
+    ] = ""
+
+
+class MappingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How fields become columns."""
+
+    keep_unmapped: Annotated[bool, doc("Keep the fields that no line below names.")] = True
+    fields: Annotated[tuple[FieldSettings, ...], doc("What happens to which field.")] = ()
+
+
+class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where rows are stored. Keys that are not listed here are the destination type's own."""
+
+    id: Annotated[Id, doc("Names the destination in status files, rejects and locks.")]
+    type: Annotated[
+        str,
+        doc(
+            "`duckdb`, `postgres`, `clickhouse`, `snowflake`, `bigquery`, `redshift`, `http`, "
+            "or an extension's name."
+        ),
+    ]
+    mode: Annotated[
+        Literal["batch", "stream", "both"],
+        doc("By rotated files, as soon as possible, or both ways (which needs a `primary_key`)."),
+    ] = "batch"
+    only_keys: Annotated[
+        tuple[str, ...], doc("Ids of the tokens whose events go there; empty: those of all tokens.")
+    ] = ()
+    table_name_template: Annotated[
+        str, doc("Table of an event, such as `{{ event_type | lower }}`; where it is empty: none.")
+    ] = "events"
+    enrichment: Annotated[tuple[EnrichmentSettings, ...], doc("Rules that look values up.")] = ()
+    mappings: Annotated[MappingSettings, doc("How fields become columns.")] = MappingSettings()
+    primary_key: Annotated[
+        tuple[str, ...], doc("Columns of the key; a later event replaces the columns it has.")
+    ] = ()
+    max_columns: Annotated[
+        Count, doc("Most columns of a table; further fields go into `_unmapped_data`.")
+    ] = 1_000
+    options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether its events come by rotated files."""
+        return self.mode != "stream"
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether its events come by a queue of its own."""
+        return self.mode != "batch"
+
+    def wants(self, token_id: str) -> bool:
+        """Whether events of the token go there."""
+        return not self.only_keys or token_id in self.only_keys
+
+
+class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Who lets only one pipeline at a time change a table."""
+
+    type: Annotated[
+        Literal["file", "postgres", "redis"],
+        doc("A file (all pipelines on one machine), a Postgres server, or a Redis server."),
+    ] = "file"
+    url: Annotated[str, doc("The server, for `postgres` and `redis`.")] = ""
+    dir: Annotated[str, doc("Folder of the files, for `file`; empty: `locks` in the data folder.")] = ""
+    timeout_seconds: Annotated[Seconds, doc("Waiting longer than this for a lock is an error.")] = 60.0
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How destinations in stream mode are served."""
+
+    max_batch_events: Annotated[Count, doc("Most events of one micro-batch.")] = 20_000
+    max_batch_bytes: Annotated[
+        int,
+        msgspec.Meta(ge=1, le=1024 * MIB),
+        doc("Most bytes of one micro-batch, which the driver has in memory; an event may be larger alone."),
+    ] = 64 * MIB
+    trigger_seconds: Annotated[
+        Seconds, doc("A micro-batch begins at most this often; sooner is not worth the looking.")
+    ] = 0.1
+    max_retry_seconds: Annotated[
+        Seconds, doc("Longest pause before an unreachable destination is tried again.")
+    ] = 30.0
+
+
+class OwnLineageSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Lineage events about the pipeline's tables."""
+
+    enabled: Annotated[
+        bool | None, doc("Send the lineage of the pipeline's tables; null: if the graph is enabled.")
+    ] = None
+    url: Annotated[
+        str, doc("An OpenLineage receiver; empty: this installation's own gateway, without TLS.")
+    ] = ""
+    api_key: Annotated[
+        str, doc("Sent as `Authorization: Bearer`; empty: the first of `gateway.api_keys` for our own.")
+    ] = ""
+    namespace: Annotated[str, doc("Namespace of the pipeline's jobs.")] = "headwater"
+
+
+class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the pipeline runs."""
+
+    master: Annotated[str, doc("Spark's master: `local[*]`, `spark://…`, `yarn`, `k8s://…`.")] = "local[*]"
+    memory: Annotated[
+        str, doc("Memory of the driver, such as `2g`; empty: chosen by what the machine has.")
+    ] = ""
+    staging_dir: Annotated[
+        str, doc("Folder of the Parquet files on their way; empty: `staging` in the data folder.")
+    ] = ""
+    staging_url: Annotated[
+        str,
+        doc(
+            "Object store for what a cluster's executors read and write, such as `s3://bucket/headwater`; "
+            "empty: they see `staging_dir` and the event files themselves."
+        ),
+    ] = ""
+    ship_packages: Annotated[
+        bool,
+        doc(
+            "Send the Python packages that executors of a cluster need along; "
+            "false: they are installed there."
+        ),
+    ] = True
+    city_database: Annotated[
+        str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only.")
+    ] = ""
+    lock: Annotated[LockSettings, doc("Who lets only one pipeline at a time change a table.")] = (
+        LockSettings()
+    )
+    stream: Annotated[StreamSettings, doc("How destinations in stream mode are served.")] = StreamSettings()
+    lineage: Annotated[OwnLineageSettings, doc("Lineage events about the tables.")] = OwnLineageSettings()
+    spark: Annotated[dict[str, Any], doc("Any setting of Spark, such as `spark.executor.memory: 4g`.")] = (
+        msgspec.field(default_factory=dict)
+    )
+
+
+class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The graph of jobs, runs, datasets and columns that is built from lineage events."""
+
+    enabled: Annotated[
+        bool | None,
+        doc(
+            "Fold lineage events and serve the graph; null: `headwater up` does, `headwater serve` does not."
+        ),
+    ] = None
+    path: Annotated[str, doc("Folder of the graph; empty: `graph` in `data_dir`.")] = ""
+    retention_days: Annotated[
+        float,
+        msgspec.Meta(gt=0),
+        doc("Runs, edges and datasets that no event mentioned for so long are removed."),
+    ] = 90.0
+    max_runs_per_job: Annotated[Count, doc("Runs kept of one job; beyond it the oldest are removed.")] = 1_000
+    max_schema_versions: Annotated[Count, doc("Schemas kept of one dataset.")] = 100
+    max_facet_bytes: Annotated[Bytes, doc("Largest facet that is kept; of a larger one only its size.")] = (
+        64 * 1024
+    )
+    batch_events: Annotated[Count, doc("Most events ingested in one transaction.")] = 1_000
+
+
+# --- all of them --------------------------------------------------------------------------------------
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

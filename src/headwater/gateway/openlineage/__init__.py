@@ -1,1 +1,0 @@
-"""Validation against the OpenLineage schema. Start reading at `validator.Validator`."""
