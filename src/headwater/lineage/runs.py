@@ -32,20 +32,6 @@ from headwater.lineage.jvm.messages import (
 )
 from headwater.lineage.jvm.plan import Plan, read_plan
 
-__all__ = [
-    "DueEvent",
-    "Execution",
-    "ExtractionError",
-    "Failure",
-    "Job",
-    "Run",
-    "RunCache",
-    "RunKind",
-    "RunTracker",
-    "SendState",
-    "State",
-]
-
 
 class Failure(NamedTuple):
     """Why a run failed: Spark's or Python's message, class and stack."""

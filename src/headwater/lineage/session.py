@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from headwater.lineage.jvm.agent import Agent
     from headwater.lineage.sending.sender import EventSender
 
-__all__ = ["Builder", "LineageSession"]
-
 logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]

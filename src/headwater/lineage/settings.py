@@ -21,9 +21,6 @@ from typing import Annotated, Any
 import msgspec
 import yaml
 
-__all__ = ["Found", "LineageSettings", "ParentRun", "find", "read"]
-
-
 logger = logging.getLogger(__name__)
 
 

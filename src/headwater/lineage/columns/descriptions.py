@@ -10,8 +10,6 @@ if TYPE_CHECKING:
     from headwater.lineage.columns.graph import ColumnGraph
     from headwater.lineage.columns.values import Value
 
-__all__ = ["descriptions_of"]
-
 _LONGEST = 200
 _OPERATORS = {
     "Add": "+",

@@ -11,31 +11,6 @@ from collections.abc import Iterator
 from threading import Lock
 from typing import NamedTuple
 
-__all__ = [
-    "AGGREGATION",
-    "CONDITIONAL",
-    "COUNT",
-    "EMPTY",
-    "FILTER",
-    "GROUP_BY",
-    "IDENTITY",
-    "JOIN",
-    "MASKED",
-    "SORT",
-    "TRANSFORMATION",
-    "WINDOW",
-    "Edges",
-    "Transformation",
-    "bits",
-    "number_of",
-    "transformation_of",
-    "union",
-    "union_then",
-    "unknown",
-    "unknown_row_filter",
-    "user_code",
-]
-
 
 class Transformation(NamedTuple):
     """How an input is used: type and subtype of the specification, masking, and a note."""

@@ -35,8 +35,6 @@ from headwater.lineage.columns.values import (
 )
 from headwater.lineage.jvm.plan import Expression
 
-__all__ = ["json_path"]
-
 
 @expression(
     "CaseWhen", says="values are TRANSFORMATION, conditions CONDITIONAL; equal branches are the branch"

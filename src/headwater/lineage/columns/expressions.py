@@ -17,8 +17,6 @@ from headwater.lineage.jvm.plan import Expression
 if TYPE_CHECKING:
     from headwater.lineage.columns.graph import ColumnGraph
 
-__all__ = ["EXPRESSIONS", "ExpressionRule", "Scope", "expression"]
-
 ExpressionRule = Callable[["Scope", list[Expression], Any], Value]
 
 EXPRESSIONS: dict[str, tuple[ExpressionRule, str]] = {}

@@ -7,8 +7,6 @@ from typing import Any
 from headwater.lineage.columns.edges import Transformation
 from headwater.lineage.columns.lineage import ColumnLineage, InputColumn
 
-__all__ = ["column_lineage_facet", "explicit_lineage_facet"]
-
 _SPEC = "https://openlineage.io/spec/facets"
 COLUMN_LINEAGE_URL = f"{_SPEC}/1-2-0/ColumnLineageDatasetFacet.json#/$defs/ColumnLineageDatasetFacet"
 LINEAGE_URL = f"{_SPEC}/1-0-0/LineageFacet.json#/$defs/LineageDatasetFacet"

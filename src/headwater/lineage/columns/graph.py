@@ -27,18 +27,6 @@ from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Expression, Node, Plan, subqueries
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = [
-    "RULES",
-    "ColumnGraph",
-    "DeadlinePassed",
-    "Gap",
-    "Inputs",
-    "NodeColumns",
-    "NodeColumnsOf",
-    "NodeRule",
-    "rule",
-]
-
 Inputs = Callable[[Node], Sequence[DatasetId]]
 NodeRule = Callable[["ColumnGraph", Node, Scope], None]
 

@@ -21,16 +21,6 @@ from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Attribute, Node, Plan
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = [
-    "ColumnLineage",
-    "ColumnSettings",
-    "InputColumn",
-    "WrittenColumns",
-    "column_graph",
-    "column_lineage",
-    "written_columns",
-]
-
 
 class WrittenColumns(msgspec.Struct, frozen=True):
     """The columns of a plan's node under the names of the written dataset.

@@ -37,8 +37,6 @@ from headwater.lineage.columns.values import (
 from headwater.lineage.datasets.query_history import Edge
 from headwater.lineage.jvm.plan import Expression, Node
 
-__all__: list[str] = []
-
 
 @rule(
     "*",

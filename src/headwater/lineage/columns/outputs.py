@@ -18,8 +18,6 @@ from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.runs import ExtractionError, Run
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["OutputColumns"]
-
 
 class OutputColumns:
     """Column lineage of all runs of an application."""

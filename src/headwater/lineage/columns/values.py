@@ -20,23 +20,6 @@ from headwater.lineage.columns.edges import (
 )
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = [
-    "ELEMENT",
-    "KEY",
-    "NO_INPUT",
-    "VALUE",
-    "InputValue",
-    "NestedValue",
-    "ScalarValue",
-    "Source",
-    "Sources",
-    "Value",
-    "any_of",
-    "json_at",
-    "one_of",
-    "transformed",
-]
-
 ELEMENT, KEY, VALUE = "_element", "key", "value"
 
 

@@ -22,8 +22,6 @@ from headwater.lineage.naming.names import DatasetId, TableName, path_id, table_
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["SESSION_CATALOG", "Catalogs", "SessionTables", "V2Tables", "table_name"]
-
 logger = logging.getLogger(__name__)
 
 SESSION_CATALOG = "spark_catalog"

@@ -17,8 +17,6 @@ from headwater.lineage.facets.make import custom
 from headwater.lineage.naming.jdbc import jdbc_id, location
 from headwater.lineage.naming.names import DatasetId, kafka_id
 
-__all__ = ["jdbc", "kafka", "options_lower_case", "python_source", "socket", "tables_of_query"]
-
 logger = logging.getLogger(__name__)
 _WORD = re.compile(r'^[\w$."`\[\]-]+$')
 

@@ -15,8 +15,6 @@ from headwater.lineage.naming.names import DatasetId, path_id
 if TYPE_CHECKING:
     from headwater.lineage.datasets.query import CurrentQuery
 
-__all__ = ["DdlVisitor", "changes_table"]
-
 Fields = dict[str, Any]
 
 # The fields in which commands hold their table; the first that is set is used.

@@ -11,8 +11,6 @@ from headwater.lineage.facets.dataset import schema
 from headwater.lineage.jvm.plan import Attribute, Plan
 from headwater.lineage.runs import Run
 
-__all__ = ["declared_inputs", "declared_outputs"]
-
 _PROGRAM_ROWS = {"LocalRelation", "LogicalRDD", "ExternalRDD"}
 
 

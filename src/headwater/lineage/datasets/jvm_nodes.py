@@ -29,8 +29,6 @@ from headwater.lineage.naming.names import DatasetId
 if TYPE_CHECKING:
     from headwater.lineage.extend.context import OpenLineageContext
 
-__all__ = ["JvmLineageNode", "python_source"]
-
 
 class JvmLineageNode:
     """A node that implements the interfaces, or that holds a relation, table or provider that does.

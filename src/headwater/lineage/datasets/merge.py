@@ -10,8 +10,6 @@ from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilde
 from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.naming.normalize import NameNormalizer
 
-__all__ = ["merged_inputs", "merged_outputs"]
-
 D = TypeVar("D", bound=DatasetBuilder)
 
 # Bookkeeping files inside a table's folder.

@@ -32,8 +32,6 @@ from headwater.lineage.extend.lineage_nodes import (
 from headwater.lineage.jvm.agent import Agent
 from headwater.lineage.jvm.plan import Expression, Node, Plan, read_plan
 
-__all__ = ["NodeLineage"]
-
 
 class NodeLineage:
     """The lineage methods of the nodes of one plan. Its methods run user code: callers isolate them."""

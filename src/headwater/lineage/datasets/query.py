@@ -29,8 +29,6 @@ from headwater.lineage.jvm.plan import Node, Plan
 if TYPE_CHECKING:
     from headwater.lineage.jvm.agent import Agent
 
-__all__ = ["CurrentQuery", "PlanVisits", "QueryInputs", "QueryOutputs"]
-
 D = TypeVar("D", bound=DatasetBuilder)
 
 # The first child of these commands is the table that changes, or is not read.

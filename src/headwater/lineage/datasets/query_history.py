@@ -19,8 +19,6 @@ from headwater.lineage.naming.names import DatasetId
 if TYPE_CHECKING:
     from headwater.lineage.columns.graph import ColumnGraph
 
-__all__ = ["ColumnOrigin", "Edge", "QueryHistory"]
-
 LIMIT = 200_000
 
 

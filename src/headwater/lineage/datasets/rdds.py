@@ -24,8 +24,6 @@ from headwater.lineage.extend.spark_objects import (
 from headwater.lineage.facets.dataset import file_dataset
 from headwater.lineage.naming.names import DatasetId, folder_of_glob
 
-__all__ = ["JobOutputs", "RddInputs", "datasets_of_chain"]
-
 _FORMATS = {"TextInputFormat": "text", "TextOutputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
 _FORMATS |= {"SequenceFileOutputFormat": "sequencefile", "WholeTextFileInputFormat": "text"}
 

@@ -18,8 +18,6 @@ from headwater.lineage.facets.dataset import dataset, file_dataset
 from headwater.lineage.jvm.plan import Node
 from headwater.lineage.naming.names import DatasetId, folder_of_glob, path_id
 
-__all__ = ["RELATIONS", "LoadDataVisitor", "RddFrameVisitor", "RelationVisitor", "Sources"]
-
 Fields = dict[str, Any]
 MAX_PATHS = 100  # of one relation; more paths are reported as their common folder
 _ABSOLUTE = re.compile(r"^([A-Za-z][\w+.-]*:)?/")

@@ -18,8 +18,6 @@ from headwater.lineage.naming.names import DatasetId, path_id
 if TYPE_CHECKING:
     from headwater.lineage.datasets.query import CurrentQuery
 
-__all__ = ["DELTA", "WRITES", "Writes"]
-
 Fields = dict[str, Any]
 
 

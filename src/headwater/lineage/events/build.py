@@ -48,8 +48,6 @@ from headwater.lineage.settings import LineageSettings
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["EventBuilder", "event_builder"]
-
 Event = dict[str, Any]
 MAX_DATASETS = 1000  # inputs, and outputs, of one event: receivers slow down beyond a few hundred
 

@@ -24,8 +24,6 @@ from headwater.lineage.extend.builders import (
 from headwater.lineage.facets import job, run
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["Application", "BuiltinFactory"]
-
 
 class Application(NamedTuple):
     """What stays the same during an application."""

@@ -17,8 +17,6 @@ from headwater.lineage.facets.make import as_dict
 from headwater.lineage.runs import DueEvent, ExtractionError, Run, RunKind, SendState, State
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["EventFilter", "add_registered_facets"]
-
 logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]

@@ -12,8 +12,6 @@ from headwater.lineage.naming.names import CHAIN_LENGTH, DatasetId, job_name, no
 from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["JobNames"]
-
 ADAPTIVE = "AdaptiveSparkPlan"
 CALL_SITE = re.compile(r" at .*:\d+$")
 

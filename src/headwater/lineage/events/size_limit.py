@@ -12,8 +12,6 @@ from openlineage.client.serde import Serde
 from headwater.lineage.facets.make import PRODUCER
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["add_extraction_errors", "limit_size", "size"]
-
 Event = dict[str, Any]
 
 # Facets that are never removed.

@@ -13,8 +13,6 @@ from typing import Generic, TypeVar
 from headwater.clock import Clock, SystemClock
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["Guard", "IsolatedThread", "NotCompleted", "PerBuild", "class_name"]
-
 T = TypeVar("T")
 SHORTEST_SECONDS = 0.05
 PAUSE_SECONDS = 60.0

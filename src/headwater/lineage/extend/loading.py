@@ -14,8 +14,6 @@ from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.extend.isolation import Guard, class_name
 from headwater.lineage.runs import ExtractionError
 
-__all__ = ["GROUP", "BuilderCalls", "Extensions", "Factory", "find_factories"]
-
 logger = logging.getLogger(__name__)
 
 GROUP = "headwater.lineage"

@@ -10,24 +10,6 @@ from headwater.lineage.facets.make import standard
 from headwater.lineage.jvm.plan import Attribute
 from headwater.lineage.naming.names import DatasetId, path_id, source_uri
 
-__all__ = [
-    "add_symlink",
-    "catalog",
-    "data_source",
-    "dataset",
-    "dataset_type",
-    "documentation",
-    "file_dataset",
-    "lifecycle",
-    "ownership",
-    "schema",
-    "schema_of_struct",
-    "storage",
-    "subset",
-    "symlinks",
-    "version",
-]
-
 Facet = dict[str, Any]
 MAX_DEPTH = 20  # of nested types
 

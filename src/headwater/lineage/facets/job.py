@@ -14,16 +14,6 @@ from headwater.lineage.facets.make import standard
 from headwater.lineage.facets.run import tags
 from headwater.lineage.runs import Run, RunKind
 
-__all__ = [
-    "Documentation",
-    "JobTags",
-    "JobType",
-    "Ownership",
-    "SourceCodeLocation",
-    "Sql",
-    "source_code_location",
-]
-
 logger = logging.getLogger(__name__)
 
 LONGEST_SQL = 100_000

@@ -13,9 +13,6 @@ import attr
 
 from headwater import __version__
 
-__all__ = ["PRODUCER", "SCHEMA_URL", "as_dict", "custom", "standard"]
-
-
 PRODUCER = f"urn:headwater:lineage:{__version__}"
 
 

@@ -12,19 +12,6 @@ from headwater.lineage.facets.make import custom, standard
 from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings, ParentRun
 
-__all__ = [
-    "ApplicationDetails",
-    "EnvironmentVariables",
-    "ErrorMessage",
-    "JobDetails",
-    "ProcessingEngine",
-    "RunTags",
-    "SparkProperties",
-    "StreamDetails",
-    "parent_facet",
-    "tags",
-]
-
 
 def parent_facet(run: Run, settings: LineageSettings, name_of: Callable[[Run], str]) -> dict[str, Any] | None:
     """The facet `parent`; None for an application without a known parent."""

@@ -15,8 +15,6 @@ from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDataset
 from headwater.lineage.facets.make import standard
 from headwater.lineage.jvm.messages import ExecutedNode, StageDone
 
-__all__ = ["add_input_statistics", "add_output_statistics"]
-
 _ROWS = ("numOutputRows", "number of output rows", "recordsRead")
 _BYTES = ("filesSize", "numOutputBytes", "bytesRead")
 _FILES = ("numFiles",)

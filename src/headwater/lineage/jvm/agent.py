@@ -14,8 +14,6 @@ from headwater.lineage.jvm.plan import Expression
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["Agent", "application_details", "application_of", "session_settings"]
-
 _ANSWER_EVENT = "SparkListenerSQLExecutionEnd"
 _DOCUMENT_CHARS = 1 << 24
 

@@ -21,8 +21,6 @@ import msgspec
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-__all__ = ["UNITS", "Units", "load", "reason"]
-
 logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"

@@ -9,24 +9,6 @@ from typing import Annotated, Any
 
 import msgspec
 
-__all__ = [
-    "AppEnd",
-    "AppStart",
-    "Dropped",
-    "ExecutedNode",
-    "JobEnd",
-    "JobStart",
-    "Message",
-    "SqlEnd",
-    "SqlStart",
-    "StageDoc",
-    "StageDone",
-    "StreamBatch",
-    "StreamEnd",
-    "StreamStart",
-    "decode",
-]
-
 _NOTHING = msgspec.Raw(b"")  # msgspec has no optional Raw
 Millis = Annotated[int, msgspec.Meta(description="milliseconds since the epoch")]
 

@@ -26,8 +26,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["Attribute", "Expression", "Node", "Plan", "read_plan", "subqueries"]
-
 Expression = list[Any]
 """See the module's text; kept as JSON lists, since plans have hundreds of thousands of them."""
 

@@ -13,8 +13,6 @@ import msgspec
 
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = ["jdbc_id", "location"]
-
 # the product in a JDBC URL, the scheme of the namespace, the default port
 _PRODUCTS = {
     "postgresql": ("postgres", 5432),

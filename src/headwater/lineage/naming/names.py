@@ -14,19 +14,6 @@ from urllib.parse import unquote, urlsplit
 
 from openlineage.client.naming import dataset as official
 
-__all__ = [
-    "DatasetId",
-    "TableName",
-    "folder_of_glob",
-    "job_name",
-    "kafka_id",
-    "normalized",
-    "path_id",
-    "path_suffix",
-    "source_uri",
-    "table_symlink",
-]
-
 CHAIN_LENGTH = 100  # characters of a job name that come from a chain of RDDs
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")

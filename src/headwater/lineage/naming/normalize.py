@@ -18,8 +18,6 @@ from openlineage.client.dataset.trimmers import DatasetNameTrimmer
 
 from headwater.lineage.naming.names import DatasetId
 
-__all__ = ["NameNormalizer"]
-
 logger = logging.getLogger(__name__)
 
 Rule = Callable[[str], str]

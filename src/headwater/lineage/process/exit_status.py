@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 if TYPE_CHECKING:
     from headwater.lineage.runs import Failure
 
-__all__ = ["ExitStatus", "exit_status"]
-
 
 class _Exit:
     """Replaces `sys.exit`, `exit` or `quit`: records the code, then calls the original."""

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from headwater.lineage.session import LineageSession
 
-__all__ = ["LineageUnavailable", "attach_or_warn", "flush", "install", "uninstall", "warn_of_connect"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -13,8 +13,6 @@ from typing import Any
 from headwater.lineage.process.exit_status import exit_status
 from headwater.lineage.process.install import install
 
-__all__ = ["run", "run_module"]
-
 
 def run(script: str, arguments: list[str]) -> None:
     """Run a file as `python script arguments…` would; its exceptions and SystemExit pass through."""

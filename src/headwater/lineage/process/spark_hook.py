@@ -15,8 +15,6 @@ from typing import Any
 
 from headwater.lineage.process.exit_status import exit_status
 
-__all__ = ["from_environment", "hook_spark", "unhook_spark"]
-
 _CONTEXTS = ("pyspark.core.context", "pyspark.context")  # of Spark 4 and of Spark 3
 _CONNECT = "pyspark.sql.connect.session"
 

@@ -18,8 +18,6 @@ import orjson
 from openlineage.client.transport.http import HttpTransport
 from requests import PreparedRequest, Request
 
-__all__ = ["HttpSender"]
-
 Event = dict[str, Any]
 # Attributes of the transport, some not public: a release of openlineage-python may lack them.
 _ASKED = ("url", "endpoint", "timeout", "verify", "session", "_prepare_request")

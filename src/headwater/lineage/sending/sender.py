@@ -23,8 +23,6 @@ from headwater.lineage.events.size_limit import limit_size
 from headwater.lineage.sending.http import HttpSender
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["EventSender", "JsonTransport", "as_run_event", "json_transport"]
-
 logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]

@@ -17,8 +17,6 @@ from openlineage.client.transport.http import HttpConfig
 
 from headwater.lineage.settings import LineageSettings
 
-__all__ = ["client"]
-
 logger = logging.getLogger(__name__)
 
 _SPOOL = "headwater.spool.SpoolTransport"
