@@ -1,137 +1,23 @@
-"""The public names for authors of lineage extensions. Start reading at builders.py."""
+"""The public names for extensions, as the modules of this package list them. Start reading at builders.py."""
 
-from __future__ import annotations
-
-from headwater.lineage.extend.builders import (
-    AbstractDatasetFacetBuilder,
-    AbstractInputDatasetBuilder,
-    AbstractInputDatasetFacetBuilder,
-    AbstractJobFacetBuilder,
-    AbstractOutputDatasetBuilder,
-    AbstractOutputDatasetFacetBuilder,
-    AbstractRunFacetBuilder,
-    Consumer,
-    CustomFacetBuilder,
-    DatasetBuilder,
-    Facet,
-    InputDatasetBuilder,
-    OpenLineageEventListenerFactory,
-    OutputDatasetBuilder,
-    QueryPlanVisitor,
+from headwater.lineage.extend import (
+    builders,
+    context,
+    declared,
+    facet_registry,
+    lineage_nodes,
+    spark_objects,
 )
-from headwater.lineage.extend.context import OpenLineageContext
-from headwater.lineage.extend.declared import reads_from, writes_to
-from headwater.lineage.extend.facet_registry import FacetRegistry
-from headwater.lineage.extend.lineage_nodes import (
-    ColumnLevelLineageNode,
-    DatasetFieldLineage,
-    ExpressionDependency,
-    ExpressionDependencyWithDelegate,
-    ExpressionDependencyWithIdentifier,
-    InputDatasetField,
-    InputDatasetFieldFromDelegate,
-    InputDatasetWithDelegate,
-    InputDatasetWithFacets,
-    InputDatasetWithIdentifier,
-    InputLineageNode,
-    OlExprId,
-    OutputDatasetField,
-    OutputDatasetWithDelegate,
-    OutputDatasetWithFacets,
-    OutputDatasetWithIdentifier,
-    OutputLineageNode,
-    PlanNode,
-    node_handler,
-    register_node,
-    unregister_node,
-)
-from headwater.lineage.extend.spark_objects import (
-    JDBCRDD,
-    RDD,
-    ActiveJob,
-    CoGroupedRDD,
-    DataSourceRDD,
-    FileScanRDD,
-    HadoopRDD,
-    LocalCheckpointRDD,
-    MapPartitionsRDD,
-    NewHadoopRDD,
-    ParallelCollectionRDD,
-    PythonRDD,
-    QueryExecution,
-    ReliableCheckpointRDD,
-    ShuffledRDD,
-    SQLExecutionRDD,
-    Stage,
-    StageInfo,
-    UnionRDD,
-)
+from headwater.lineage.extend.builders import *  # noqa: F403
+from headwater.lineage.extend.context import *  # noqa: F403
+from headwater.lineage.extend.declared import *  # noqa: F403
+from headwater.lineage.extend.facet_registry import *  # noqa: F403
+from headwater.lineage.extend.lineage_nodes import *  # noqa: F403
+from headwater.lineage.extend.spark_objects import *  # noqa: F403
 from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.runs import Run
 
-__all__ = [
-    "JDBCRDD",
-    "RDD",
-    "AbstractDatasetFacetBuilder",
-    "AbstractInputDatasetBuilder",
-    "AbstractInputDatasetFacetBuilder",
-    "AbstractJobFacetBuilder",
-    "AbstractOutputDatasetBuilder",
-    "AbstractOutputDatasetFacetBuilder",
-    "AbstractRunFacetBuilder",
-    "ActiveJob",
-    "CoGroupedRDD",
-    "ColumnLevelLineageNode",
-    "Consumer",
-    "CustomFacetBuilder",
-    "DataSourceRDD",
-    "DatasetBuilder",
-    "DatasetFieldLineage",
-    "DatasetId",
-    "ExpressionDependency",
-    "ExpressionDependencyWithDelegate",
-    "ExpressionDependencyWithIdentifier",
-    "Facet",
-    "FacetRegistry",
-    "FileScanRDD",
-    "HadoopRDD",
-    "InputDatasetBuilder",
-    "InputDatasetField",
-    "InputDatasetFieldFromDelegate",
-    "InputDatasetWithDelegate",
-    "InputDatasetWithFacets",
-    "InputDatasetWithIdentifier",
-    "InputLineageNode",
-    "LocalCheckpointRDD",
-    "MapPartitionsRDD",
-    "NewHadoopRDD",
-    "Node",
-    "OlExprId",
-    "OpenLineageContext",
-    "OpenLineageEventListenerFactory",
-    "OutputDatasetBuilder",
-    "OutputDatasetField",
-    "OutputDatasetWithDelegate",
-    "OutputDatasetWithFacets",
-    "OutputDatasetWithIdentifier",
-    "OutputLineageNode",
-    "ParallelCollectionRDD",
-    "Plan",
-    "PlanNode",
-    "PythonRDD",
-    "QueryExecution",
-    "QueryPlanVisitor",
-    "ReliableCheckpointRDD",
-    "Run",
-    "SQLExecutionRDD",
-    "ShuffledRDD",
-    "Stage",
-    "StageInfo",
-    "UnionRDD",
-    "node_handler",
-    "reads_from",
-    "register_node",
-    "unregister_node",
-    "writes_to",
-]
+__all__ = ["DatasetId", "Node", "Plan", "Run"]
+__all__ += builders.__all__ + context.__all__ + declared.__all__
+__all__ += facet_registry.__all__ + lineage_nodes.__all__ + spark_objects.__all__

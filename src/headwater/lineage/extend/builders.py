@@ -49,7 +49,6 @@ __all__ = [
     "OpenLineageEventListenerFactory",
     "OutputDatasetBuilder",
     "QueryPlanVisitor",
-    "type_argument",
 ]
 
 

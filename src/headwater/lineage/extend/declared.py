@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from headwater.lineage.runs import Run
 
-__all__ = ["INPUT", "OUTPUT", "DeclaredInput", "DeclaredOutput", "declaration", "reads_from", "writes_to"]
+__all__ = ["reads_from", "writes_to"]
 
 INPUT = "headwater.lineage.input"
 """The local property of an input: JSON of a DeclaredInput."""

@@ -42,8 +42,6 @@ __all__ = [
     "OutputDatasetWithIdentifier",
     "OutputLineageNode",
     "PlanNode",
-    "expr_number",
-    "find_handler",
     "node_handler",
     "register_node",
     "unregister_node",

@@ -37,7 +37,6 @@ __all__ = [
     "Stage",
     "StageInfo",
     "UnionRDD",
-    "run_objects",
 ]
 
 Fetch = Callable[[], Any]
