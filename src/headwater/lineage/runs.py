@@ -122,11 +122,6 @@ class Execution:
         messages = (self.start, self.end)
         return next((each.sql for each in messages if each is not None and each.sql), None)
 
-    @property
-    def name(self) -> str | None:
-        """`collect`, `command`, `analyze`, …; known at the end."""
-        return self.end.name if self.end is not None else None
-
 
 class Job:
     """One Spark job of a run."""
@@ -264,13 +259,6 @@ class RunTracker:
             self.application.failure = failure
             steps += self._close(self.application, State.FAIL if failure else State.COMPLETE, time)
         return steps
-
-    @property
-    def running(self) -> int:
-        """The number of runs that have not ended, without the application."""
-        return len(
-            {id(run) for run in self._executions.values()} | {id(run) for run in self._streams.values()}
-        )
 
     def _begin(self, run: Run) -> list[DueEvent]:
         if run.is_started:

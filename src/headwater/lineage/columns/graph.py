@@ -145,13 +145,7 @@ class ColumnGraph:
 
     def set_value(self, node: Node, number: int, value: Value) -> None:
         """Set the value of an id for this node and the nodes above it."""
-        known = self.values.get(number)
-        if known is None:
-            self.values[number] = value
-        elif known is not value:
-            over = dict(self.overrides[node.id] or {})
-            over[number] = value
-            self.overrides[node.id] = over
+        self.set_values(node, [number], [value])
 
     def set_values(self, node: Node, numbers: Sequence[int], values: Sequence[Value]) -> None:
         """Set several values; see `set_value`."""

@@ -1,19 +1,25 @@
-"""Lineage methods of plan nodes: finds the object with the methods, turns results into datasets and edges."""
+"""Lineage methods of plan nodes: finds the object with the methods, turns results into datasets and edges.
+
+The object is that of a registered handler, the JVM node itself, or its Python data source.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeVar
+
+import msgspec
 
 from headwater.lineage.columns.graph import NodeColumns
-from headwater.lineage.datasets.jvm_nodes import JvmLineageNode, python_source
-from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
+from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.extend.lineage_nodes import (
     ColumnLevelLineageNode,
+    DatasetFieldLineage,
     ExpressionDependency,
     ExpressionDependencyWithDelegate,
     ExpressionDependencyWithIdentifier,
+    Facets,
     InputDatasetField,
     InputDatasetFieldFromDelegate,
     InputDatasetWithDelegate,
@@ -31,6 +37,9 @@ from headwater.lineage.extend.lineage_nodes import (
 )
 from headwater.lineage.jvm.agent import Agent
 from headwater.lineage.jvm.plan import Expression, Node, Plan, read_plan
+from headwater.lineage.naming.names import DatasetId
+
+D = TypeVar("D", bound=DatasetBuilder)
 
 
 class NodeLineage:
@@ -63,7 +72,7 @@ class NodeLineage:
             return None
         if node.interfaces:
             return JvmLineageNode(agent, execution, self._plan, node)
-        return python_source(agent, execution, node)
+        return _python_source(agent, execution, node)
 
     # --- datasets
 
@@ -71,42 +80,35 @@ class NodeLineage:
         """The datasets of `get_inputs`."""
         found = self.lineage_object(node)
         if isinstance(found, InputLineageNode):
-            for each in found.get_inputs(self._context):
-                yield from self._input(node, each)
+            for given in found.get_inputs(self._context):
+                for made in self._read(given):
+                    made.role_facets.update(given.input_facets or {})
+                    yield _of_node(made, node, given.facets)
 
-    def _input(self, node: Node, given: InputDatasetWithFacets) -> Iterator[InputDatasetBuilder]:
-        found: list[InputDatasetBuilder] = []
+    def _read(self, given: InputDatasetWithFacets) -> list[InputDatasetBuilder]:
         if isinstance(given, InputDatasetWithIdentifier):
-            found = [InputDatasetBuilder(*given.id)]
-        elif isinstance(given, InputDatasetWithDelegate):
-            found = [made for each in self._delegates(given.node) for made in self._context.inputs_of(each)]
-        for made in found:
-            made.facets.update(given.facets or {})
-            made.role_facets.update(given.input_facets or {})
-            made.nodes = {node.id}
-            yield made
+            return [InputDatasetBuilder(given.namespace, given.name)]
+        if isinstance(given, InputDatasetWithDelegate):
+            return [made for each in self._delegates(given.node) for made in self._context.inputs_of(each)]
+        return []
 
     def outputs(self, node: Node) -> Iterator[OutputDatasetBuilder]:
         """The datasets of `get_outputs`."""
         found = self.lineage_object(node)
         if isinstance(found, OutputLineageNode):
-            for each in found.get_outputs(self._context):
-                yield from self._output(node, each)
+            for given in found.get_outputs(self._context):
+                for made in self._written(given):
+                    made.role_facets.update(given.output_facets or {})
+                    yield _of_node(made, node, given.facets)
 
-    def _output(self, node: Node, given: OutputDatasetWithFacets) -> Iterator[OutputDatasetBuilder]:
-        found: list[OutputDatasetBuilder] = []
+    def _written(self, given: OutputDatasetWithFacets) -> Iterator[OutputDatasetBuilder]:
         if isinstance(given, OutputDatasetWithIdentifier):
-            found = [OutputDatasetBuilder(*given.id)]
+            yield OutputDatasetBuilder(given.namespace, given.name)
         elif isinstance(given, OutputDatasetWithDelegate):
             for each in self._delegates(given.node):
                 written = self._context.outputs_of(each)
                 # a relation is an input to every visitor: as a delegate here, it is what the node writes
-                found += written or [one.as_output() for one in self._context.inputs_of(each)]
-        for made in found:
-            made.facets.update(given.facets or {})
-            made.role_facets.update(given.output_facets or {})
-            made.nodes = {node.id}
-            yield made
+                yield from written or [one.as_output() for one in self._context.inputs_of(each)]
 
     def _delegates(self, delegate: Any) -> Iterable[Node]:
         """The nodes of a delegate: itself if it is a leaf or a command, else all nodes below it."""
@@ -165,6 +167,159 @@ class NodeLineage:
         return ["l"]
 
 
+def _of_node(made: D, node: Node, facets: Facets | None) -> D:
+    made.facets.update(facets or {})
+    made.nodes = {node.id}
+    return made
+
+
 def _is_python_source(node: Node) -> bool:
     table = node.fields.get("table") if isinstance(node.fields, dict) else None
     return isinstance(table, dict) and str(table.get("cls", "")).endswith("PythonTable")
+
+
+def _python_source(agent: Agent, execution: int, node: Node) -> object | None:
+    """The Python data source of a relation, as the program created it."""
+    pickled = agent.pickled_source(execution, node.id)
+    if pickled is None:
+        return None
+    from pyspark import cloudpickle
+
+    found: object = cloudpickle.loads(pickled)  # pickled by this program; every executor unpickles it as well
+    return found
+
+
+class JvmLineageNode:
+    """A node that implements the interfaces, or that holds a relation, table or provider that does.
+
+    Interfaces are recognized by their simple names: their packages are `io.openlineage.spark.builtin…`,
+    `…extension.scala.v1`, `…shade.extension.v1`, and those into which extensions have shaded them.
+    """
+
+    def __init__(self, agent: Agent, execution: int, plan: Plan, node: Node) -> None:
+        self._agent = agent
+        self._execution = execution
+        self._plan = plan
+        self._node = node
+        self._has = {
+            field: {name.rpartition(".")[2].rpartition("$")[2] for name in names}
+            for field, names in node.interfaces.items()
+        }
+
+    def get_inputs(self, context: OpenLineageContext) -> Iterable[InputDatasetWithFacets]:
+        """The results of `getInputs`, and the datasets of lineage relations."""
+        for result in self._results("InputLineageNode", "getInputs"):
+            facets, own = _facets(result, "facets"), _facets(result, "inputFacets")
+            if (found := _identifier(result)) is not None:
+                yield InputDatasetWithIdentifier(*found, facets, own)
+            elif (node := self._delegate(result)) is not None:
+                yield InputDatasetWithDelegate(node, facets, own)
+        for result in self._results("LineageRelation", "getLineageDatasetIdentifier"):
+            if not self._node.kids and not self._node.inner and (found := _identifier(result)) is not None:
+                yield InputDatasetWithIdentifier(*found)
+
+    def get_outputs(self, context: OpenLineageContext) -> Iterable[OutputDatasetWithFacets]:
+        """The results of `getOutputs`, and the datasets of lineage relation providers."""
+        for result in self._results("OutputLineageNode", "getOutputs"):
+            facets, own = _facets(result, "facets"), _facets(result, "outputFacets")
+            if (found := _identifier(result)) is not None:
+                yield OutputDatasetWithIdentifier(*found, facets, own)
+            elif (node := self._delegate(result)) is not None:
+                yield OutputDatasetWithDelegate(node, facets, own)
+        for result in self._results("LineageRelationProvider", "getLineageDatasetIdentifier"):
+            if (found := _identifier(result)) is not None:
+                yield OutputDatasetWithIdentifier(*found)
+
+    def column_level_lineage_inputs(self, context: OpenLineageContext) -> Iterable[DatasetFieldLineage]:
+        """The results of `columnLevelLineageInputs`."""
+        for result in self._results("ColumnLevelLineageNode", "columnLevelLineageInputs"):
+            number = _id(result, "exprId")
+            if number is not None:
+                yield InputDatasetField(str(_get(result, "field", "name")), number, _identifier(result))
+            elif (node := self._delegate(result)) is not None:
+                yield InputDatasetFieldFromDelegate(node)
+
+    def column_level_lineage_outputs(self, context: OpenLineageContext) -> Iterable[DatasetFieldLineage]:
+        """The results of `columnLevelLineageOutputs`."""
+        for result in self._results("ColumnLevelLineageNode", "columnLevelLineageOutputs"):
+            number = _id(result, "exprId")
+            if number is not None:
+                yield OutputDatasetField(str(_get(result, "field", "name")), number)
+
+    def column_level_lineage_dependencies(
+        self, context: OpenLineageContext
+    ) -> Iterable[ExpressionDependency]:
+        """The results of `columnLevelLineageDependencies`."""
+        for result in self._results("ColumnLevelLineageNode", "columnLevelLineageDependencies"):
+            output = _id(result, "outputExprId")
+            if output is None:
+                continue
+            inside = result.get("expression")
+            if isinstance(inside, dict) and inside.get("@") == "expression":
+                yield ExpressionDependencyWithDelegate(output, inside["of"])
+            else:
+                inputs = [_number(one) for one in result.get("inputExprIds") or []]
+                yield ExpressionDependencyWithIdentifier(output, [one for one in inputs if one is not None])
+
+    def _results(self, interface: str, method: str) -> Iterable[dict[str, Any]]:
+        for field, names in self._has.items():
+            if interface not in names:
+                continue
+            answer = self._agent.call_node(self._execution, self._node.id, field, method)
+            for result in answer if isinstance(answer, list) else [answer]:
+                if isinstance(result, dict):
+                    yield result
+
+    def _delegate(self, result: dict[str, Any]) -> Node | Plan | None:
+        found = _get(result, "node", "delegate")
+        if not isinstance(found, dict):
+            return None
+        if found.get("@") == "node":
+            return self._plan.nodes[found["id"]]
+        return msgspec.convert(found["of"], Plan) if found.get("@") == "plan" else None
+
+
+def _get(result: dict[str, Any], *names: str) -> Any:
+    return next((result[name] for name in names if result.get(name) is not None), None)
+
+
+def _identifier(result: dict[str, Any]) -> DatasetId | None:
+    inside = _get(result, "datasetIdentifier", "identifier")
+    if isinstance(inside, dict):
+        result = inside
+    namespace, name = result.get("namespace"), result.get("name")
+    return DatasetId(str(namespace), str(name)) if namespace is not None and name is not None else None
+
+
+def _id(result: dict[str, Any], key: str) -> int | None:
+    return _number(result.get(key))
+
+
+def _number(found: Any) -> int | None:
+    """An expression id: a number, or an object that holds one."""
+    if isinstance(found, dict):
+        found = _get(found, "exprId", "id", "expr_id")
+    return int(found) if isinstance(found, int) else None
+
+
+def _facets(result: dict[str, Any], kind: str) -> dict[str, Any]:
+    """The facets in a result: an object of facets, or the result of a facets builder."""
+    names = (
+        (f"{kind}Builder", kind) if kind != "facets" else ("facetsBuilder", "datasetFacetsBuilder", "facets")
+    )
+    found = _get(result, *names)
+    if not isinstance(found, dict):
+        return {}
+    return {name: _plain(facet) for name, facet in _hoisted(found).items() if isinstance(facet, dict)}
+
+
+def _hoisted(found: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in found.items() if name not in ("@", "additionalProperties")}
+    more = found.get("additionalProperties")
+    return {**kept, **more} if isinstance(more, dict) else kept
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in _hoisted(value).items()}
+    return [_plain(one) for one in value] if isinstance(value, list) else value

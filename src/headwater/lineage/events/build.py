@@ -36,9 +36,8 @@ from headwater.lineage.extend.facet_registry import FacetRegistry
 from headwater.lineage.extend.loading import BuilderCalls, Extensions, Factory, find_factories
 from headwater.lineage.extend.spark_objects import RDD, QueryExecution, run_objects
 from headwater.lineage.facets.dataset import subset
-from headwater.lineage.facets.job import source_code_location
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
-from headwater.lineage.facets.run import ErrorMessage, parent_facet
+from headwater.lineage.facets.run import error_message, parent_facet, source_code_location
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
 from headwater.lineage.jvm.agent import Agent, application_details
 from headwater.lineage.naming.normalize import NameNormalizer
@@ -132,24 +131,16 @@ class EventBuilder:
         inputs = merged_inputs([*declared, *read], self._names)  # 3
         if inputs:
             add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)])
-            self._attach(
-                inputs, self._facets(context.input_dataset_facet_builders, objects, "input"), own=True
-            )  # 4
-            self._attach(
-                inputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
-            )  # 5
+            self._add_facets(inputs, context.input_dataset_facet_builders, objects, "input")  # 4
+            self._add_facets(inputs, context.dataset_facet_builders, objects, "dataset")  # 5
 
         written = self._made(run, "outputs", context.output_dataset_builders, objects, changes)
         outputs = merged_outputs(declared_outputs(run, objects) or written, self._names)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
             add_output_statistics(outputs, _executed(objects), run.stages)
-            self._attach(
-                outputs, self._facets(context.output_dataset_facet_builders, objects, "output"), own=True
-            )  # 7
-            self._attach(
-                outputs, self._facets(context.dataset_facet_builders, objects, "dataset"), own=False
-            )  # 8
+            self._add_facets(outputs, context.output_dataset_facet_builders, objects, "output")  # 7
+            self._add_facets(outputs, context.dataset_facet_builders, objects, "dataset")  # 8
 
         rdds = [each for each in objects if isinstance(each, RDD)]
         name = self._job_names.of(run, [*outputs, *inputs], rdds)
@@ -170,8 +161,8 @@ class EventBuilder:
     def partial(self, run: Run, state: str, time: int) -> Event:
         """The event with names, parents and the run's error, without calling any builder."""
         event = self._event(run, state, time, self._job_names.of(run, (), ()))
-        facets = event["run"]["facets"]
-        ErrorMessage().accept(run, lambda key, facet: facets.__setitem__(key, facet))
+        if error := error_message(run):
+            event["run"]["facets"]["errorMessage"] = error
         self._drop_disabled(event)
         return event
 
@@ -195,11 +186,8 @@ class EventBuilder:
     def _facets(
         self, builders: Sequence[CustomFacetBuilder[Any, Any]], objects: Sequence[object], container: str
     ) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for builder in builders:
-            for key, facet in self._calls.call(builder, _accepting(builder, objects, container)):
-                made[key] = facet
-        return made
+        made = [self._calls.call(each, _accepting(each, objects, container)) for each in builders]
+        return {key: facet for pairs in made for key, facet in pairs}
 
     def _made(
         self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object], changes: bool
@@ -223,9 +211,16 @@ class EventBuilder:
                 found += [(number, each) for each in made]
         return found
 
-    def _attach(self, datasets: Iterable[DatasetBuilder], facets: dict[str, Any], *, own: bool) -> None:
+    def _add_facets(
+        self,
+        datasets: Iterable[DatasetBuilder],
+        builders: Sequence[CustomFacetBuilder[Any, Any]],
+        objects: Sequence[object],
+        container: str,
+    ) -> None:
+        facets = self._facets(builders, objects, container)
         for dataset in datasets:
-            target = dataset.role_facets if own else dataset.facets
+            target = dataset.facets if container == "dataset" else dataset.role_facets
             for key, facet in facets.items():
                 target.setdefault(key, facet)  # a facet of this dataset alone is more exact
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 from headwater.lineage.datasets.catalogs import Catalogs
@@ -21,7 +22,8 @@ from headwater.lineage.extend.builders import (
     OutputDatasetBuilder,
     QueryPlanVisitor,
 )
-from headwater.lineage.facets import job, run
+from headwater.lineage.facets import run as facets
+from headwater.lineage.facets.run import FacetOfRun
 from headwater.lineage.settings import LineageSettings
 
 
@@ -31,7 +33,7 @@ class Application(NamedTuple):
     name: str = "unknown"
     spark_version: str = "unknown"
     details: Mapping[str, Any] = {}
-    source_code: Mapping[str, Any] | None = None
+    source_code: dict[str, Any] | None = None
 
 
 class BuiltinFactory(OpenLineageEventListenerFactory):
@@ -71,25 +73,34 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
         return [QueryOutputs(self._visits), JobOutputs()]
 
     def create_run_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
-        settings = self._settings
+        settings, application = self._settings, self._application
+        engine = facets.processing_engine(application.spark_version)
+        variables = facets.environment_variables(settings.environment_variables)
+        tags = facets.tags("tags_run.TagsRunFacet", settings.run_tags)
         return [
-            run.ProcessingEngine(self._application.spark_version),
-            run.SparkProperties(settings.captured_properties, self._catalogs.conf),
-            run.ApplicationDetails(self._application.details),
-            run.JobDetails(),
-            run.StreamDetails(),
-            run.EnvironmentVariables(settings.environment_variables),
-            run.RunTags(settings.run_tags),
-            run.ErrorMessage(),
+            FacetOfRun("processing_engine", lambda run: engine),
+            FacetOfRun(
+                "spark_properties",
+                partial(facets.spark_properties, settings.captured_properties, self._catalogs.conf),
+            ),
+            FacetOfRun("spark_applicationDetails", partial(facets.application_details, application.details)),
+            FacetOfRun("spark_jobDetails", facets.job_details),
+            FacetOfRun("spark_streamDetails", facets.stream_details),
+            FacetOfRun("environmentVariables", lambda run: variables),
+            FacetOfRun("tags", lambda run: tags),
+            FacetOfRun("errorMessage", facets.error_message),
         ]
 
     def create_job_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
         settings = self._settings
+        owners = facets.ownership(settings.job_owners)
+        tags = facets.tags("tags_job.TagsJobFacet", settings.job_tags)
+        text = settings.properties.get("job.documentation", "")
         return [
-            job.JobType(),
-            job.Sql(),
-            job.Ownership(settings.job_owners),
-            job.JobTags(settings.job_tags),
-            job.Documentation(settings.properties.get("job.documentation", "")),
-            job.SourceCodeLocation(self._application.source_code),
+            FacetOfRun("jobType", facets.job_type),
+            FacetOfRun("sql", facets.sql),
+            FacetOfRun("ownership", lambda run: owners),
+            FacetOfRun("tags", lambda run: tags),
+            FacetOfRun("documentation", partial(facets.documentation, text)),
+            FacetOfRun("sourceCodeLocation", lambda run: self._application.source_code),
         ]

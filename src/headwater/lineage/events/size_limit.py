@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import orjson
-from openlineage.client.facet_v2 import extraction_error_run
-from openlineage.client.serde import Serde
 
-from headwater.lineage.facets.make import PRODUCER
+from headwater.lineage.facets.make import standard
 from headwater.lineage.runs import ExtractionError
 
 Event = dict[str, Any]
@@ -37,9 +35,8 @@ def limit_size(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
             taken = size(facets[key])
             if taken > facet_bytes and key not in _KEPT:
                 del facets[key]
-                cut.append(
-                    ExtractionError(f"{where}.{key}", f"removed: {taken} bytes, {facet_bytes} allowed")
-                )
+                text = f"removed: {taken} bytes, {facet_bytes} allowed"
+                cut.append(ExtractionError(f"{where}.{key}", text))
             else:
                 sizes.append((taken, facets, key, where))
     total = size(event)
@@ -49,9 +46,8 @@ def limit_size(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
         if key not in _KEPT:
             del facets[key]
             total -= taken
-            cut.append(
-                ExtractionError(f"{where}.{key}", f"removed: {taken} bytes of an event that is too large")
-            )
+            text = f"removed: {taken} bytes of an event that is too large"
+            cut.append(ExtractionError(f"{where}.{key}", text))
     for side in ("inputs", "outputs"):
         datasets = event.get(side) or []
         if total > event_bytes and len(datasets) > 1:
@@ -71,25 +67,19 @@ def add_extraction_errors(event: Event, errors: Sequence[ExtractionError]) -> No
     if not errors:
         return
     facets = event["run"].setdefault("facets", {})
-    known = list((facets.get("extractionError") or {}).get("errors", []))
-    made = [
-        extraction_error_run.Error(
-            errorMessage=each.text[:_LONGEST_TEXT],
-            stackTrace=each.stack[: 4 * _LONGEST_TEXT] if each.stack else None,
-            task=each.task,
-        )
-        for each in errors
-    ]
-    count = len(known) + len(made)
-    facet = extraction_error_run.ExtractionErrorRunFacet(
-        totalTasks=max(count, (facets.get("extractionError") or {}).get("totalTasks", 0)),
-        failedTasks=count,
-        errors=made,
-        producer=PRODUCER,
+    before = facets.get("extractionError") or {}
+    found = list(before.get("errors", []))
+    for each in errors:
+        error = {"errorMessage": each.text[:_LONGEST_TEXT], "task": each.task}
+        if each.stack:
+            error["stackTrace"] = each.stack[: 4 * _LONGEST_TEXT]
+        found.append(error)
+    facets["extractionError"] = standard(
+        "extraction_error_run.ExtractionErrorRunFacet",
+        totalTasks=max(len(found), before.get("totalTasks", 0)),
+        failedTasks=len(found),
+        errors=found[:_MOST_ERRORS],
     )
-    found = Serde.to_dict(facet)
-    found["errors"] = (known + found["errors"])[:_MOST_ERRORS]
-    facets["extractionError"] = found
 
 
 def _containers(event: Event) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -104,18 +104,14 @@ class InputDatasetWithFacets:
     input_facets: Facets | None
 
 
-@dataclass(init=False)
+@dataclass
 class InputDatasetWithIdentifier(InputDatasetWithFacets):
     """A dataset that is read, by namespace and name."""
 
-    id: DatasetId
+    namespace: str
+    name: str
     facets: Facets | None = None
     input_facets: Facets | None = None
-
-    def __init__(
-        self, namespace: str, name: str, facets: Facets | None = None, input_facets: Facets | None = None
-    ) -> None:
-        self.id, self.facets, self.input_facets = DatasetId(namespace, name), facets, input_facets
 
 
 @dataclass
@@ -134,18 +130,14 @@ class OutputDatasetWithFacets:
     output_facets: Facets | None
 
 
-@dataclass(init=False)
+@dataclass
 class OutputDatasetWithIdentifier(OutputDatasetWithFacets):
     """A dataset that is written, by namespace and name."""
 
-    id: DatasetId
+    namespace: str
+    name: str
     facets: Facets | None = None
     output_facets: Facets | None = None
-
-    def __init__(
-        self, namespace: str, name: str, facets: Facets | None = None, output_facets: Facets | None = None
-    ) -> None:
-        self.id, self.facets, self.output_facets = DatasetId(namespace, name), facets, output_facets
 
 
 @dataclass

@@ -128,25 +128,7 @@ class ReliableCheckpointRDD(RDD):
     """A checkpoint in files; `details` has `checkpoint`."""
 
 
-_KINDS: dict[str, type[RDD]] = {
-    kind.__name__: kind
-    for kind in (
-        HadoopRDD,
-        NewHadoopRDD,
-        FileScanRDD,
-        MapPartitionsRDD,
-        PythonRDD,
-        UnionRDD,
-        ParallelCollectionRDD,
-        ShuffledRDD,
-        CoGroupedRDD,
-        DataSourceRDD,
-        SQLExecutionRDD,
-        JDBCRDD,
-        LocalCheckpointRDD,
-        ReliableCheckpointRDD,
-    )
-}
+_KINDS: dict[str, type[RDD]] = {kind.__name__: kind for kind in RDD.__subclasses__()}
 _KINDS |= {
     "PartitionerAwareUnionRDD": UnionRDD,
     "WholeTextFileRDD": NewHadoopRDD,
