@@ -19,10 +19,10 @@ from headwater.lineage.extend.builders import (
     Consumer,
     CustomFacetBuilder,
     InputDatasetBuilder,
+    OpenLineageContext,
     OpenLineageEventListenerFactory,
     OutputDatasetBuilder,
 )
-from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.extend.spark_objects import (
     RDD,
     ActiveJob,

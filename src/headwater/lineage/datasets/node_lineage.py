@@ -11,8 +11,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from headwater.lineage.columns.graph import NodeColumns
-from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, OutputDatasetBuilder
-from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.builders import (
+    DatasetBuilder,
+    InputDatasetBuilder,
+    OpenLineageContext,
+    OutputDatasetBuilder,
+)
 from headwater.lineage.extend.lineage_nodes import (
     ColumnLevelLineageNode,
     DatasetFieldLineage,

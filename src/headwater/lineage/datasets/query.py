@@ -17,12 +17,11 @@ from headwater.lineage.extend.builders import (
     AbstractOutputDatasetBuilder,
     DatasetBuilder,
     InputDatasetBuilder,
+    OpenLineageContext,
     OutputDatasetBuilder,
     QueryPlanVisitor,
 )
-from headwater.lineage.extend.context import OpenLineageContext
-from headwater.lineage.extend.isolation import PerBuild
-from headwater.lineage.extend.loading import BuilderCalls
+from headwater.lineage.extend.isolation import Guard, PerBuild
 from headwater.lineage.extend.spark_objects import QueryExecution
 from headwater.lineage.jvm.plan import Node, Plan
 
@@ -51,18 +50,15 @@ class PlanVisits:
     def __init__(
         self,
         context: OpenLineageContext,
-        calls: BuilderCalls,
+        guard: Guard,
         query: CurrentQuery,
         agent: Agent | None = None,
     ) -> None:
         self._context = context
-        self._calls = calls
+        self._guard = guard
         self._query = query
         self._agent = agent
-        context._set_visits(
-            lambda node: self.inputs([node]),
-            lambda node: self.outputs([node]),
-        )
+        context._connect(lambda node: self.inputs([node]), lambda node: self.outputs([node]))
 
     def begin(self, execution: int, plan: Plan) -> None:
         """Start with the nodes of this plan."""
@@ -85,7 +81,7 @@ class PlanVisits:
         found = self._nodes
         if found is None or not found.has_lineage_methods(node):
             return None
-        return self._calls.guard.call(found, lambda: found.columns(node), None)
+        return self._guard.call(found, lambda: found.columns(node))
 
     def _visit(
         self,
@@ -95,12 +91,12 @@ class PlanVisits:
     ) -> list[D]:
         answered: set[int] = set()
         found = self._lineage_methods(nodes, ask, answered)
-        builtin = [visitor for visitor in visitors if self._calls.is_builtin(visitor)]
-        others = [visitor for visitor in visitors if not self._calls.is_builtin(visitor)]
+        builtin = [visitor for visitor in visitors if self._guard.is_builtin(visitor)]
+        others = [visitor for visitor in visitors if not self._guard.is_builtin(visitor)]
         for group in (others, builtin):
             left = [node for node in nodes if node.id not in answered]
             for visitor in group:
-                for node, made in self._calls.call(visitor, _applying(visitor, left)):
+                for node, made in self._guard.call(visitor, _applying(visitor, left)) or ():
                     if group is others:
                         _set_origin(node, made)
                         answered.update([node.id] if made else ())
@@ -114,7 +110,8 @@ class PlanVisits:
         if not able or ask is None:
             return []
         found: list[Any] = []
-        for node, made in self._calls.call(self._nodes, lambda: [(one, list(ask(one))) for one in able]):
+        asked = self._guard.call(self._nodes, lambda: [(one, list(ask(one))) for one in able])
+        for node, made in asked or ():
             _set_origin(node, made)
             answered.update([node.id] if made else ())
             found += made

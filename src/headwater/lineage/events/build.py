@@ -29,11 +29,12 @@ from headwater.lineage.extend.builders import (
     CustomFacetBuilder,
     DatasetBuilder,
     InputDatasetBuilder,
+    OpenLineageContext,
     OutputDatasetBuilder,
 )
-from headwater.lineage.extend.context import OpenLineageContext
 from headwater.lineage.extend.facet_registry import FacetRegistry
-from headwater.lineage.extend.loading import BuilderCalls, Extensions, Factory, find_factories
+from headwater.lineage.extend.isolation import Guard
+from headwater.lineage.extend.loading import Extensions, Factory, find_factories
 from headwater.lineage.extend.spark_objects import RDD, QueryExecution, run_objects
 from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
@@ -92,12 +93,12 @@ class EventBuilder:
         self._agent = agent
         self._catalogs = catalogs
         # Half of the time is for extensions: Headwater's own builders must still finish after one has hung.
-        self._calls = BuilderCalls(settings.deadline_millis / 2000)
+        self._guard = Guard(settings.deadline_millis / 2000)
         self._query = CurrentQuery()
         history = QueryHistory()
-        visits = PlanVisits(context, self._calls, self._query, agent)
+        visits = PlanVisits(context, self._guard, self._query, agent)
         builtin = BuiltinFactory(settings, application, catalogs, visits, self._query, history)
-        self.extensions = Extensions(context, self._calls, builtin, factories)
+        self.extensions = Extensions(context, self._guard, builtin, factories)
         self._names = NameNormalizer(
             disabled_trimmers=settings.dataset_disabled_trimmers,
             extra_trimmers=settings.dataset_extra_trimmers,
@@ -111,7 +112,7 @@ class EventBuilder:
     def build(self, run: Run, state: str, time: int) -> Event:
         """The whole event of a run in a state; `time` in milliseconds."""
         until = clock.monotonic() + self._settings.deadline_millis / 1000 * 0.9
-        context, guard = self.context, self._calls.guard
+        context, guard = self.context, self._guard
         guard.start_event()
         errors = list(run.extraction_errors)
         if self._is_first:
@@ -186,8 +187,8 @@ class EventBuilder:
     def _facets(
         self, builders: Sequence[CustomFacetBuilder[Any, Any]], objects: Sequence[object], container: str
     ) -> dict[str, Any]:
-        made = [self._calls.call(each, _accepting(each, objects, container)) for each in builders]
-        return {key: facet for pairs in made for key, facet in pairs}
+        made = [self._guard.call(each, _accepting(each, objects, container)) for each in builders]
+        return {key: facet for pairs in made for key, facet in pairs or ()}
 
     def _made(
         self, run: Run, side: str, builders: Sequence[Any], objects: Sequence[object], changes: bool
@@ -200,14 +201,14 @@ class EventBuilder:
         for builder in builders:
             for event in objects:
                 number = event.id if isinstance(event, QueryExecution) else -1
-                if number >= 0 and self._calls.is_builtin(builder):
+                if number >= 0 and self._guard.is_builtin(builder):
                     self._catalogs.database = event.database or "default"  # type: ignore[attr-defined]
                     key = (side, number, id(builder), self._query.is_end and changes)
                     if key not in known and event.plan is not None:  # type: ignore[attr-defined]
-                        known[key] = self._calls.call(builder, _applying(builder, event))
+                        known[key] = self._guard.call(builder, _applying(builder, event)) or []
                     made = known.get(key, [])
                 else:
-                    made = self._calls.call(builder, _applying(builder, event))
+                    made = self._guard.call(builder, _applying(builder, event)) or []
                 found += [(number, each) for each in made]
         return found
 

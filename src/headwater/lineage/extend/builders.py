@@ -1,4 +1,4 @@
-"""Builders of datasets and facets, and the factory that creates them.
+"""Builders of datasets and facets, the factory that creates them, and the context that holds them.
 
 A package registers a factory under the entry point group `headwater.lineage`, or a setting names it:
 
@@ -30,7 +30,8 @@ from headwater.lineage.jvm.plan import Attribute
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from headwater.lineage.extend.context import OpenLineageContext
+    from pyspark import SparkContext
+
     from headwater.lineage.jvm.plan import Node
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "DatasetBuilder",
     "Facet",
     "InputDatasetBuilder",
+    "OpenLineageContext",
     "OpenLineageEventListenerFactory",
     "OutputDatasetBuilder",
     "QueryPlanVisitor",
@@ -295,6 +297,40 @@ class QueryPlanVisitor(ABC, Generic[D]):
     @abstractmethod
     def apply(self, node: Node) -> Iterable[D]:
         """The datasets that the node reads or writes."""
+
+
+class OpenLineageContext:
+    """The builders of all factories, in nine live collections: complete once every factory is loaded."""
+
+    def __init__(self, spark_context: SparkContext | None = None) -> None:
+        self.spark_context = spark_context
+        self.input_dataset_query_plan_visitors: list[QueryPlanVisitor[InputDatasetBuilder]] = []
+        self.output_dataset_query_plan_visitors: list[QueryPlanVisitor[OutputDatasetBuilder]] = []
+        self.input_dataset_builders: list[AbstractInputDatasetBuilder[Any]] = []
+        self.output_dataset_builders: list[AbstractOutputDatasetBuilder[Any]] = []
+        self.input_dataset_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
+        self.output_dataset_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
+        self.dataset_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
+        self.run_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
+        self.job_facet_builders: list[CustomFacetBuilder[Any, Any]] = []
+        self._inputs_of: Callable[[Node], list[InputDatasetBuilder]] = lambda node: []
+        self._outputs_of: Callable[[Node], list[OutputDatasetBuilder]] = lambda node: []
+
+    def inputs_of(self, node: Node) -> list[InputDatasetBuilder]:
+        """The datasets that a node reads, from all visitors; for visitors that delegate."""
+        return self._inputs_of(node)
+
+    def outputs_of(self, node: Node) -> list[OutputDatasetBuilder]:
+        """The datasets that a node writes, from all visitors."""
+        return self._outputs_of(node)
+
+    def _connect(
+        self,
+        inputs_of: Callable[[Node], list[InputDatasetBuilder]],
+        outputs_of: Callable[[Node], list[OutputDatasetBuilder]],
+    ) -> None:
+        """Lineage connects the context to its own walk over plans."""
+        self._inputs_of, self._outputs_of = inputs_of, outputs_of
 
 
 class OpenLineageEventListenerFactory:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headwater.lineage.extend.builders import Facet
 
 if TYPE_CHECKING:
-    from headwater.lineage.extend.context import OpenLineageContext
+    from headwater.lineage.extend.builders import OpenLineageContext
 
 __all__ = ["FacetRegistry"]
 

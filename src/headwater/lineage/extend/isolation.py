@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -12,6 +13,8 @@ from typing import Generic, TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.lineage.runs import ExtractionError
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 SHORTEST_SECONDS = 0.05
@@ -143,9 +146,10 @@ class IsolatedThread:
 
 
 class Guard:
-    """Calls builders of extensions, isolated. A builder that is late once is not called again.
+    """Calls builders: Headwater's own directly, those of extensions isolated and with a time limit (G10).
 
-    All calls for one event share the time: `start_event` resets it.
+    A builder that is late once is not called again. All calls for one event share the time: `start_event`
+    resets it.
     """
 
     errors: PerBuild[list[ExtractionError]] = PerBuild(list)
@@ -155,17 +159,33 @@ class Guard:
         self._seconds = seconds
         self._thread = IsolatedThread("headwater-lineage-extension")
         self._paused: dict[str, str] = {}
+        self._builtin: set[int] = set()
+
+    def register_builtin(self, builder: object) -> None:
+        """Call this builder on the event builder's own thread."""
+        self._builtin.add(id(builder))
+
+    def is_builtin(self, builder: object) -> bool:
+        """Whether the builder is Headwater's own."""
+        return id(builder) in self._builtin
 
     def start_event(self) -> None:
         """Begin the time of a new event; its errors are those of builders that are no longer called."""
         self._until = time.monotonic() + self._seconds
         self.errors = [ExtractionError(name, text) for name, text in self._paused.items()]
 
-    def call(self, builder: object, function: Callable[[], T], otherwise: T) -> T:
-        """The result, or `otherwise` if it raises, is late, or has been late before."""
+    def call(self, builder: object, function: Callable[[], T]) -> T | None:
+        """The result; None if the call raises, is late, or has been late before."""
         name = class_name(builder)
+        if self.is_builtin(builder):
+            try:
+                return function()
+            except Exception as error:
+                logger.debug("A builder failed", exc_info=True)
+                self.errors.append(ExtractionError(name, f"{type(error).__name__}: {error}"))
+                return None
         if name in self._paused:
-            return otherwise
+            return None
         if self._thread.is_current:
             # one extension calls another: both are within the first one's time
             return function()
@@ -177,4 +197,4 @@ class Guard:
             if error.is_late:
                 text = self._paused[name] = f"{text} and is not called again"
             self.errors.append(ExtractionError(name, text, error.stack))
-            return otherwise
+            return None

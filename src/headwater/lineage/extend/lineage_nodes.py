@@ -21,7 +21,7 @@ from headwater.lineage.jvm.plan import Attribute, Expression, Node, Plan
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from headwater.lineage.extend.context import OpenLineageContext
+    from headwater.lineage.extend.builders import OpenLineageContext
 
 __all__ = [
     "ColumnLevelLineageNode",

@@ -9,8 +9,7 @@ from typing import Any
 
 from headwater.errors import ExtensionError
 from headwater.extensions import load_all
-from headwater.lineage.extend.builders import OpenLineageEventListenerFactory
-from headwater.lineage.extend.context import OpenLineageContext
+from headwater.lineage.extend.builders import OpenLineageContext, OpenLineageEventListenerFactory
 from headwater.lineage.extend.isolation import Guard, class_name
 from headwater.lineage.runs import ExtractionError
 
@@ -18,33 +17,6 @@ logger = logging.getLogger(__name__)
 
 GROUP = "headwater.lineage"
 Factory = Callable[[], OpenLineageEventListenerFactory]
-
-
-class BuilderCalls:
-    """Calls builders: Headwater's own directly, those of extensions isolated and with a time limit (G10)."""
-
-    def __init__(self, seconds: float) -> None:
-        self.guard = Guard(seconds)
-        self._builtin: set[int] = set()
-
-    def register_builtin(self, builder: object) -> None:
-        """Call this builder on the event builder's own thread."""
-        self._builtin.add(id(builder))
-
-    def is_builtin(self, builder: object) -> bool:
-        """Whether the builder is Headwater's own."""
-        return id(builder) in self._builtin
-
-    def call(self, builder: object, function: Callable[[], list[Any]]) -> list[Any]:
-        """The result of `function`; an empty list if it raises or does not return in time."""
-        if not self.is_builtin(builder):
-            return self.guard.call(builder, function, [])
-        try:
-            return function()
-        except Exception as error:
-            logger.debug("A builder failed", exc_info=True)
-            self.guard.errors.append(ExtractionError(class_name(builder), f"{type(error).__name__}: {error}"))
-            return []
 
 
 class Extensions:
@@ -65,7 +37,7 @@ class Extensions:
     def __init__(
         self,
         context: OpenLineageContext,
-        calls: BuilderCalls,
+        guard: Guard,
         builtin: OpenLineageEventListenerFactory,
         factories: Iterable[Factory] = (),
     ) -> None:
@@ -73,7 +45,7 @@ class Extensions:
         self.errors: list[ExtractionError] = []
         self.has_user_builders = False
         for made in self._load_factory(builtin):
-            calls.register_builtin(made)
+            guard.register_builtin(made)
         for create in factories:
             try:
                 self._load_factory(create())
