@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from headwater.gateway.openlineage import Validator
 from headwater.lineage.columns import edges as edge_sets
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
-from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet
-from headwater.lineage.columns.graph import DeadlinePassed, NodeColumns
+from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed, NodeColumns
 from headwater.lineage.columns.lineage import (
     ColumnLineage,
     ColumnSettings,
     WrittenColumns,
-    column_graph,
     column_lineage,
 )
+from headwater.lineage.columns.outputs import column_lineage_facet, explicit_lineage_facet
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId
@@ -87,7 +86,7 @@ def test_the_facet_says_so_when_the_deadline_has_passed() -> None:
     assert lineage.cut == ["the deadline passed before the plan was followed to its end"]
     assert lineage
     with pytest.raises(DeadlinePassed):
-        column_graph(wide(3), read, deadline=time.monotonic() - 1)
+        ColumnGraph(wide(3), read, deadline=time.monotonic() - 1).run()
 
 
 def test_the_facet_says_so_when_the_plan_was_cut() -> None:
@@ -276,7 +275,7 @@ def test_rows_are_followed_to_their_query_when_it_was_seen_before() -> None:
         {"cls": "Filter", "ex": {"condition": [["f", "IsNotNull", [["a", 1]]]]}},
         project(["=", 5, "x", ["f", "Upper", [["a", 0]]]]),
     )
-    column_graph(first, read, history=history)
+    ColumnGraph(first, read, history=history).run()
     rdd = {
         "cls": "org.apache.spark.sql.execution.LogicalRDD",
         "out": [[5, "x", "integer"], [6, "n", "integer"]],
@@ -293,7 +292,7 @@ def test_the_history_drops_the_oldest_columns_when_it_is_full() -> None:
     history = QueryHistory(limit=10)
     for start in range(0, 60, 3):
         columns = [[start + place, f"c{place}", "integer"] for place in range(3)]
-        column_graph(plan({"cls": RELATION, "out": columns}), read, history=history)
+        ColumnGraph(plan({"cls": RELATION, "out": columns}), read, history=history).run()
     known = [number for number in range(60) if history.find_column(number) is not None]
     assert known == [55, 56, 57, 58, 59]
 

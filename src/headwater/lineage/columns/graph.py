@@ -75,7 +75,10 @@ def rule(*classes: str, says: str) -> Callable[[NodeRule], NodeRule]:
 
 
 class ColumnGraph:
-    """The values of all ids of a plan, and for each node the edges that choose its rows."""
+    """The values of all ids of a plan, and for each node the edges that choose its rows.
+
+    One graph serves every dataset that the plan writes. `deadline` is a time of the monotonic clock.
+    """
 
     def __init__(
         self,
@@ -107,13 +110,23 @@ class ColumnGraph:
         self._deadline = deadline
         self._outer: dict[int, Value] | None = None
 
-    def run(self) -> None:
-        """Visit every node; raises DeadlinePassed."""
+    def run(self) -> ColumnGraph:
+        """Visit every node; raises DeadlinePassed after the deadline.
+
+        The history records the columns of the root, so that later queries that start from these rows are
+        followed to this one.
+        """
         for node in self.plan.nodes:
             late = self._deadline is not None and node.id % _DEADLINE_EVERY == 0
             if late and self._deadline is not None and time.monotonic() > self._deadline:
                 raise DeadlinePassed
             self.visit(node)
+        top = self.plan.top
+        if self.history is not None and top is not None:
+            for number in {top.id, *top.kids, *top.inner}:
+                if self.plan.nodes[number].out:
+                    self.history.record_columns(self, number)
+        return self
 
     def visit(self, node: Node) -> None:
         """Visit one node, after its children."""

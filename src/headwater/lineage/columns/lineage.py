@@ -6,7 +6,7 @@ Needs no Spark: a plan document and the datasets of its leaves are enough.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -88,40 +88,6 @@ class ColumnLineage(msgspec.Struct, kw_only=True):
         return bool(self.fields or self.dataset or self.cut)
 
 
-def column_graph(
-    plan: Plan,
-    inputs: Inputs,
-    *,
-    settings: ColumnSettings | None = None,
-    node_columns: NodeColumnsOf | None = None,
-    history: QueryHistory | None = None,
-    deadline: float | None = None,
-    declared: Mapping[int, frozenset[int]] | None = None,
-) -> ColumnGraph:
-    """The graph of a plan, for every dataset that it writes; raises DeadlinePassed after `deadline`.
-
-    `deadline` is a time of the monotonic clock. `history` records the columns of the root, so that later
-    queries that start from these rows are followed to this one.
-    """
-    texts = settings is not None and settings.descriptions
-    graph = ColumnGraph(
-        plan,
-        inputs,
-        node_columns=node_columns,
-        history=history,
-        deadline=deadline,
-        texts=texts,
-        declared=declared,
-    )
-    graph.run()
-    top = plan.top
-    if history is not None and top is not None:
-        for number in {top.id, *top.kids, *top.inner}:
-            if plan.nodes[number].out:
-                history.record_columns(graph, number)
-    return graph
-
-
 def column_lineage(
     plan: Plan,
     inputs: Inputs,
@@ -142,14 +108,14 @@ def column_lineage(
         return ColumnLineage(cut=[plan.cut or "the plan has no root"])
     if graph is None:
         try:
-            graph = column_graph(
+            graph = ColumnGraph(
                 plan,
                 inputs,
-                settings=settings,
                 node_columns=node_columns,
                 history=history,
                 deadline=deadline,
-            )
+                texts=settings.descriptions,
+            ).run()
         except DeadlinePassed:
             return ColumnLineage(cut=["the deadline passed before the plan was followed to its end"])
     if not isinstance(written, WrittenColumns):

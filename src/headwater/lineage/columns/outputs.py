@@ -1,13 +1,16 @@
-"""Adds column lineage to the outputs of a run: one graph for each plan, one facet for each output."""
+"""Adds column lineage to the outputs of a run: one graph for each plan, one facet for each output.
+
+The facets are `columnLineage` of the specification and, if it is wanted, the newer explicit `lineage`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.lineage.columns.facet import column_lineage_facet, explicit_lineage_facet
+from headwater.lineage.columns.edges import Transformation
 from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed
-from headwater.lineage.columns.lineage import ColumnLineage, ColumnSettings, column_graph, column_lineage
+from headwater.lineage.columns.lineage import ColumnLineage, ColumnSettings, InputColumn, column_lineage
 from headwater.lineage.datasets.query import PlanVisits
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
@@ -42,7 +45,7 @@ class OutputColumns:
         objects: Iterable[object],
         until: float,
         errors: list[ExtractionError],
-        declared: Iterable[tuple[int, InputDatasetBuilder]] = (),
+        declared: Sequence[tuple[int, InputDatasetBuilder]] = (),
     ) -> None:
         """Set `columnLineage` on the outputs; failures are added to `errors`.
 
@@ -51,20 +54,22 @@ class OutputColumns:
         """
         if not self._is_wanted:
             return
-        graphs: dict[Any, ColumnGraph] = run.cache.column_graphs
-        facets: dict[Any, dict[str, Any]] = run.cache.column_facets
-        declared = list(declared)
         for query in objects:
-            if not isinstance(query, QueryExecution) or query.plan is None:
+            if not isinstance(query, QueryExecution) or query.plan is None or query.plan.top is None:
                 continue
+            datasets: dict[int, list[DatasetId]] = {}
+            for each in inputs:
+                for execution, node in each.plan_nodes:
+                    if execution == query.id:
+                        datasets.setdefault(node, []).append(each.id)
+            leaves = {
+                node: frozenset(each.expr_ids)
+                for number, each in declared
+                if number == query.id
+                for node in each.nodes
+            }
             try:
-                leaves = {
-                    node: frozenset(each.expr_ids)
-                    for number, each in declared
-                    if number == query.id
-                    for node in each.nodes
-                }
-                self._add(query.id, query.plan, inputs, outputs, graphs, facets, until, leaves)
+                self._add(run, query.id, query.plan, datasets, leaves, outputs, until)
             except DeadlinePassed:
                 errors.append(ExtractionError("columnLineage", "not found within the deadline"))
             except Exception as error:
@@ -72,38 +77,30 @@ class OutputColumns:
 
     def _add(
         self,
+        run: Run,
         number: int,
         plan: Plan,
-        inputs: Sequence[InputDatasetBuilder],
-        outputs: Sequence[OutputDatasetBuilder],
-        graphs: dict[Any, ColumnGraph],
-        facets: dict[Any, dict[str, Any]],
-        until: float,
+        datasets: dict[int, list[DatasetId]],
         declared: dict[int, frozenset[int]],
+        outputs: Sequence[OutputDatasetBuilder],
+        until: float,
     ) -> None:
-        if plan.top is None:
-            return
-        datasets: dict[int, list[DatasetId]] = {}
-        for each in inputs:
-            for execution, node in each.plan_nodes:
-                if execution == number:
-                    datasets.setdefault(node, []).append(each.id)
-
         def read(node: Node) -> Sequence[DatasetId]:
             return datasets.get(node.id, ())
 
+        graphs, facets = run.cache.column_graphs, run.cache.column_facets
         graph_key = (number, frozenset(declared))
         if graph_key not in graphs:
             self._visits.begin(number, plan)
-            graphs[graph_key] = column_graph(
+            graphs[graph_key] = ColumnGraph(
                 plan,
                 read,
-                settings=self._settings,
                 node_columns=self._visits.columns,
                 history=self._history,
                 deadline=until,
+                texts=self._settings.descriptions,
                 declared=declared,
-            )
+            ).run()
         for output in outputs:
             for node in (node for execution, node in sorted(output.plan_nodes) if execution == number):
                 if "columnLineage" in output.facets:
@@ -130,3 +127,90 @@ def _without(facet: dict[str, Any], columns: frozenset[str]) -> dict[str, Any]:
     if not columns:
         return facet
     return {**facet, "fields": {name: one for name, one in facet["fields"].items() if name not in columns}}
+
+
+# --- the facets
+
+_SPEC = "https://openlineage.io/spec/facets"
+COLUMN_LINEAGE_URL = f"{_SPEC}/1-2-0/ColumnLineageDatasetFacet.json#/$defs/ColumnLineageDatasetFacet"
+LINEAGE_URL = f"{_SPEC}/1-0-0/LineageFacet.json#/$defs/LineageDatasetFacet"
+
+
+def column_lineage_facet(lineage: ColumnLineage, producer: str) -> dict[str, Any]:
+    """The facet of the specification; gaps are in `unknown`, omissions in `cut` (G11)."""
+    names = _Names(explicit=False)
+    facet: dict[str, Any] = {
+        "_producer": producer,
+        "_schemaURL": COLUMN_LINEAGE_URL,
+        "fields": {
+            name: {"inputFields": names.inputs(inputs, lineage.texts.get(name, ""))}
+            for name, inputs in lineage.fields.items()
+        },
+    }
+    if lineage.dataset:
+        facet["dataset"] = names.inputs(lineage.dataset, "")
+    return _remarks(facet, lineage)
+
+
+def explicit_lineage_facet(lineage: ColumnLineage, producer: str) -> dict[str, Any]:
+    """The same edges as the facet `lineage` of a dataset, which lists sources as entities."""
+    names = _Names(explicit=True)
+    facet: dict[str, Any] = {
+        "_producer": producer,
+        "_schemaURL": LINEAGE_URL,
+        "inputs": names.inputs(lineage.dataset, ""),
+        "fields": {
+            name: {"inputs": names.inputs(inputs, lineage.texts.get(name, ""))}
+            for name, inputs in lineage.fields.items()
+        },
+    }
+    return _remarks(facet, lineage)
+
+
+def _remarks(facet: dict[str, Any], lineage: ColumnLineage) -> dict[str, Any]:
+    if lineage.gaps:
+        facet["unknown"] = [{"what": gap.what, "reason": gap.reason} for gap in lineage.gaps[:100]]
+    if lineage.cut:
+        facet["cut"] = lineage.cut
+    return facet
+
+
+class _Names:
+    """Inputs as JSON objects; equal ones are one object, since wide tables have millions of equal edges."""
+
+    def __init__(self, *, explicit: bool) -> None:
+        self._explicit = explicit
+        self._inputs: dict[tuple[InputColumn, str], dict[str, Any]] = {}
+        self._lists: dict[int, list[dict[str, Any]]] = {}
+
+    def inputs(self, inputs: list[InputColumn], text: str) -> list[dict[str, Any]]:
+        if text:
+            return [self._input(one, text) for one in inputs]
+        known = self._lists.get(id(inputs))
+        if known is None:
+            known = self._lists[id(inputs)] = [self._input(one, "") for one in inputs]
+        return known
+
+    def _input(self, one: InputColumn, text: str) -> dict[str, Any]:
+        key = (one, text)
+        made = self._inputs.get(key)
+        if made is None:
+            made = {"namespace": one.dataset.namespace, "name": one.dataset.name}
+            if self._explicit:
+                made["type"] = "DATASET"
+            made["field"] = one.field
+            made["transformations"] = [_transformation(kind, text) for kind in one.transformations]
+            if one.pointer:
+                made["jsonPointer"] = one.pointer
+            self._inputs[key] = made
+        return made
+
+
+def _transformation(kind: Transformation, text: str) -> dict[str, Any]:
+    description = kind.note or (text if kind.subtype != "IDENTITY" else "")
+    return {
+        "type": "DIRECT" if kind.direct else "INDIRECT",
+        "subtype": kind.subtype,
+        **({"description": description} if description else {}),
+        "masking": kind.masking,
+    }
