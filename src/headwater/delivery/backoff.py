@@ -9,8 +9,6 @@ from email.utils import parsedate_to_datetime
 
 from headwater.settings import RetrySettings
 
-__all__ = ["Backoff", "pause_seconds", "retry_after_seconds"]
-
 
 def pause_seconds(settings: RetrySettings, failures: int, chance: float) -> float:
     """The pause after the n-th failure in a row; `chance` in [0, 1) places it within the jitter."""

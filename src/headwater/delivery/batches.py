@@ -7,8 +7,6 @@ from headwater.delivery.outlets.base import Batch, Outlet
 from headwater.errors import EventRefused
 from headwater.events import Event
 
-__all__ = ["Buffer"]
-
 
 class Buffer:
     """An open batch of one session.

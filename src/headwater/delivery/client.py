@@ -35,8 +35,6 @@ from headwater.events import EVENT_COST, Event, fitted
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
-__all__ = ["Client", "Statistics"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

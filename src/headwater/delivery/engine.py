@@ -23,8 +23,6 @@ from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.metrics import Metrics
 
-__all__ = ["Engine", "Owner"]
-
 log = logging.getLogger(__name__)
 
 _REASON_CHARACTERS = 500

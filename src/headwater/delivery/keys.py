@@ -16,8 +16,6 @@ import orjson
 from headwater.errors import SettingsError
 from headwater.events import fitted
 
-__all__ = ["ABSENT", "Key", "Keys", "find", "parse_pointer"]
-
 ABSENT = object()  # absent, null and "" are three different keys
 KNOWN_KEYS = 10_000  # most keys repeat: made once, they cost neither time nor memory the next time
 

@@ -32,8 +32,6 @@ from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
-__all__ = ["OutletWorker"]
-
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing

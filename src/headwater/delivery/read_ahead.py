@@ -22,8 +22,6 @@ from headwater.delivery.sessions import Session
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["ReadAhead"]
-
 MAX_HELD_EVENTS = 50_000  # an event costs some 200 bytes besides its body, however small that is
 MAX_DEFERRED = 200_000  # sessions; beyond it the head waits
 MIN_SHARE_BYTES = 16 * 1024  # of one session, however many there are

@@ -19,8 +19,6 @@ from headwater.delivery.outlets.base import Batch, Delivered, Outlet, Refused, R
 from headwater.errors import EventRefused
 from headwater.events import Event
 
-__all__ = ["Session", "Settlement"]
-
 
 class Settlement:
     """What a try brought: events delivered, events refused for good, and whether to wait before the next."""

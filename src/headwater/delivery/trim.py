@@ -10,8 +10,6 @@ import orjson
 from headwater.errors import EventRefused
 from headwater.events import fitted
 
-__all__ = ["TRIMMED_FIELD", "trim_json"]
-
 TRIMMED_FIELD = "_trimmed"
 
 _POINTER_CHARACTERS = 80  # of a cut value's place in the record; names can be as long as values

@@ -12,8 +12,6 @@ from headwater.log.queue.log import Log
 from headwater.log.streams.queues import Queues
 from headwater.settings import DestinationSettings
 
-__all__ = ["EventSink", "FanOut"]
-
 
 class EventSink(Protocol):
     """Stores the events of a token durably and reports when they are on disk."""

@@ -11,8 +11,6 @@ import orjson
 
 from headwater.testing.http_server import Answer, Request, ScriptedServer
 
-__all__ = ["DataSetServer"]
-
 JSON = {"content-type": "application/json"}
 SUCCESS = b'{"status":"success","message":"","bytesCharged":0}'
 

@@ -15,8 +15,6 @@ import httptools
 import msgspec
 import zstandard
 
-__all__ = ["Answer", "Request", "ScriptedServer"]
-
 _PHRASES = {200: "OK", 201: "Created", 204: "No Content", 400: "Bad Request", 404: "Not Found"}
 
 

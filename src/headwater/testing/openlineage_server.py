@@ -18,8 +18,6 @@ import orjson
 
 from headwater.testing.http_server import Answer, Request, ScriptedServer
 
-__all__ = ["OpenLineageServer"]
-
 JSON = {"content-type": "application/json"}
 _BATCH = msgspec.json.Decoder(list[msgspec.Raw])
 

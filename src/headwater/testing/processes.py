@@ -22,8 +22,6 @@ from typing import Any, Self
 
 import msgspec
 
-__all__ = ["HeadwaterProcess", "OpenLineageProcess", "PythonProcess", "free_port"]
-
 START_SECONDS = 120.0  # generous: the machine may be busy
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.02

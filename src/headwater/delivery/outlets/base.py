@@ -29,22 +29,6 @@ from headwater.events import Event
 from headwater.extensions import load
 from headwater.settings import OutletSettings, convert
 
-__all__ = [
-    "DELIVERED",
-    "GROUP",
-    "Batch",
-    "Delivered",
-    "NoOptions",
-    "NotConnected",
-    "Outlet",
-    "Refused",
-    "Result",
-    "Results",
-    "Retry",
-    "load_outlet",
-    "outlet_class",
-]
-
 GROUP = "headwater.outlets"
 
 

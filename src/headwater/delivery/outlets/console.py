@@ -12,8 +12,6 @@ from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["ConsoleOutlet"]
-
 
 class ConsoleOutlet(Outlet):
     """Prints events. Delivered means handed to the operating system, no more."""

@@ -45,8 +45,6 @@ from headwater.events import Event, fitted
 from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings
 
-__all__ = ["RETRYABLE_ANSWERS", "DataSetOptions", "DataSetOutlet"]
-
 RETRYABLE_ANSWERS = ("error/server", "error/client/noPermission")
 """How an answer's `status` begins where the event is not to blame; other client errors mean a bad event."""
 

@@ -16,8 +16,6 @@ from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["FileOptions", "FileOutlet"]
-
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where to write."""

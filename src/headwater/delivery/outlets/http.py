@@ -34,8 +34,6 @@ from headwater.errors import SettingsError
 from headwater.events import Event
 from headwater.settings import OutletSettings
 
-__all__ = ["HttpOptions", "HttpOutlet"]
-
 
 def _doc(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)

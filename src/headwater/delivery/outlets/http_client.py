@@ -22,31 +22,8 @@ from headwater.clock import Clock, SystemClock
 from headwater.delivery.backoff import retry_after_seconds
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
 
-__all__ = [
-    "MAX_ANSWER_BYTES",
-    "RETRYABLE_STATUSES",
-    "BrokenAnswer",
-    "Compression",
-    "Connection",
-    "HttpAnswer",
-    "HttpClient",
-    "TlsOptions",
-    "bare_url",
-    "bearer",
-    "check_url",
-    "classify_status",
-    "decoded",
-    "error_for",
-    "excerpt",
-    "open_connection",
-]
-
-
 RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
-
-
 """4xx that are not about the event: an operator can correct the key, the address or the pace."""
-
 
 _EXCERPT_CHARACTERS = 200
 
@@ -244,11 +221,7 @@ def decoded(answer: HttpAnswer) -> HttpAnswer:
 
 
 Compression = Literal["none", "gzip", "zstd"]
-
-
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-
-
 _THREAD_BYTES = 64 * 1024  # from here on compressing takes long enough to be worth a thread
 
 

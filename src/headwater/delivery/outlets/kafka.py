@@ -35,8 +35,6 @@ try:
 except ImportError as error:
     raise ImportError(f"{error}; install it with: pip install 'headwater[kafka]'") from error
 
-__all__ = ["REFUSED_ERRORS", "KafkaOptions", "KafkaOutlet"]
-
 REFUSED_ERRORS = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,

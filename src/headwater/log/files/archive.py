@@ -15,8 +15,6 @@ from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
 from headwater.log.files.layout import EventFolder, IncomingFile
 
-__all__ = ["archive", "clean_archive", "finish_archiving", "open_gzip"]
-
 DRAFT_SECONDS = 24 * 3600  # the process that wrote a draft this old is dead
 # CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
 # 3 7.9 and 6.0, level 6 18 and 7.2. With zlib the archive was a seventh of all that a load costs.

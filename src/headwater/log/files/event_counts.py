@@ -13,8 +13,6 @@ from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
 
-__all__ = ["DestinationStat", "EventsStat", "OpenPair", "StreamStat", "TokenStat", "stat_events"]
-
 
 class TokenStat(msgspec.Struct):
     """Files of one token that are not done."""

@@ -11,9 +11,6 @@ from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import IncomingFile
 
-__all__ = ["Counts", "FileStatus", "LastCycle", "TableStatus"]
-
-
 log = logging.getLogger(__name__)
 
 

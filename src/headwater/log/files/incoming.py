@@ -25,8 +25,6 @@ from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 
-__all__ = ["Incoming", "finish_interrupted"]
-
 log = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024

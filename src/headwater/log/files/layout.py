@@ -19,16 +19,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-__all__ = [
-    "ArchivedFile",
-    "EventFolder",
-    "IncomingFile",
-    "archived_files",
-    "is_id",
-    "rotated_name",
-    "unprocessed",
-]
-
 Kind = Literal["incoming", "failed"]
 ArchivedKind = Literal["incoming", "failed", "streaming-archive"]
 

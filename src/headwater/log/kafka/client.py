@@ -11,8 +11,6 @@ from typing import Any
 from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
 from headwater.settings import KafkaSettings
 
-__all__ = ["GUARANTEES", "KafkaProducer", "check_brokers", "client_config", "refuse_fixed_settings"]
-
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1  # how late a thread sees that it should end; reports wake it at once

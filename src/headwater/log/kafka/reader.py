@@ -14,8 +14,6 @@ from headwater.log.kafka.client import client_config
 from headwater.log.queue.commit_format import Commit
 from headwater.settings import KafkaSettings
 
-__all__ = ["TopicReader"]
-
 ASK_SECONDS = 3.0
 PATIENCE_SECONDS = 60.0
 """How long the brokers may be unreachable before a read, or the look for new events, fails."""

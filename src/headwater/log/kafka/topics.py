@@ -21,8 +21,6 @@ from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 
-__all__ = ["Topics"]
-
 log = logging.getLogger(__name__)
 
 CREATE_SECONDS = 5.0

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import msgspec
 import zstandard
 
-__all__ = ["Commit", "Packer", "unpack"]
-
 _HEAD = struct.Struct("<QdI")
 
 

@@ -15,9 +15,6 @@ from headwater.crash_points import crash_point
 from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, connect, migrate, select
 
-__all__ = ["BLOCK", "Cursor", "CursorRow", "Index", "Outcome"]
-
-
 BLOCK = 8192  # positions per bitmap: 1 KiB at most, so a commit rewrites little
 
 
@@ -56,8 +53,6 @@ def _finished(connection: apsw.Connection) -> None:
 
 
 MIGRATIONS = (_cursors, _finished)
-
-
 FIELDS = CursorRow.__struct_fields__
 
 

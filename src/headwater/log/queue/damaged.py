@@ -8,8 +8,6 @@ import shutil
 import time
 from pathlib import Path
 
-__all__ = ["copy_to_damaged", "damaged_file_names", "files_of", "move_to_damaged", "trim_damaged"]
-
 log = logging.getLogger(__name__)
 
 

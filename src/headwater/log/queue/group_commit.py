@@ -18,8 +18,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
 
-__all__ = ["GroupCommit", "OnCommitted", "PendingAppend", "Receipt", "complete_runs"]
-
 log = logging.getLogger(__name__)
 
 OnCommitted = Callable[[list[Any], HeadwaterError | None], None]

@@ -29,11 +29,7 @@ from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
-__all__ = ["Log", "Removal", "removals"]
-
-
 log = logging.getLogger(__name__)
-
 
 LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
 

@@ -20,22 +20,6 @@ from headwater.log.queue.damaged import damaged_file_names
 from headwater.log.queue.partition_file import PartitionRange, PartitionReader, partition_paths
 from headwater.log.queue.sqlite import is_damage
 
-__all__ = [
-    "Finding",
-    "LogStat",
-    "PartitionStat",
-    "ReaderStat",
-    "commits",
-    "export",
-    "gaps",
-    "received_at",
-    "stat",
-    "summarise",
-    "tail_line",
-    "tail_of",
-    "verify",
-]
-
 
 class PartitionStat(msgspec.Struct):
     """One file: positions `first` up to and without `end`."""

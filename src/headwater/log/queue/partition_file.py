@@ -15,24 +15,7 @@ from headwater.log.queue.commit_format import Commit, unpack
 from headwater.log.queue.damaged import files_of
 from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, select
 
-__all__ = [
-    "PAGE_BYTES",
-    "PartitionRange",
-    "PartitionReader",
-    "PartitionWriter",
-    "disk_bytes",
-    "inspect",
-    "is_whole",
-    "partition_path",
-    "partition_paths",
-    "remove",
-    "salvage",
-]
-
-
 PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
-
-
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load
 
 

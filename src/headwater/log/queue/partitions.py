@@ -19,8 +19,6 @@ from headwater.log.queue.partition_file import (
 )
 from headwater.settings import LogSettings
 
-__all__ = ["HOUR_SECONDS", "Partitions"]
-
 HOUR_SECONDS = 3600.0
 # The bytes of a commit beside its content: the root, a part of the last page, frame headers.
 SPARE_BYTES = 3 * PAGE_BYTES

@@ -17,8 +17,6 @@ from headwater.log.queue.sqlite import is_damage
 if TYPE_CHECKING:
     from headwater.log.queue.log import Log
 
-__all__ = ["Reader"]
-
 MAX_REPAIRS = 3  # in one read; a disk that damages what was just written is not repaired by another try
 
 

@@ -19,15 +19,9 @@ from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import is_damage
 
-__all__ = ["RecoveredLog", "recover", "repair"]
-
-
 log = logging.getLogger(__name__)
 
-
 REPAIR_NAME = "repair.tmp"
-
-
 REPAIRED = ".repaired"
 
 

@@ -13,16 +13,6 @@ import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
 
-__all__ = [
-    "DAMAGE",
-    "check_version",
-    "classify",
-    "connect",
-    "is_damage",
-    "migrate",
-    "select",
-]
-
 # What a damaged file shows: not a database, a page that is not what the tree says, a table that is not there
 # (our statements have no other fault). A row whose checksum is wrong shows as ValueError (packing.unpack).
 DAMAGE = (

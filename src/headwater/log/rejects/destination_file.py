@@ -21,8 +21,6 @@ from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, re
 from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import EventFolder, rotated_name
 
-__all__ = ["DestinationRejects", "EventError"]
-
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
 REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being made a file of events

@@ -15,8 +15,6 @@ from headwater.log.rejects.destination_file import DestinationRejects, EventErro
 from headwater.log.rejects.store import Reject, RejectReader, RejectStore
 from headwater.settings import Settings
 
-__all__ = ["DESTINATION_PREFIX", "ListedReject", "Rejects", "ReplayCounts", "json_or_text", "rejects_path"]
-
 DESTINATION_PREFIX = "destination:"
 
 

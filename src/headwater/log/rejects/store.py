@@ -24,8 +24,6 @@ from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.metrics import Metrics
 
-__all__ = ["NewReject", "Reject", "RejectReader", "RejectStore"]
-
 T = TypeVar("T")
 
 

@@ -26,8 +26,6 @@ from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, LogSettings
 
-__all__ = ["STREAM_READER", "Queues", "identity_of"]
-
 log = logging.getLogger(__name__)
 
 STREAM_READER = "stream"

@@ -19,8 +19,6 @@ from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
 from headwater.log.queue.partition_file import partition_paths
 
-__all__ = ["Planned", "StreamCursor", "stream_folder"]
-
 log = logging.getLogger(__name__)
 
 
