@@ -41,35 +41,31 @@ from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert
+from headwater.settings.types import MIB, doc
 
 __all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 
 logger = logging.getLogger(__name__)
 
-MIB = 1024 * 1024
 # Whatever else lies below `path` is not ours to open, let alone to remove.
 FOLDER_NAME = re.compile(r"spool-\d{20}-\d+-[0-9a-f]{8}")
 POLL_SECONDS = 0.05
 DRAIN_CLOSE_SECONDS = 5.0
 
 
-def _doc(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
-
-
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The spool's own keys; all others are those of the `openlineage` outlet."""
 
-    path: Annotated[str, _doc("Folder on a local disk; for one backend, shared by any number of processes.")]
-    retention_hours: Annotated[Hours, _doc("Events that are older are dropped, delivered or not.")] = 168.0
+    path: Annotated[str, doc("Folder on a local disk; for one backend, shared by any number of processes.")]
+    retention_hours: Annotated[Hours, doc("Events that are older are dropped, delivered or not.")] = 168.0
     retention_bytes: Annotated[
-        Bytes, _doc("Bytes on disk per process; beyond it the oldest events are dropped.")
+        Bytes, doc("Bytes on disk per process; beyond it the oldest events are dropped.")
     ] = 256 * MIB
     close_timeout_seconds: Annotated[
-        Seconds, _doc("Time to deliver what is left at `close()` without a timeout, and at exit.")
+        Seconds, doc("Time to deliver what is left at `close()` without a timeout, and at exit.")
     ] = 5.0
     adopt_seconds: Annotated[
-        Seconds, _doc("Pause between two looks for what processes that have ended left behind.")
+        Seconds, doc("Pause between two looks for what processes that have ended left behind.")
     ] = 30.0
 
 

@@ -140,23 +140,16 @@ class Client:
 
     def _admit(self, total: int, coming: Mapping[str, int] | None = None, now: float = 0.0) -> None:
         """Raise BatchRejected, and count it, where a batch of so many bytes, by key, cannot be taken."""
+        name = self._settings.name
         try:
             if self._is_closed:
-                raise BatchRejected(f"The client of outlet {self._settings.name} is closed.", retryable=False)
+                raise BatchRejected(f"The client of outlet {name} is closed.", retryable=False)
             self._admit_sessions(coming or {}, now)
-            self._admit_total(total)
+            if self._held_bytes + total > self._settings.budget_bytes:
+                raise self._over_budget(f"The client of outlet {name}", total, "budget_bytes")
         except BatchRejected:
             self._batches_refused += 1
             raise
-
-    def _admit_total(self, total: int) -> None:
-        name, budget = self._settings.name, self._settings.budget_bytes
-        if self._held_bytes + total > budget:
-            raise BatchRejected(
-                f"The client of outlet {name} would hold more than {budget} bytes.",
-                hint=_advice(total > budget, "budget_bytes"),
-                retryable=total <= budget,
-            )
 
     def _admit_sessions(self, coming: Mapping[str, int], now: float) -> None:
         """Error mode and budgets are kept by session: a failing session does not stop the others."""
@@ -170,11 +163,18 @@ class Client:
                     retry_after_seconds=min(session.error_until - now, settings.retry.max_seconds),
                 )
             if self._held.get(id, 0) + size > settings.session_budget_bytes:
-                raise BatchRejected(
-                    f"A session of outlet {name} would hold more than {settings.session_budget_bytes} bytes.",
-                    hint=_advice(size > settings.session_budget_bytes, "session_budget_bytes"),
-                    retryable=size <= settings.session_budget_bytes,
-                )
+                raise self._over_budget(f"A session of outlet {name}", size, "session_budget_bytes")
+
+    def _over_budget(self, who: str, size: int, setting: str) -> BatchRejected:
+        budget = getattr(self._settings, setting)
+        fits = size <= budget
+        return BatchRejected(
+            f"{who} would hold more than {budget} bytes.",
+            hint="Send the batch again later."
+            if fits
+            else f"It can never fit: send smaller batches or raise `{setting}`.",
+            retryable=fits,
+        )
 
     def _take_in(self) -> None:
         with self._lock:
@@ -319,10 +319,7 @@ class Client:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if left := self.close():
-            log.error(
-                "The client of outlet %s was closed with %d events left.", self._settings.name, len(left)
-            )
+        self._log_left(self.close())
 
     async def __aenter__(self) -> Self:
         with self._lock:
@@ -331,7 +328,10 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if left := await self.aclose():
+        self._log_left(await self.aclose())
+
+    def _log_left(self, left: list[Event]) -> None:
+        if left:
             log.error(
                 "The client of outlet %s was closed with %d events left.", self._settings.name, len(left)
             )
@@ -369,9 +369,3 @@ class Client:
 def _cost(body: bytes) -> int:
     """What an event takes of the budgets: of memory, not of the receiver's limits (G8)."""
     return len(body) + EVENT_COST
-
-
-def _advice(never: bool, setting: str) -> str:
-    if never:
-        return f"It can never fit: send smaller batches or raise `{setting}`."
-    return "Send the batch again later."

@@ -83,7 +83,7 @@ class Engine:
 
     # --- fed by the owner
 
-    def put(self, key: Key, event: Event) -> Session:
+    def put(self, key: Key, event: Event) -> None:
         """Take an event at the end of its session."""
         session = self.sessions.get(key.id)
         if session is None:
@@ -94,7 +94,6 @@ class Engine:
         self.held_bytes += len(event.body)
         self.held_events += 1
         self._schedule(session)
-        return session
 
     def hurry(self, position: int) -> None:
         """Send everything up to this position without waiting for fuller batches."""

@@ -1,4 +1,4 @@
-"""The thing that workers the log: one outlet, in a thread of its own with its own loop (G7).
+"""Delivers the log to one outlet, in a thread of its own with its own loop (G7).
 
     log ──read──► engine ──► outlet
                     │ settled
@@ -35,11 +35,12 @@ from headwater.settings import OutletSettings
 log = logging.getLogger(__name__)
 
 GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing
+MAX_REPLAYS = 100  # at a time: they count towards no budget
 PAUSE_SECONDS = 1.0  # between looks at the replay requests, and after an error of the disk
 
 
 class OutletWorker:
-    """One outlet, drained from the log until closed."""
+    """Delivers to one outlet from `start` until `close`."""
 
     def __init__(
         self,
@@ -134,9 +135,8 @@ class OutletWorker:
         engine = self._engine = Engine(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
-        self._read_ahead = ReadAhead(
-            engine, self._keys, self._settings, self._read_log, self._reader.position
-        )
+        reader = self._reader
+        self._read_ahead = ReadAhead(engine, self._keys, self._settings, reader.read, reader.position)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
@@ -160,7 +160,12 @@ class OutletWorker:
                 self._problems.pop(name, None)
             except Exception as error:
                 if name not in self._problems:
-                    log.warning("Outlet %s waits: %s", self.name, error, exc_info=not _is_ours(error))
+                    log.warning(
+                        "Outlet %s waits: %s",
+                        self.name,
+                        error,
+                        exc_info=not isinstance(error, HeadwaterError),
+                    )
                 self._problems[name] = str(error) or type(error).__name__
                 await asyncio.sleep(self._pause_seconds)
 
@@ -169,15 +174,12 @@ class OutletWorker:
     async def _read(self) -> None:
         """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
-        moved = await self._read_ahead.step(self._log.end)
+        moved = self._read_ahead.step(self._log.end)
         self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
         if moved:
             await asyncio.sleep(0)  # a long read is many steps; requests are served between them
         else:
             await self._wake.wait()
-
-    async def _read_log(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
-        return self._reader.read(position, max_events, max_bytes)
 
     # --- called by the engine
 
@@ -236,15 +238,11 @@ class OutletWorker:
 
     def _store(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
         if fresh := [(event, reason) for event, reason in refused if event.position > 0]:
-            self._rejects.add(
-                self.stage,
-                [
-                    NewReject(
-                        reason=reason, body=event.body, position=event.position, received_at=event.received_at
-                    )
-                    for event, reason in fresh
-                ],
-            )
+            new = [
+                NewReject(reason, event.body, position=event.position, received_at=event.received_at)
+                for event, reason in fresh
+            ]
+            self._rejects.add(self.stage, new)
         done = [event.position for event in delivered if event.position > 0]
         if done or fresh:
             self._reader.finish(done, [event.position for event, _ in fresh])
@@ -271,21 +269,11 @@ class OutletWorker:
     async def _tick(self) -> None:
         """Bring the lag up to date; take in replay requests, which travel as events of negative position."""
         assert self._engine is not None
-        events, seconds, wanted = self._observe()
-        self._metrics.gauge("delivery_lag_events").set(events, self.name)
-        self._metrics.gauge("delivery_lag_seconds").set(seconds, self.name)
-        for event in wanted:
-            if -event.position not in self._replaying:
-                self._replaying.add(-event.position)
+        self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
+        self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
+        if not self._replaying:
+            for reject in self._rejects.requested(self.stage, MAX_REPLAYS):
+                self._replaying.add(reject.id)
+                event = Event(-reject.id, reject.received_at, reject.body)
                 self._engine.put(self._keys.of(event.body), event)
         await asyncio.sleep(self._pause_seconds)
-
-    def _observe(self) -> tuple[int, float, list[Event]]:
-        # few at a time: they count towards no budget
-        wanted = [] if self._replaying else self._rejects.requested(self.stage, 100)
-        replays = [Event(-reject.id, reject.received_at, reject.body) for reject in wanted]
-        return self._reader.lag_events(), self._reader.lag_seconds(), replays
-
-
-def _is_ours(error: Exception) -> bool:
-    return isinstance(error, HeadwaterError)

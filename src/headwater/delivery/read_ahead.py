@@ -1,7 +1,7 @@
 """What is read from the log next, and for which sessions (G8).
 
 Without `group_by` this is simple: read on while there is room. With it, a session that fails or is slow must
-hold up neither the others nor the memory. The feed reads on past its events without keeping them and notes
+hold up neither the others nor the memory. `ReadAhead` reads on past its events without keeping them and notes
 where the first of them lies: the session is *deferred* there. When it has room again, the log is read again
 from that place, for the deferred sessions that can take something, until they have caught up with the head.
 
@@ -14,7 +14,7 @@ number per deferred session.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Key, Keys
@@ -28,11 +28,11 @@ MIN_SHARE_BYTES = 16 * 1024  # of one session, however many there are
 KEPT_BYTES = 16 * 1024  # of a failing session: enough to try with, so that a try needs no reading
 READ_BYTES = 1024 * 1024
 
-Read = Callable[[int, int, int], Awaitable[list[Event]]]
+Read = Callable[[int, int, int], list[Event]]
 
 
 class ReadAhead:
-    """Moves events from the log into the engine. Lives on the engine's loop; `step` is called by one task."""
+    """Moves events from the log into the engine. Lives on the engine's loop."""
 
     def __init__(self, engine: Engine, keys: Keys, settings: OutletSettings, read: Read, head: int) -> None:
         self.head = head
@@ -66,7 +66,7 @@ class ReadAhead:
             self._uncommitted_bytes -= self._uncommitted.pop(event.position, 0)
 
     def on_retry_scheduled(self, session: Session) -> list[Event]:
-        """The session waits: keep little of it in memory, and park the rest. Returns what was let go."""
+        """The session waits: keep little of it in memory, defer the rest, which is returned."""
         if not self._keys.is_grouped:
             return []
         key = session.key.id
@@ -83,7 +83,7 @@ class ReadAhead:
 
     # --- reading
 
-    async def step(self, end: int) -> bool:
+    def step(self, end: int) -> bool:
         """Read once, where there is something to read and room for it; False: wait until one changes."""
         engine = self._engine
         room = self._budget - engine.held_bytes - self._uncommitted_bytes
@@ -92,16 +92,16 @@ class ReadAhead:
             return False
         count = MAX_HELD_EVENTS - engine.held_events
         if not self._keys.is_grouped:
-            return await self._read_all(end, count, room)
+            return self._read_all(end, count, room)
         moved = False
         if self._rescanned or self._wants_events:
-            moved = await self._catch_up(count, min(room, READ_BYTES))
+            moved = self._catch_up(count, min(room, READ_BYTES))
         if len(self.deferred) < MAX_DEFERRED and self.head < end:
-            moved = await self._read_ahead(count, min(room, READ_BYTES)) or moved
+            moved = self._read_on(count, min(room, READ_BYTES)) or moved
         return moved
 
-    async def _read_all(self, end: int, count: int, room: int) -> bool:
-        events = await self._read(self.head, count, room) if self.head < end else []
+    def _read_all(self, end: int, count: int, room: int) -> bool:
+        events = self._read(self.head, count, room) if self.head < end else []
         if not events:
             return False
         self.head = events[-1].position + 1
@@ -109,8 +109,8 @@ class ReadAhead:
             self._engine.put(self._keys.of(event.body), event)
         return True
 
-    async def _read_ahead(self, count: int, room: int) -> bool:
-        events = await self._read(self.head, count, room)
+    def _read_on(self, count: int, room: int) -> bool:
+        events = self._read(self.head, count, room)
         if not events:
             return False
         self.head = events[-1].position + 1
@@ -124,11 +124,11 @@ class ReadAhead:
                 self.deferred[key.id] = event.position
         return True
 
-    async def _catch_up(self, count: int, room: int) -> bool:
+    def _catch_up(self, count: int, room: int) -> bool:
         if not self._rescanned:
             self._rescanned, self._wants_events = self._wants_events, set()
             self._rescan_at = min(self.deferred[key] for key in self._rescanned)
-        events = await self._read(self._rescan_at, count, room)
+        events = self._read(self._rescan_at, count, room)
         for event in events:
             if event.position >= self.head:
                 break
@@ -175,8 +175,5 @@ class ReadAhead:
             return
         if session.bytes * 2 <= self._share():
             # the scan under way serves it as well, unless it has passed the place already
-            (
-                self._rescanned
-                if self._rescanned and self.deferred[key] >= self._rescan_at
-                else self._wants_events
-            ).add(key)
+            is_served = self._rescanned and self.deferred[key] >= self._rescan_at
+            (self._rescanned if is_served else self._wants_events).add(key)

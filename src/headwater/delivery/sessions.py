@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from headwater.delivery.backoff import Backoff
 from headwater.delivery.batches import Buffer
@@ -41,7 +41,7 @@ class Settlement:
 
 
 class Session:
-    """State of one key. Touched only by the engine's loop, except where the engine's lock says otherwise."""
+    """State of one key, for the engine's loop alone; `Client` reads `error_until` in other threads."""
 
     __slots__ = (
         "awaits_commit",
@@ -142,7 +142,9 @@ class Session:
                 )
                 again.append(event)
         again += self.in_flight[len(results) :]
-        self._return(again)
+        self.in_flight = []
+        if again:
+            self.resend.appendleft(again)
         if not (settlement.delivered or settlement.refused or settlement.pause):
             settlement.retry_later("the outlet tried none of the events")
         return settlement
@@ -153,11 +155,6 @@ class Session:
         parts = self.in_flight[:half], self.in_flight[half:]
         self.in_flight = []
         self.resend.extendleft(part for part in reversed(parts) if part)
-
-    def _return(self, events: Sequence[Event]) -> None:
-        self.in_flight = []
-        if events:
-            self.resend.appendleft(list(events))
 
     def drop_after(self, keep_bytes: int, keep_events: int) -> list[Event]:
         """Forget all but the first events, within both limits but at least one; returns the forgotten.

@@ -25,16 +25,15 @@ from typing import Annotated, Any
 import msgspec
 import orjson
 
-from headwater.clock import Clock, SystemClock
+from headwater.clock import Clock
 from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer
-from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
+from headwater.delivery.outlets.base import DELIVERED, Batch, Results
 from headwater.delivery.outlets.http_client import (
     Compression,
     HttpAnswer,
-    HttpClient,
+    HttpReceiverOutlet,
     TlsOptions,
     bare_url,
-    check_url,
     classify_status,
     error_for,
     excerpt,
@@ -44,6 +43,7 @@ from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
 from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings
+from headwater.settings.types import doc
 
 RETRYABLE_ANSWERS = ("error/server", "error/client/noPermission")
 """How an answer's `status` begins where the event is not to blame; other client errors mean a bad event."""
@@ -61,34 +61,28 @@ DEFAULT_SEVERITY = 3
 _NS = 1_000_000_000
 
 
-def _doc(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
-
-
 class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where DataSet is, and which fields of an event mean what to it."""
 
-    api_key: Annotated[str, _doc("Token with write access to logs; write it as `${env.NAME}`.")]
-    url: Annotated[str, _doc("Base URL; `/api/addEvents` is put after it.")] = "https://app.scalyr.com"
-    server_host: Annotated[str, _doc("`serverHost` of the session info; empty: this machine's name.")] = ""
-    session_info: Annotated[dict[str, str], _doc("Further fields of the session info.")] = msgspec.field(
-        default_factory=dict
-    )
+    api_key: Annotated[str, doc("Token with write access to logs; write it as `${env.NAME}`.")]
+    url: Annotated[str, doc("Base URL; `/api/addEvents` is put after it.")] = "https://app.scalyr.com"
+    server_host: Annotated[str, doc("`serverHost` of the session info; empty: this machine's name.")] = ""
+    session_info: Annotated[dict[str, str], doc("Further fields of the session info.")] = {}
     time: Annotated[
-        str, _doc("JSON pointer to the event's time: RFC 3339 text or a count since 1970; absent: received.")
+        str, doc("JSON pointer to the event's time: RFC 3339 text or a count since 1970; absent: received.")
     ] = ""
     severity: Annotated[
-        str, _doc("JSON pointer to the severity: 0 to 6, or a name such as `warning`; absent: 3.")
+        str, doc("JSON pointer to the severity: 0 to 6, or a name such as `warning`; absent: 3.")
     ] = ""
-    thread: Annotated[str, _doc("JSON pointer to the name of the event's thread; empty: none.")] = ""
+    thread: Annotated[str, doc("JSON pointer to the name of the event's thread; empty: none.")] = ""
     log_fields: Annotated[
-        tuple[str, ...], _doc("JSON pointers to fields that many events share; sent once per request.")
+        tuple[str, ...], doc("JSON pointers to fields that many events share; sent once per request.")
     ] = ()
     max_request_bytes: Annotated[
-        int, msgspec.Meta(ge=1000, le=6_225_920), _doc("Most bytes of a request before compression.")
+        int, msgspec.Meta(ge=1000, le=6_225_920), doc("Most bytes of a request before compression.")
     ] = 6_000_000
-    compression: Annotated[Compression, _doc("How request bodies are compressed.")] = "gzip"
-    tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
+    compression: Annotated[Compression, doc("How request bodies are compressed.")] = "gzip"
+    tls: Annotated[TlsOptions, doc("Certificates.")] = TlsOptions()
 
 
 class _Reply(msgspec.Struct):
@@ -99,17 +93,15 @@ class _Reply(msgspec.Struct):
 _REPLY = json_decoder(_Reply)
 
 
-class DataSetOutlet(Outlet):
+class DataSetOutlet(HttpReceiverOutlet):
     """Sends events to DataSet."""
 
     Settings = DataSetOptions
     options: DataSetOptions
 
     def __init__(self, options: Any, settings: OutletSettings, *, clock: Clock | None = None) -> None:
-        super().__init__(options, settings)
-        source = f"outlet {settings.name}"
-        self._clock = clock or SystemClock()
-        self._url = f"{check_url(self.options.url, source)}/api/addEvents"
+        super().__init__(options, settings, headers={}, clock=clock)
+        self._url += "/api/addEvents"
         self._host = self.options.server_host or socket.gethostname()
         self._time = parse_pointer(self.options.time) if self.options.time else None
         self._severity = parse_pointer(self.options.severity) if self.options.severity else None
@@ -117,24 +109,10 @@ class DataSetOutlet(Outlet):
         self._log_keys = Keys(self.options.log_fields)
         self._taken = Keys((*settings.group_by, *self.options.log_fields))
         self._last: tuple[bytes, dict[str, Any]] = (b"", {})
-        self._http = HttpClient(
-            url=self.options.url,
-            headers={},
-            tls=self.options.tls,
-            compression=self.options.compression,
-            max_connections=settings.max_in_flight,
-            source=source,
-        )
 
     @property
     def max_request_bytes(self) -> int | None:
         return self.options.max_request_bytes
-
-    async def connect(self) -> None:
-        self._http.open()
-
-    async def close(self) -> None:
-        await self._http.close()
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch))

@@ -16,53 +16,47 @@ from typing import Annotated, Any, Literal
 import msgspec
 import orjson
 
-from headwater.clock import Clock, SystemClock
+from headwater.clock import Clock
 from headwater.delivery.keys import Key
-from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Results
+from headwater.delivery.outlets.base import DELIVERED, Batch, Results
 from headwater.delivery.outlets.http_client import (
     RETRYABLE_STATUSES,
     Compression,
-    HttpClient,
+    HttpReceiverOutlet,
     TlsOptions,
     bare_url,
     bearer,
-    check_url,
     classify_status,
     error_for,
 )
 from headwater.errors import SettingsError
 from headwater.events import Event
 from headwater.settings import OutletSettings
-
-
-def _doc(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
+from headwater.settings.types import doc
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the receiver is and what a request to it looks like."""
 
-    url: Annotated[str, _doc("The full URL of the requests.")]
-    method: Annotated[Literal["POST", "PUT", "PATCH"], _doc("Their method.")] = "POST"
-    event: Annotated[str, _doc("Template of each event.")] = "$event"
-    separator: Annotated[str, _doc("What stands between events.")] = ","
-    body: Annotated[str, _doc("Template of the request's body.")] = "[$events]"
-    content_type: Annotated[str, _doc("Its Content-Type.")] = "application/json"
-    api_key: Annotated[str, _doc("Sent as `Authorization: Bearer`; write it as `${env.NAME}`.")] = ""
-    headers: Annotated[dict[str, str], _doc("Further headers of each request.")] = msgspec.field(
-        default_factory=dict
-    )
+    url: Annotated[str, doc("The full URL of the requests.")]
+    method: Annotated[Literal["POST", "PUT", "PATCH"], doc("Their method.")] = "POST"
+    event: Annotated[str, doc("Template of each event.")] = "$event"
+    separator: Annotated[str, doc("What stands between events.")] = ","
+    body: Annotated[str, doc("Template of the request's body.")] = "[$events]"
+    content_type: Annotated[str, doc("Its Content-Type.")] = "application/json"
+    api_key: Annotated[str, doc("Sent as `Authorization: Bearer`; write it as `${env.NAME}`.")] = ""
+    headers: Annotated[dict[str, str], doc("Further headers of each request.")] = {}
     retry_statuses: Annotated[
-        tuple[int, ...], _doc("4xx statuses that say nothing against the event, besides the usual ones.")
+        tuple[int, ...], doc("4xx statuses that say nothing against the event, besides the usual ones.")
     ] = ()
     refuse_statuses: Annotated[
-        tuple[int, ...], _doc("4xx statuses that mean a bad event, though they usually do not.")
+        tuple[int, ...], doc("4xx statuses that mean a bad event, though they usually do not.")
     ] = ()
     max_request_bytes: Annotated[
-        int, msgspec.Meta(ge=0), _doc("The receiver's hard limit before compression: trim to it; 0: none.")
+        int, msgspec.Meta(ge=0), doc("The receiver's hard limit before compression: trim to it; 0: none.")
     ] = 0
-    compression: Annotated[Compression, _doc("How request bodies are compressed.")] = "none"
-    tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
+    compression: Annotated[Compression, doc("How request bodies are compressed.")] = "none"
+    tls: Annotated[TlsOptions, doc("Certificates.")] = TlsOptions()
 
 
 class Template:
@@ -91,18 +85,17 @@ class Template:
         return b"".join(part if isinstance(part, bytes) else values[part] for part in self._parts)
 
 
-class HttpOutlet(Outlet):
+class HttpOutlet(HttpReceiverOutlet):
     """Sends events to any HTTP receiver. Its answer counts for the whole batch."""
 
     Settings = HttpOptions
     options: HttpOptions
 
     def __init__(self, options: Any, settings: OutletSettings, *, clock: Clock | None = None) -> None:
-        super().__init__(options, settings)
+        headers = {"content-type": options.content_type} | bearer(options.api_key, options.headers)
+        super().__init__(options, settings, headers=headers, clock=clock)
+        self._url = self.options.url  # in full, with a slash at its end
         source = f"outlet {settings.name}"
-        self._clock = clock or SystemClock()
-        self._url = self.options.url
-        check_url(self._url, source)
         self._event = Template(
             self.options.event,
             frozenset({"event", "position", "received_at", "time"}),
@@ -122,15 +115,6 @@ class HttpOutlet(Outlet):
         self._retryable = (RETRYABLE_STATUSES | set(self.options.retry_statuses)) - set(
             self.options.refuse_statuses
         )
-        self._http = HttpClient(
-            url=self.options.url,
-            headers={"content-type": self.options.content_type}
-            | bearer(self.options.api_key, self.options.headers),
-            tls=self.options.tls,
-            compression=self.options.compression,
-            max_connections=settings.max_in_flight,
-            source=source,
-        )
 
     @property
     def max_request_bytes(self) -> int | None:
@@ -139,12 +123,6 @@ class HttpOutlet(Outlet):
     @property
     def separator_bytes(self) -> int:
         return len(self._separator)
-
-    async def connect(self) -> None:
-        self._http.open()
-
-    async def close(self) -> None:
-        await self._http.close()
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch), method=self.options.method)

@@ -20,7 +20,10 @@ import zstandard
 from headwater import __version__
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.backoff import retry_after_seconds
+from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
+from headwater.settings import OutletSettings
+from headwater.settings.types import doc
 
 RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 """4xx that are not about the event: an operator can correct the key, the address or the pace."""
@@ -194,15 +197,6 @@ class Connection(asyncio.Protocol):
         self.close()
 
 
-async def open_connection(host: str, port: int, context: ssl.SSLContext | None) -> Connection:
-    """A new connection; raises OSError."""
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(
-        Connection, host, port, ssl=context, server_hostname=host if context else None
-    )
-    return connection
-
-
 def decoded(answer: HttpAnswer) -> HttpAnswer:
     """The answer with its content unpacked, though we did not ask for packing; raises BrokenAnswer."""
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
@@ -222,18 +216,17 @@ def decoded(answer: HttpAnswer) -> HttpAnswer:
 
 Compression = Literal["none", "gzip", "zstd"]
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\r\n\0\u0100-\U0010ffff]*")  # one line of Latin-1
 _THREAD_BYTES = 64 * 1024  # from here on compressing takes long enough to be worth a thread
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the receiver's certificate is checked, and which one we show."""
 
-    verify: Annotated[
-        bool, msgspec.Meta(description="Check the receiver's certificate; never switch it off for good.")
-    ] = True
-    ca: Annotated[str, msgspec.Meta(description="PEM file of the authorities to trust instead.")] = ""
-    certificate: Annotated[str, msgspec.Meta(description="PEM file with our own certificate.")] = ""
-    key: Annotated[str, msgspec.Meta(description="PEM file with its private key.")] = ""
+    verify: Annotated[bool, doc("Check the receiver's certificate; never switch it off for good.")] = True
+    ca: Annotated[str, doc("PEM file of the authorities to trust instead.")] = ""
+    certificate: Annotated[str, doc("PEM file with our own certificate.")] = ""
+    key: Annotated[str, doc("PEM file with its private key.")] = ""
 
 
 def bare_url(url: str) -> str:
@@ -332,13 +325,15 @@ class HttpClient:
         ]
         lines += [f"{field}: {value}" for field, value in self._headers.items()]
         head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1")
+        loop = asyncio.get_running_loop()
         while True:
-            fresh = not self._idle
-            connection = (
-                await open_connection(host, port, self._context if secure else None)
-                if fresh
-                else self._idle.pop()
-            )
+            if fresh := not self._idle:
+                context = self._context if secure else None
+                _, connection = await loop.create_connection(
+                    Connection, host, port, ssl=context, server_hostname=host if secure else None
+                )
+            else:
+                connection = self._idle.pop()
             try:
                 answer = await connection.request(head + body)
             except BrokenAnswer as error:
@@ -353,15 +348,7 @@ class HttpClient:
 
 
 def _is_header(name: str, value: str) -> bool:
-    return bool(_HEADER_NAME.fullmatch(name)) and not set(value) & set("\r\n\0") and _is_latin(value)
-
-
-def _is_latin(text: str) -> bool:
-    try:
-        text.encode("latin-1")
-    except UnicodeEncodeError:
-        return False
-    return True
+    return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value))
 
 
 def _basic(url: str) -> str:
@@ -415,3 +402,28 @@ def check_url(url: str, source: str) -> str:
 def bearer(api_key: str, headers: dict[str, str]) -> dict[str, str]:
     """The headers that an API key and further headers amount to."""
     return ({"authorization": f"Bearer {api_key}"} if api_key else {}) | headers
+
+
+class HttpReceiverOutlet(Outlet):
+    """An outlet whose receiver speaks HTTP; its options have `url`, `tls` and `compression`."""
+
+    def __init__(
+        self, options: Any, settings: OutletSettings, *, headers: dict[str, str], clock: Clock | None
+    ) -> None:
+        super().__init__(options, settings)
+        self._clock = clock or SystemClock()
+        self._url = check_url(options.url, source=f"outlet {settings.name}")
+        self._http = HttpClient(
+            url=options.url,
+            headers=headers,
+            tls=options.tls,
+            compression=options.compression,
+            max_connections=settings.max_in_flight,
+            source=f"outlet {settings.name}",
+        )
+
+    async def connect(self) -> None:
+        self._http.open()
+
+    async def close(self) -> None:
+        await self._http.close()

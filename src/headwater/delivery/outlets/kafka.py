@@ -29,6 +29,7 @@ from headwater.delivery.outlets.base import (
 from headwater.errors import OutletUnavailable
 from headwater.log.kafka.client import GUARANTEES, KafkaProducer, refuse_fixed_settings
 from headwater.settings import OutletSettings
+from headwater.settings.types import doc
 
 try:
     from confluent_kafka import KafkaError, KafkaException
@@ -52,26 +53,22 @@ FIXED = {**GUARANTEES, "message.timeout.ms": 0}
 log = logging.getLogger(__name__)
 
 
-def _doc(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
-
-
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which cluster and topic, and how to talk to it."""
 
-    servers: Annotated[str, _doc("Brokers to begin with: `host:port`, several with commas.")]
-    topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249), _doc("The topic; it must exist.")]
+    servers: Annotated[str, doc("Brokers to begin with: `host:port`, several with commas.")]
+    topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249), doc("The topic; it must exist.")]
     compression: Annotated[
-        Literal["none", "gzip", "snappy", "lz4", "zstd"], _doc("How the producer compresses.")
+        Literal["none", "gzip", "snappy", "lz4", "zstd"], doc("How the producer compresses.")
     ] = "zstd"
     linger_seconds: Annotated[
-        float, msgspec.Meta(ge=0, le=10), _doc("How long the producer waits for more to send together.")
+        float, msgspec.Meta(ge=0, le=10), doc("How long the producer waits for more to send together.")
     ] = 0.005
     connect_seconds: Annotated[
-        float, msgspec.Meta(gt=0), _doc("How long to wait for a broker before it counts as away.")
+        float, msgspec.Meta(gt=0), doc("How long to wait for a broker before it counts as away.")
     ] = 10.0
     config: Annotated[
-        dict[str, str], _doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
+        dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
     ] = msgspec.field(default_factory=dict)
 
 

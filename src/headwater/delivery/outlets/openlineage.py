@@ -11,16 +11,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from headwater.clock import Clock, SystemClock
-from headwater.delivery.outlets.base import DELIVERED, Batch, Outlet, Refused, Result, Results, Retry
+from headwater.clock import Clock
+from headwater.delivery.outlets.base import DELIVERED, Batch, Refused, Result, Results, Retry
 from headwater.delivery.outlets.http_client import (
     Compression,
     HttpAnswer,
-    HttpClient,
+    HttpReceiverOutlet,
     TlsOptions,
     bare_url,
     bearer,
-    check_url,
     classify_status,
     error_for,
     excerpt,
@@ -28,32 +27,27 @@ from headwater.delivery.outlets.http_client import (
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings
+from headwater.settings.types import doc
 
 NO_BATCH_STATUSES = frozenset({404, 405, 501})
 BATCH_PAUSE_SECONDS = 600.0  # a backend may be upgraded while we run: ask again from time to time
 
 
-def _doc(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
-
-
 class OpenLineageOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the backend is and how to talk to it."""
 
-    url: Annotated[str, _doc("Base URL of the backend, such as `http://marquez:5000`.")]
-    endpoint: Annotated[
-        str, _doc("Path of the single endpoint; the batch endpoint is `/batch` below it.")
-    ] = "api/v1/lineage"
+    url: Annotated[str, doc("Base URL of the backend, such as `http://marquez:5000`.")]
+    endpoint: Annotated[str, doc("Path of the single endpoint; the batch endpoint is `/batch` below it.")] = (
+        "api/v1/lineage"
+    )
     batch: Annotated[
         Literal["auto", "always", "never"],
-        _doc("Use the batch endpoint: where the backend has one, always, or never."),
+        doc("Use the batch endpoint: where the backend has one, always, or never."),
     ] = "auto"
-    api_key: Annotated[str, _doc("Sent as `Authorization: Bearer`; write it as `${env.NAME}`.")] = ""
-    headers: Annotated[dict[str, str], _doc("Further headers of each request.")] = msgspec.field(
-        default_factory=dict
-    )
-    compression: Annotated[Compression, _doc("How request bodies are compressed.")] = "none"
-    tls: Annotated[TlsOptions, _doc("Certificates.")] = TlsOptions()
+    api_key: Annotated[str, doc("Sent as `Authorization: Bearer`; write it as `${env.NAME}`.")] = ""
+    headers: Annotated[dict[str, str], doc("Further headers of each request.")] = {}
+    compression: Annotated[Compression, doc("How request bodies are compressed.")] = "none"
+    tls: Annotated[TlsOptions, doc("Certificates.")] = TlsOptions()
 
 
 class _FailedEvent(msgspec.Struct):
@@ -70,27 +64,17 @@ class _BatchAnswer(msgspec.Struct):
 _BATCH_ANSWER = json_decoder(_BatchAnswer)
 
 
-class OpenLineageOutlet(Outlet):
+class OpenLineageOutlet(HttpReceiverOutlet):
     """Sends events to an OpenLineage backend."""
 
     Settings = OpenLineageOptions
     options: OpenLineageOptions
 
     def __init__(self, options: Any, settings: OutletSettings, *, clock: Clock | None = None) -> None:
-        super().__init__(options, settings)
-        source = f"outlet {settings.name}"
-        self._clock = clock or SystemClock()
-        self._single = f"{check_url(self.options.url, source)}/{self.options.endpoint.strip('/')}"
+        super().__init__(options, settings, headers=bearer(options.api_key, options.headers), clock=clock)
+        self._single = f"{self._url}/{self.options.endpoint.strip('/')}"
         self._many = f"{self._single}/batch"
         self._no_batch_until: float | None = None  # monotonic; None: not known to be missing
-        self._http = HttpClient(
-            url=self.options.url,
-            headers=bearer(self.options.api_key, self.options.headers),
-            tls=self.options.tls,
-            compression=self.options.compression,
-            max_connections=settings.max_in_flight,
-            source=source,
-        )
 
     @property
     def max_events(self) -> int | None:
@@ -104,12 +88,6 @@ class OpenLineageOutlet(Outlet):
         if self.options.batch == "auto" and self.settings.on_refused == "block":
             return False  # within a batch the backend would take what comes after a refused event
         return self._no_batch_until is None or self._clock.monotonic() >= self._no_batch_until
-
-    async def connect(self) -> None:
-        self._http.open()
-
-    async def close(self) -> None:
-        await self._http.close()
 
     async def send(self, batch: Batch) -> Results:
         if self._batches and (len(batch.events) > 1 or self.options.batch == "always"):

@@ -133,7 +133,7 @@ class _TokenFile:
         self._began = 0.0
         self._closed_at: float | None = None  # when the last file was closed
         self.healthy = True
-        self.group_commit = GroupCommit(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
+        self.group_commit = GroupCommit(self._commit, self._rotate_if_due, TICK_SECONDS, MAX_COMMIT_BYTES)
         metrics = owner.metrics
         self._events = metrics.counter("incoming_events_appended")
         self._bytes = metrics.counter("incoming_bytes_appended")
@@ -183,9 +183,6 @@ class _TokenFile:
         if self._fd is not None and self._is_torn:
             self._owner.disk.cut(self._fd, self._size)
             self._is_torn = False
-
-    def _tick(self) -> None:
-        self._rotate_if_due()
 
     def _rotate_if_due(self) -> None:
         """Close the file by its size, or `rotation_minutes` after the previous file.

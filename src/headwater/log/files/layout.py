@@ -32,9 +32,11 @@ _ARCHIVED = re.compile(rf"(?:(incoming)\.tok|(streaming-archive|failed)\.dst)=({
 _IDENTITY_BYTES = 64 * 1024
 
 
-def is_id(text: str) -> bool:
-    """Whether it may be part of a file name; settings refuse what is not (G12)."""
-    return re.fullmatch(_ID, text) is not None
+def _checked(id: str) -> str:
+    """The id, which may be part of a file name; settings refuse any other (G12)."""
+    if re.fullmatch(_ID, id) is None:
+        raise ValueError(f"{id!r} cannot be part of a file name")
+    return id
 
 
 class EventFolder:
@@ -53,21 +55,15 @@ class EventFolder:
 
     def active(self, token_id: str) -> Path:
         """The file that a token's events are being written to."""
-        if not is_id(token_id):
-            raise ValueError(f"{token_id!r} cannot be part of a file name")
-        return self.incoming / f"incoming.tok={token_id}.log"
+        return self.incoming / f"incoming.tok={_checked(token_id)}.log"
 
     def errors(self, destination_id: str) -> Path:
         """The file of a destination's rejects."""
-        if not is_id(destination_id):
-            raise ValueError(f"{destination_id!r} cannot be part of a file name")
-        return self.failed / f"failed.dst={destination_id}.log"
+        return self.failed / f"failed.dst={_checked(destination_id)}.log"
 
     def queue(self, destination_id: str) -> Path:
         """The folder of a stream destination's queue."""
-        if not is_id(destination_id):
-            raise ValueError(f"{destination_id!r} cannot be part of a file name")
-        return self.path / f"queue.dst={destination_id}"
+        return self.path / f"queue.dst={_checked(destination_id)}"
 
     def queues(self) -> dict[str, Path]:
         """All queues, by destination."""

@@ -23,7 +23,7 @@ from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
 from headwater.log.queue.damaged import damaged_file_names, trim_damaged
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
-from headwater.log.queue.partition_file import PartitionRange, PartitionReader, disk_bytes
+from headwater.log.queue.partition_file import PartitionRange, disk_bytes
 from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
@@ -38,7 +38,7 @@ class Log:
     """Appends are acknowledged when they are on disk (G1); readers see them in that order (G2).
 
     One writer thread alone changes partitions: it commits, rotates, collects and repairs. Other threads
-    reads copies of the list of ranges. Thread-safe.
+    read `partitions.ranges`. Thread-safe.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Log:
         self._lock = lock
         self._index = found.index
         self._metrics = metrics
-        self._partitions = Partitions(folder, found.ranges, settings, clock=clock, vfs=vfs)
+        self.partitions = Partitions(folder, found.ranges, settings, clock=clock, vfs=vfs)
         self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
         self._packer = Packer()
         self._stamp = max((partition.last_at for partition in found.ranges), default=0.0)
@@ -114,9 +114,8 @@ class Log:
     def append(self, bodies: Sequence[bytes], on_committed: OnCommitted, receipt: object) -> None:
         """Append events that stay together; never blocks. LogClosed while the log is being closed.
 
-        When the commit that holds them is on disk, the writer's thread calls `on_committed([receipt, …],
-        None)`, in order, once for neighbours that share the callback. If the commit fails it gets the error,
-        and none of the events is in the log.
+        The writer's thread calls `on_committed([receipt, …], error)`, in order, once for neighbours with the
+        same callback. Without an error the events are on disk (G1); with one, none of them is in the log.
         """
         self._group_commit.append(bodies, on_committed, receipt)
 
@@ -158,10 +157,10 @@ class Log:
         stamp = max(self._stamp, self.clock.now())  # never back, whatever the clock does
         try:
             packed = self._packer.pack(first, stamp, bodies)
-            if self._partitions.is_due(len(packed)):
-                self._partitions.close_current()
+            if self.partitions.is_due(len(packed)):
+                self.partitions.close_current()
                 self._guarded_collect()
-            self._partitions.insert(first, len(bodies), stamp, packed)
+            self.partitions.insert(first, len(bodies), stamp, packed)
         except Exception as error:
             raise self._commit_failed(error) from error
         self.end, self._stamp, self.healthy = position, stamp, True
@@ -182,7 +181,7 @@ class Log:
         reason = "full" if isinstance(failure, LogFull) else "io"
         self._metrics.counter("log_commit_errors").add(1, reason)
         self.log_once_a_minute("A commit failed", error)
-        self._partitions.failed(error)
+        self.partitions.failed(error)
         return failure
 
     # --- collection ----------------------------------------------------------------------------------
@@ -191,7 +190,7 @@ class Log:
         """Now and then: close an old partition, collect what may go, see whether the disk is well again."""
         if not self.healthy:
             self._probe()
-        self._partitions.close_if_old()
+        self.partitions.close_if_old()
         self._guarded_collect()
 
     def _probe(self) -> None:
@@ -227,7 +226,7 @@ class Log:
         if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
             stored = self._store_cursors()
         for partition, reason in removals(
-            self._partitions.closed, positions, self._settings, self._now_without_leaps()
+            self.partitions.closed, positions, self._settings, self._now_without_leaps()
         ):
             # On disk before the file goes: cursors that a power cut took back would point at nothing.
             stored = stored or self._store_cursors()
@@ -236,12 +235,12 @@ class Log:
                 self._drop(partition, reason)
             except apsw.FullError:
                 # No room to write down what is given up: then the file goes first and makes room for it.
-                self._partitions.remove(partition)
+                self.partitions.remove(partition)
                 self._drop(partition, reason)
             crash_point("collection.after_index")
-            self._partitions.remove(partition)
+            self.partitions.remove(partition)
             crash_point("collection.after_unlink")
-        kept = sum(partition.bytes for partition in self._partitions.closed) + self._settings.partition_bytes
+        kept = sum(partition.bytes for partition in self.partitions.closed) + self._settings.partition_bytes
         trim_damaged(self.folder, self._settings.retention_bytes - kept)
         self._count()
 
@@ -289,7 +288,7 @@ class Log:
 
         def begin() -> Cursor:  # between two commits, so that nothing is collected under it
             if (cursor := self._cursors.get(name)) is None:
-                first = self._partitions.ranges[0].first if self._partitions.ranges else self.end
+                first = self.partitions.ranges[0].first if self.partitions.ranges else self.end
                 latest = start == "latest" and self._index.notes("rebuilt") is None
                 position = self.end if latest else first
                 cursor = Cursor(self._index, CursorRow(name, position, position))
@@ -311,35 +310,25 @@ class Log:
                 raise self.classify(error) from error
             del self._cursors[name]
 
-    def partition_at(self, position: int) -> PartitionRange | None:
-        """The partition that holds the position, or the next one that holds any."""
-        return self._partitions.at(position)
-
-    def open_partition(self, partition: PartitionRange) -> PartitionReader:
-        return PartitionReader(partition.path, closed=self._partitions.is_closed(partition), vfs=self._vfs)
-
-    def is_gone(self, partition: PartitionRange) -> bool:
-        return self._partitions.is_gone(partition)
-
     def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
         try:
-            self._group_commit.call(lambda: self._partitions.repair(partition, error))
+            self._group_commit.call(lambda: self.partitions.repair(partition, error))
         except (apsw.Error, OSError) as trouble:
             raise self.classify(trouble) from trouble
         self._count()
 
     def received_at(self, position: int) -> float:
         """When the event at the position was received."""
-        if (partition := self._partitions.at(position)) is None:
+        if (partition := self.partitions.at(position)) is None:
             return self.clock.now()
-        return received_at(partition, position, closed=self._partitions.is_closed(partition), vfs=self._vfs)
+        return received_at(partition, position, closed=self.partitions.is_closed(partition), vfs=self._vfs)
 
     # --- state ---------------------------------------------------------------------------------------
 
     def stat(self) -> LogStat:
         """The log's figures, now."""
-        ranges, now = list(self._partitions.ranges), self.clock.now()
+        ranges, now = list(self.partitions.ranges), self.clock.now()
         if ranges:  # a copy, since only the writer's thread may change the last one
             ranges[-1] = copy(ranges[-1])
             ranges[-1].bytes = disk_bytes(ranges[-1].path)
@@ -350,10 +339,10 @@ class Log:
             ranges,
             rows,
             self.end,
-            damaged_file_names(self.folder),
-            unread,
-            True,
-            lambda row: max(0.0, now - self.received_at(row.position)),
+            damaged=damaged_file_names(self.folder),
+            dropped_unread=unread,
+            running=True,
+            lag_seconds=lambda row: max(0.0, now - self.received_at(row.position)),
         )
 
     def classify(self, error: Exception) -> LogError:
@@ -381,8 +370,8 @@ class Log:
             log.error("%s: %s: %s", text, type(error).__name__, error)
 
     def _count(self) -> None:
-        self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self._partitions.ranges))
-        self._metrics.gauge("log_partitions").set(len(self._partitions.ranges))
+        self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self.partitions.ranges))
+        self._metrics.gauge("log_partitions").set(len(self.partitions.ranges))
         self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
 
     def close(self) -> None:
@@ -395,7 +384,7 @@ class Log:
             last.callback(os.close, self._tail)
             last.callback(self._index.close)
             self._group_commit.close()
-            self._partitions.close_current()
+            self.partitions.close_current()
             if not all(cursor.is_stored for cursor in self._cursors.values()):
                 self._store_cursors()
 

@@ -1,4 +1,4 @@
-"""Looking at a log from outside, beside a running server or when none runs: no lock, no change."""
+"""Reads a log from outside its process, beside a running server or without one: no lock, no change."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import apsw
 import msgspec
+from msgspec.structs import asdict
 
 from headwater.durable_files import is_locked
 from headwater.events import Event
@@ -71,6 +72,7 @@ def summarise(
     ranges: Sequence[PartitionRange],
     cursors: Sequence[CursorRow],
     end: int,
+    *,
     damaged: list[str],
     dropped_unread: int,
     running: bool,
@@ -81,30 +83,18 @@ def summarise(
     for row in cursors:
         appended = max(end - row.base, row.finished)
         waiting = appended - row.finished
-        readers.append(
-            ReaderStat(
-                row.reader,
-                row.base,
-                row.position,
-                appended,
-                row.delivered,
-                row.rejected,
-                row.dropped_age,
-                row.dropped_bytes,
-                row.dropped_damage,
-                waiting,
-                lag_seconds(row) if waiting else 0.0,
-            )
-        )
+        lag = {"lag_events": waiting, "lag_seconds": lag_seconds(row) if waiting else 0.0}
+        counts = {name: value for name, value in asdict(row).items() if name != "reader"}
+        readers.append(ReaderStat(name=row.reader, appended=appended, **counts, **lag))
     return LogStat(
-        ranges[0].first if ranges else end,
-        end,
-        sum(partition.bytes for partition in ranges),
-        [PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in ranges],
-        readers,
-        damaged + gaps(ranges, cursors),
-        dropped_unread,
-        running,
+        first=ranges[0].first if ranges else end,
+        end=end,
+        bytes=sum(partition.bytes for partition in ranges),
+        partitions=[PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in ranges],
+        readers=readers,
+        damaged=damaged + gaps(ranges, cursors),
+        dropped_unread=dropped_unread,
+        running=running,
     )
 
 
@@ -148,14 +138,21 @@ def stat(folder: Path) -> LogStat:
     end = max([1, tail_of(folder), highest, *(partition.end for partition in ranges)])
 
     def lag_seconds(row: CursorRow) -> float:
-        partition = next((partition for partition in ranges if partition.end > row.position), None)
-        if partition is None:
-            return 0.0
-        return max(
-            0.0, time.time() - received_at(partition, row.position, closed=partition is not ranges[-1])
-        )
+        for partition in ranges:
+            if partition.end > row.position:
+                at = received_at(partition, row.position, closed=partition is not ranges[-1])
+                return max(0.0, time.time() - at)
+        return 0.0
 
-    return summarise(ranges, cursors, end, damaged, unread, is_locked(folder), lag_seconds)
+    return summarise(
+        ranges,
+        cursors,
+        end,
+        damaged=damaged,
+        dropped_unread=unread,
+        running=is_locked(folder),
+        lag_seconds=lag_seconds,
+    )
 
 
 def received_at(
@@ -233,10 +230,9 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
     for done, path in enumerate(paths):
         if progress is not None:
             progress(done, len(paths))
-        if expected is not None and int(path.stem) > expected:
-            problems.append(
-                Finding(path.name, f"positions {expected} to {int(path.stem) - 1} before it are missing")
-            )
+        first = int(path.stem)
+        if expected is not None and first > expected:
+            problems.append(Finding(path.name, f"positions {expected} to {first - 1} before it are missing"))
         try:
             expected = _verify(path, problems, closed=path != paths[-1])
         except (apsw.Error, ValueError) as error:

@@ -176,7 +176,7 @@ def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
 
 
 def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> PartitionRange:
-    """A partition's partition by its first and last row; raises what SQLite raises when it is damaged."""
+    """A partition's range by its first and last row; raises what SQLite raises when it is damaged."""
     connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
     first = int(path.stem)
     try:

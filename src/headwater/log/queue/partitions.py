@@ -13,6 +13,7 @@ from headwater.log.queue import partition_file, recovery, sqlite
 from headwater.log.queue.partition_file import (
     PAGE_BYTES,
     PartitionRange,
+    PartitionReader,
     PartitionWriter,
     disk_bytes,
     partition_path,
@@ -61,6 +62,10 @@ class Partitions:
         ranges = self.ranges
         i = bisect_right(ranges, position, key=lambda partition: partition.end)
         return ranges[i] if i < len(ranges) else None
+
+    def open(self, partition: PartitionRange) -> PartitionReader:
+        """A reader of the partition's file."""
+        return PartitionReader(partition.path, closed=self.is_closed(partition), vfs=self._vfs)
 
     def is_gone(self, partition: PartitionRange) -> bool:
         return all(each is not partition for each in self.ranges)

@@ -29,7 +29,7 @@ class Reader:
     def __init__(self, log: Log, cursor: Cursor) -> None:
         self._log = log
         self._cursor = cursor
-        self._extent: PartitionRange | None = None
+        self._opened: PartitionRange | None = None
         self._open: PartitionReader | None = None
         self._cached: Commit | None = None
         self._oldest = (0, 0.0)  # a position and when it was received
@@ -118,12 +118,12 @@ class Reader:
         if self._cached is not None and self._cached.first <= position < self._cached.end:
             return self._cached
         repairs = 0
-        while (partition := self._log.partition_at(position)) is not None:
+        while (partition := self._log.partitions.at(position)) is not None:
             try:
                 commit = self._partition(partition).commit_at(position)
             except (apsw.Error, ValueError) as error:
                 self.close()
-                if self._log.is_gone(partition):
+                if self._log.partitions.is_gone(partition):
                     continue  # collected meanwhile; look again
                 repairs += 1
                 if repairs > MAX_REPAIRS or not (is_damage(error) or not partition.path.exists()):
@@ -138,10 +138,10 @@ class Reader:
 
     def _partition(self, partition: PartitionRange) -> PartitionReader:
         # By identity: a repaired partition has the same path and is another file.
-        if self._open is None or self._extent is not partition:
+        if self._open is None or self._opened is not partition:
             self.close()
-            self._open = self._log.open_partition(partition)
-            self._extent = partition
+            self._open = self._log.partitions.open(partition)
+            self._opened = partition
         return self._open
 
     def _lose(self, positions: range) -> None:

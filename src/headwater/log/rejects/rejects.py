@@ -34,13 +34,13 @@ class ListedReject(NamedTuple):
     stage: str
     at: float | str
     reason: str
-    details: list[dict[str, Any]]
     body: bytes
-    tries: int
-    replay_requested: bool
-    is_single: bool
     source: str
     record: Reject | EventError
+    is_single: bool
+    details: Sequence[dict[str, Any]] = ()
+    tries: int = 0
+    replay_requested: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """The fields of the stored form; the event as JSON if it is JSON, else as text."""
@@ -217,13 +217,13 @@ def _of_store(reject: Reject) -> ListedReject:
         stage=reject.stage,
         at=reject.at,
         reason=reject.reason,
-        details=reject.details,
         body=reject.body,
-        tries=reject.tries,
-        replay_requested=reject.replay_requested,
-        is_single=True,
         source=f"position {reject.position:,}" if reject.position is not None else "",
         record=reject,
+        is_single=True,
+        details=reject.details,
+        tries=reject.tries,
+        replay_requested=reject.replay_requested,
     )
 
 
@@ -233,11 +233,8 @@ def _of_file(destination: str, number: int, error: EventError) -> ListedReject:
         stage=DESTINATION_PREFIX + destination,
         at=error.at,
         reason=error.error,
-        details=[],
         body=error.line(),
-        tries=0,
-        replay_requested=False,
-        is_single=False,
         source=error.source,
         record=error,
+        is_single=False,
     )
