@@ -40,8 +40,7 @@ from headwater.errors import HeadwaterError, LogLocked, SettingsError
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
-from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert
-from headwater.settings.types import MIB, doc
+from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert, doc
 
 __all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 
@@ -101,20 +100,19 @@ class SpoolConfig(Config):
         return LogSettings(
             partition_bytes=min(4 * MIB, max(1, self.spool.retention_bytes // 4)),
             retention_hours=self.spool.retention_hours,
-            partition_hours=min(1.0, self.spool.retention_hours),
             retention_bytes=self.spool.retention_bytes,
         )
 
 
 class _Folder:
-    """One sub-folder, open: a log and the outlet that workers it."""
+    """One sub-folder, open: a log and the worker that delivers it."""
 
     def __init__(self, path: Path, config: SpoolConfig, rejects: RejectStore) -> None:
         self.path = path
         metrics = Metrics()
         self.log = Log.open(path, config.log, metrics=metrics)
-        self._drain = OutletWorker(config.outlet(path.name), self.log, rejects, metrics)
-        self._drain.start()
+        self._worker = OutletWorker(config.outlet(path.name), self.log, rejects, metrics)
+        self._worker.start()
 
     def is_drained(self) -> bool:
         found = [reader for reader in self.log.stat().readers if reader.name == self.path.name]
@@ -131,7 +129,7 @@ class _Folder:
 
     def close(self, deadline: float) -> bool:
         """Close; the folder is removed if nothing is left in it, which is what is returned."""
-        self._drain.close(max(0.0, min(DRAIN_CLOSE_SECONDS, deadline - time.monotonic())) + 0.1)
+        self._worker.close(max(0.0, min(DRAIN_CLOSE_SECONDS, deadline - time.monotonic())) + 0.1)
         is_drained = self.is_drained()
         self.log.close()
         if is_drained:

@@ -88,7 +88,7 @@ def test_requests_look_as_configured_when_sent() -> None:
 
     def watch(request: Request) -> Answer | None:
         seen.append(request)
-        answers = {1: None, 2: Answer(status=409), 3: Answer(status=404), 4: Answer(status=400)}
+        answers = {1: None, 2: Answer(status=409), 3: Answer(status=422), 4: Answer(status=400)}
         return answers[request.number]
 
     with ScriptedServer() as server:
@@ -101,7 +101,6 @@ def test_requests_look_as_configured_when_sent() -> None:
             headers={"X-Team": "data"},
             compression="gzip",
             retry_statuses=[409],
-            refuse_statuses=[404],
         )
 
         async def work() -> None:
@@ -109,7 +108,7 @@ def test_requests_look_as_configured_when_sent() -> None:
             assert await outlet.send(batch_of(outlet, {"a": 1}, {"a": 2})) == [DELIVERED, DELIVERED]
             with pytest.raises(OutletUnavailable, match="answered 409"):
                 await outlet.send(batch_of(outlet, {"a": 1}))
-            with pytest.raises(EventRefused, match="answered 404"):
+            with pytest.raises(EventRefused, match="answered 422"):
                 await outlet.send(batch_of(outlet, {"a": 1}))
             with pytest.raises(EventRefused, match="answered 400"):
                 await outlet.send(batch_of(outlet, {"a": 1}))

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 
 from headwater.delivery import Client
 from headwater.delivery.outlets.base import DELIVERED, NotConnected, Refused, Retry
-from headwater.delivery.outlets.kafka import KafkaOutlet
+from headwater.delivery.outlets.kafka import CONNECT_SECONDS, KafkaOutlet
 from headwater.errors import OutletUnavailable, SettingsError
 from headwater.settings import OutletSettings, convert
 from headwater.testing.outlets import batch_of
@@ -20,12 +20,14 @@ from tests.delivery.mock_kafka import MockCluster
 from tests.delivery.rig import QUICK
 
 
-def outlet_of(servers: str, on_refused: str = "reject", **options: Any) -> KafkaOutlet:
+def outlet_of(
+    servers: str, on_refused: str = "reject", connect_seconds: float = CONNECT_SECONDS, **options: Any
+) -> KafkaOutlet:
     settings = convert(
         {"name": "kafka", "type": "kafka", "on_refused": on_refused}, OutletSettings, source="test"
     )
     own = convert({"servers": servers, "topic": "events"} | options, KafkaOutlet.Settings, source="test")
-    return KafkaOutlet(own, settings)
+    return KafkaOutlet(own, settings, connect_seconds=connect_seconds)
 
 
 def test_keys_share_a_partition_in_order_when_events_are_grouped() -> None:
@@ -80,7 +82,7 @@ def test_an_event_is_refused_when_it_is_too_large_for_the_producer() -> None:
 
 def test_events_are_produced_once_when_a_try_ran_into_its_timeout() -> None:
     cluster = MockCluster()
-    outlet = outlet_of(cluster.servers, linger_seconds=0.4)
+    outlet = outlet_of(cluster.servers, config={"linger.ms": "400"})
 
     async def work() -> None:
         await outlet.connect()
@@ -96,7 +98,7 @@ def test_events_are_produced_once_when_a_try_ran_into_its_timeout() -> None:
 
 def test_the_rest_is_sent_next_when_the_producers_queue_is_full() -> None:
     cluster = MockCluster()
-    outlet = outlet_of(cluster.servers, linger_seconds=0.3, config={"queue.buffering.max.messages": "2"})
+    outlet = outlet_of(cluster.servers, config={"linger.ms": "300", "queue.buffering.max.messages": "2"})
 
     async def work() -> None:
         await outlet.connect()

@@ -45,34 +45,31 @@ def test_a_wish_is_never_an_error_when_it_is_nonsense(value: str, now: float) ->
     chance=st.floats(0, 1, exclude_max=True),
     initial=st.floats(0, 100),
     longest=st.floats(0, 1000),
-    multiplier=st.floats(1, 100),
-    jitter=st.floats(0, 1),
 )
 def test_a_pause_stays_within_its_limits_when_failures_go_on(
-    failures: int, chance: float, initial: float, longest: float, multiplier: float, jitter: float
+    failures: int, chance: float, initial: float, longest: float
 ) -> None:
-    settings = RetrySettings(
-        initial_seconds=initial, max_seconds=longest, multiplier=multiplier, jitter=jitter
-    )
+    settings = RetrySettings(initial_seconds=initial, max_seconds=longest)
     assert 0 <= pause_seconds(settings, failures, chance) <= longest
 
 
-def test_pauses_grow_to_the_longest_when_there_is_no_jitter() -> None:
-    backoff = Backoff(RetrySettings(initial_seconds=1, max_seconds=5, multiplier=2, jitter=0))
+def test_pauses_grow_to_the_longest_when_failures_go_on() -> None:
+    backoff = Backoff(RetrySettings(initial_seconds=1, max_seconds=5), chance=lambda: 0.5)
     assert [backoff.failed() for _ in range(5)] == [1, 2, 4, 5, 5]
     backoff.succeeded()
     assert backoff.failed() == 1
 
 
-def test_pauses_are_spread_when_there_is_jitter() -> None:
-    settings = RetrySettings(initial_seconds=10, max_seconds=60, jitter=0.5)
+def test_pauses_are_spread_when_chances_differ() -> None:
+    settings = RetrySettings(initial_seconds=10, max_seconds=60)
     assert pause_seconds(settings, 1, 0.0) == 5
     assert pause_seconds(settings, 1, 0.5) == 10
     assert pause_seconds(settings, 1, 0.999) == pytest.approx(15, abs=0.1)
 
 
 def test_the_receivers_wish_counts_when_it_is_not_longer_than_allowed() -> None:
-    backoff = Backoff(RetrySettings(initial_seconds=1, max_seconds=2, jitter=0, max_retry_after_seconds=100))
+    settings = RetrySettings(initial_seconds=1, max_seconds=2, max_retry_after_seconds=100)
+    backoff = Backoff(settings, chance=lambda: 0.5)
     assert backoff.failed(30.0) == 30
     assert backoff.failed(1e9) == 100
     assert backoff.failed(0.0) == 2  # nought would be a tight loop

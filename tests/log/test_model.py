@@ -31,7 +31,6 @@ HOUR = 3600
 RETENTION_HOURS = 20
 SETTINGS = LogSettings(
     partition_bytes=160 * 1024,
-    partition_hours=1,
     retention_hours=RETENTION_HOURS,
     retention_bytes=640 * 1024,
     max_commit_bytes=64 * 1024,

@@ -108,9 +108,7 @@ def test_the_folder_never_grows_beyond_the_limit_when_a_reader_never_advances(
 
 def test_what_is_older_than_the_limit_is_dropped_and_counted_when_time_passes(tmp_path: Path) -> None:
     clock = ManualClock()
-    log = Log.open(
-        tmp_path / "log", small(partition_hours=1, retention_hours=10, collect_seconds=0), clock=clock
-    )
+    log = Log.open(tmp_path / "log", small(retention_hours=10, collect_seconds=0), clock=clock)
     slow, quick = log.reader("slow"), log.reader("quick")
     for _ in range(24):
         fill(log, 10, size=100)

@@ -56,7 +56,7 @@ def test_a_request_fails_when_one_of_its_events_is_too_large() -> None:
 
 def test_pending_requests_are_answered_and_a_new_producer_is_used_when_one_fails_fatally() -> None:
     cluster = MockCluster()
-    settings = settings_for(cluster, linger_seconds=5.0)
+    settings = settings_for(cluster, config={"linger.ms": "5000"})
     topics = Topics(settings, ["web"])
     answers: list[HeadwaterError | None] = []
     for number in range(10):

@@ -11,10 +11,10 @@ from headwater.settings import RetrySettings
 
 
 def pause_seconds(settings: RetrySettings, failures: int, chance: float) -> float:
-    """The pause after the n-th failure in a row; `chance` in [0, 1) places it within the jitter."""
+    """The pause after the n-th failure in a row; `chance` in [0, 1) varies it by up to half."""
     # the exponent is bounded: a float overflows after a thousand failures, that is, after a long night
-    plain = settings.initial_seconds * settings.multiplier ** min(max(failures - 1, 0), 64)
-    varied = min(plain, settings.max_seconds) * (1 + settings.jitter * (2 * chance - 1))
+    plain = settings.initial_seconds * 2.0 ** min(max(failures - 1, 0), 64)
+    varied = min(plain, settings.max_seconds) * (0.5 + chance)
     return min(varied, settings.max_seconds)
 
 

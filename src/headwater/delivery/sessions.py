@@ -12,6 +12,8 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
 
+import msgspec
+
 from headwater.delivery.backoff import Backoff
 from headwater.delivery.batches import Buffer
 from headwater.delivery.keys import Key
@@ -20,17 +22,14 @@ from headwater.errors import EventRefused
 from headwater.events import Event
 
 
-class Settlement:
+class Settlement(msgspec.Struct):
     """What a try brought: events delivered, events refused for good, and whether to wait before the next."""
 
-    __slots__ = ("after_seconds", "delivered", "pause", "reason", "refused")
-
-    def __init__(self) -> None:
-        self.delivered: list[Event] = []
-        self.refused: list[tuple[Event, str]] = []
-        self.pause = False
-        self.reason = ""
-        self.after_seconds: float | None = None
+    delivered: list[Event] = []
+    refused: list[tuple[Event, str]] = []
+    pause: bool = False
+    reason: str = ""
+    after_seconds: float | None = None
 
     def retry_later(self, reason: str, after_seconds: float | None = None) -> None:
         """A pause is needed; the first reason is kept, and the longest wish."""
@@ -40,41 +39,24 @@ class Settlement:
             self.after_seconds = max(after_seconds, self.after_seconds or 0.0)
 
 
-class Session:
+class Session(msgspec.Struct, eq=False):
     """State of one key, for the engine's loop alone; `Client` reads `error_until` in other threads."""
 
-    __slots__ = (
-        "awaits_commit",
-        "backoff",
-        "bytes",
-        "error_until",
-        "failing_since",
-        "id",
-        "in_flight",
-        "is_queued",
-        "is_sending",
-        "key",
-        "queue",
-        "reason",
-        "resend",
-        "timer",
-    )
-
-    def __init__(self, id: str, key: Key, backoff: Backoff) -> None:
-        self.id = id
-        self.key = key
-        self.backoff = backoff
-        self.queue: deque[tuple[float, Event]] = deque()  # when it came, the event
-        self.resend: deque[list[Event]] = deque()  # goes before the queue, each part as a batch of its own
-        self.in_flight: list[Event] = []
-        self.bytes = 0  # of all events held
-        self.timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
-        self.is_queued = False  # stands in the line for a request
-        self.is_sending = False
-        self.awaits_commit = False  # what became of the last batch is not stored yet
-        self.failing_since: float | None = None  # first failure of a row of them, on the loop's clock
-        self.error_until = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
-        self.reason = ""
+    id: str
+    key: Key
+    backoff: Backoff
+    queue: deque[tuple[float, Event]] = msgspec.field(default_factory=deque)  # when it came, the event
+    resend: deque[list[Event]] = msgspec.field(default_factory=deque)
+    """Goes before the queue, each part as a batch of its own."""
+    in_flight: list[Event] = []
+    bytes: int = 0  # of all events held
+    timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
+    is_queued: bool = False  # stands in the line for a request
+    is_sending: bool = False
+    awaits_commit: bool = False  # what became of the last batch is not stored yet
+    failing_since: float | None = None  # first failure of a row of them, on the loop's clock
+    error_until: float = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
+    reason: str = ""
 
     def put(self, now: float, event: Event) -> None:
         self.queue.append((now, event))

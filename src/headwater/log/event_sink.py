@@ -6,6 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from headwater.errors import HeadwaterError
 from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.log.queue.log import Log
@@ -85,13 +87,10 @@ class FanOut:
         complete_runs((each.on_committed, each.error, [each.receipt]) for each in done)
 
 
-class _PendingFanOut:
-    """Events that several stores were asked to keep."""
+class _PendingFanOut(msgspec.Struct, eq=False):
+    """Events that several stores were asked to keep; `open` of them have not reported yet."""
 
-    __slots__ = ("error", "on_committed", "open", "receipt")
-
-    def __init__(self, on_committed: OnCommitted, receipt: object, stores: int) -> None:
-        self.on_committed = on_committed
-        self.receipt = receipt
-        self.open = stores
-        self.error: HeadwaterError | None = None
+    on_committed: OnCommitted
+    receipt: object
+    open: int
+    error: HeadwaterError | None = None

@@ -32,6 +32,7 @@ from headwater.settings.settings import (
     StreamSettings,
     TlsSettings,
     TokenSettings,
+    doc,
 )
 
 __all__ = [
@@ -62,6 +63,7 @@ __all__ = [
     "TlsSettings",
     "TokenSettings",
     "convert",
+    "doc",
     "load",
     "parse",
 ]

@@ -28,8 +28,6 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
             "`log.retention_bytes` must be at least twice `log.partition_bytes`: "
             "space is freed one partition at a time"
         )
-    if settings.log.partition_hours > settings.log.retention_hours:
-        yield "`log.partition_hours` is longer than `log.retention_hours`"
     yield from _of_tokens(settings.tokens)
     yield from _of_destinations(settings.destinations, {token.id for token in settings.tokens})
     if settings.events.kafka is not None:

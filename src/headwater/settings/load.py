@@ -22,6 +22,7 @@ from headwater.settings.settings import DestinationSettings, OutletSettings, Set
 def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
     """Yield a line for each unknown key, with the nearest known one, and for each bad value.
 
+    The class attribute `removed` of a section says, by key, what to do instead of setting a former key.
     msgspec stops at the first problem; a user wants to see all of them.
     """
     struct = _struct(kind)
@@ -42,6 +43,9 @@ def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
     for key, value in raw.items():
         if key in hints:
             yield from problems_of(value, hints[key], f"{prefix}{key}")
+            continue
+        if key in (removed := getattr(struct, "removed", {})):
+            yield f"`{prefix}{key}` is no longer a setting. Remove it: {removed[key]}"
             continue
         near = difflib.get_close_matches(str(key), hints, n=1)
         guess = f"did you mean `{prefix}{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}."

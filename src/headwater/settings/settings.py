@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -80,8 +81,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long and how much is kept."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "partition_hours": "a partition is closed after an hour, or after `log.retention_hours` if shorter",
+    }
+
     partition_bytes: Annotated[Bytes, doc("A partition file is closed at this size on disk.")] = 64 * MIB
-    partition_hours: Annotated[Hours, doc("A partition file is closed at this age.")] = 1.0
     retention_hours: Annotated[
         Hours, doc("T: events are kept at least this long for an unreachable receiver, then dropped.")
     ] = 168.0
@@ -96,14 +100,18 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an outlet waits before it tries again. There is no last try: the log keeps the events."""
+    """How an outlet waits before it tries again. There is no last try: the log keeps the events.
+
+    Each pause is twice the one before, varied at random by up to half of it.
+    """
+
+    removed: ClassVar[Mapping[str, str]] = {
+        "multiplier": "each pause is twice the one before, within `initial_seconds` and `max_seconds`",
+        "jitter": "each pause varies by up to half of it",
+    }
 
     initial_seconds: Annotated[Seconds, doc("First pause.")] = 0.5
     max_seconds: Annotated[Seconds, doc("Longest pause.")] = 30.0
-    multiplier: Annotated[float, msgspec.Meta(ge=1), doc("Growth from one pause to the next.")] = 2.0
-    jitter: Annotated[
-        float, msgspec.Meta(ge=0, le=1), doc("Each pause is varied at random by up to this part of it.")
-    ] = 0.5
     max_retry_after_seconds: Annotated[Seconds, doc("A receiver's Retry-After is honoured up to this.")] = (
         3600.0
     )
@@ -196,6 +204,10 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
 class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka as the log of events, for installations with several gateways."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "linger_seconds": '`config: {linger.ms: "5"}` does the same, in milliseconds',
+    }
+
     servers: Annotated[str, doc("Brokers to begin with: `host:port`, several with commas.")]
     topic_prefix: Annotated[
         str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,180}\Z"), doc("A token's topic is this and its id.")
@@ -208,7 +220,6 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
         Seconds, doc("Events that the brokers have not confirmed by then are answered 503.")
     ] = 10.0
     buffer_bytes: Annotated[Bytes, doc("Most bytes that wait for the brokers; beyond it: 503.")] = 64 * MIB
-    linger_seconds: Annotated[Seconds, doc("How long to wait for more to send together.")] = 0.005
     config: Annotated[
         dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
     ] = msgspec.field(default_factory=dict)

@@ -143,22 +143,17 @@ def collect_lineage(spark: SparkSession, **settings: Any) -> Iterator[Events]:
         events._flush = lambda seconds: True
 
 
-def _fixture() -> Any:
+try:
     import pytest
+except ImportError:
+    pass  # `collect_lineage` works without it
+else:
 
-    @pytest.fixture(name="lineage")
-    def fixture(spark: SparkSession) -> Iterator[Events]:
+    @pytest.fixture
+    def lineage(spark: SparkSession) -> Iterator[Events]:
         """The events of the test's Spark job."""
         with collect_lineage(spark) as events:
             yield events
-
-    return fixture
-
-
-def __getattr__(name: str) -> Any:
-    if name == "lineage":
-        return _fixture()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def _names(event: Event, side: str, end: str) -> bool:
@@ -168,7 +163,3 @@ def _names(event: Event, side: str, end: str) -> bool:
 def _job_type(event: Event) -> str | None:
     facet = (event["job"].get("facets") or {}).get("jobType") or {}
     return facet.get("jobType")
-
-
-if TYPE_CHECKING:
-    lineage: Any

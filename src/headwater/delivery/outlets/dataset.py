@@ -42,8 +42,7 @@ from headwater.delivery.trim import trim_json
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
 from headwater.json_decoder import json_decoder
-from headwater.settings import OutletSettings
-from headwater.settings.types import doc
+from headwater.settings import OutletSettings, doc
 
 RETRYABLE_ANSWERS = ("error/server", "error/client/noPermission")
 """How an answer's `status` begins where the event is not to blame; other client errors mean a bad event."""
@@ -233,15 +232,7 @@ def _short(name: str) -> str:
 
 def _flatten(into: dict[str, Any], values: dict[str, Any]) -> None:
     """Nested objects as dotted names, lists as JSON text: attributes are flat."""
-    for name, value in values.items():
-        if isinstance(value, dict | list):
-            _flatten_nested(into, name, value)
-        else:
-            into[name] = value
-
-
-def _flatten_nested(into: dict[str, Any], name: str, value: Any) -> None:
-    stack: list[tuple[str, Any]] = [(name, value)]
+    stack: list[tuple[str, Any]] = list(reversed(values.items()))
     while stack:
         name, value = stack.pop()
         if isinstance(value, dict) and value:

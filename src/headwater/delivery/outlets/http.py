@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 import orjson
@@ -31,13 +31,15 @@ from headwater.delivery.outlets.http_client import (
 )
 from headwater.errors import SettingsError
 from headwater.events import Event
-from headwater.settings import OutletSettings
-from headwater.settings.types import doc
+from headwater.settings import OutletSettings, doc
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where the receiver is and what a request to it looks like."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "refuse_statuses": "a receiver must answer 400 or 422 to a bad event",
+    }
     url: Annotated[str, doc("The full URL of the requests.")]
     method: Annotated[Literal["POST", "PUT", "PATCH"], doc("Their method.")] = "POST"
     event: Annotated[str, doc("Template of each event.")] = "$event"
@@ -48,9 +50,6 @@ class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
     headers: Annotated[dict[str, str], doc("Further headers of each request.")] = {}
     retry_statuses: Annotated[
         tuple[int, ...], doc("4xx statuses that say nothing against the event, besides the usual ones.")
-    ] = ()
-    refuse_statuses: Annotated[
-        tuple[int, ...], doc("4xx statuses that mean a bad event, though they usually do not.")
     ] = ()
     max_request_bytes: Annotated[
         int, msgspec.Meta(ge=0), doc("The receiver's hard limit before compression: trim to it; 0: none.")
@@ -112,9 +111,7 @@ class HttpOutlet(HttpReceiverOutlet):
         )
         self._is_plain = self.options.event == "$event"
         self._separator = self.options.separator.encode()
-        self._retryable = (RETRYABLE_STATUSES | set(self.options.retry_statuses)) - set(
-            self.options.refuse_statuses
-        )
+        self._retryable = RETRYABLE_STATUSES | set(self.options.retry_statuses)
 
     @property
     def max_request_bytes(self) -> int | None:

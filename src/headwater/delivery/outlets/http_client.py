@@ -22,8 +22,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.delivery.backoff import retry_after_seconds
 from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
-from headwater.settings import OutletSettings
-from headwater.settings.types import doc
+from headwater.settings import OutletSettings, doc
 
 RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 """4xx that are not about the event: an operator can correct the key, the address or the pace."""

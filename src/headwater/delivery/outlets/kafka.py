@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -27,9 +28,8 @@ from headwater.delivery.outlets.base import (
     Retry,
 )
 from headwater.errors import OutletUnavailable
-from headwater.log.kafka.client import GUARANTEES, KafkaProducer, refuse_fixed_settings
-from headwater.settings import OutletSettings
-from headwater.settings.types import doc
+from headwater.log.kafka.client import GUARANTEES, LINGER_MILLIS, KafkaProducer, refuse_fixed_settings
+from headwater.settings import OutletSettings, doc
 
 try:
     from confluent_kafka import KafkaError, KafkaException
@@ -48,6 +48,7 @@ REFUSED_ERRORS = frozenset(
 )
 """Errors that are about the event; every other one is about the broker, and is tried again."""
 
+CONNECT_SECONDS = 10.0  # how long a broker may take to answer
 FIXED = {**GUARANTEES, "message.timeout.ms": 0}
 
 log = logging.getLogger(__name__)
@@ -56,20 +57,19 @@ log = logging.getLogger(__name__)
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Which cluster and topic, and how to talk to it."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "linger_seconds": '`config: {linger.ms: "5"}` does the same, in milliseconds',
+        "connect_seconds": "a broker that does not answer for ten seconds is asked again",
+    }
+
     servers: Annotated[str, doc("Brokers to begin with: `host:port`, several with commas.")]
     topic: Annotated[str, msgspec.Meta(min_length=1, max_length=249), doc("The topic; it must exist.")]
     compression: Annotated[
         Literal["none", "gzip", "snappy", "lz4", "zstd"], doc("How the producer compresses.")
     ] = "zstd"
-    linger_seconds: Annotated[
-        float, msgspec.Meta(ge=0, le=10), doc("How long the producer waits for more to send together.")
-    ] = 0.005
-    connect_seconds: Annotated[
-        float, msgspec.Meta(gt=0), doc("How long to wait for a broker before it counts as away.")
-    ] = 10.0
     config: Annotated[
         dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
-    ] = msgspec.field(default_factory=dict)
+    ] = {}
 
 
 Report = asyncio.Future[KafkaError | None]
@@ -81,8 +81,11 @@ class KafkaOutlet(Outlet):
     Settings = KafkaOptions
     options: KafkaOptions
 
-    def __init__(self, options: Any, settings: OutletSettings) -> None:
+    def __init__(
+        self, options: Any, settings: OutletSettings, *, connect_seconds: float = CONNECT_SECONDS
+    ) -> None:
         super().__init__(options, settings)
+        self._connect_seconds = connect_seconds
         refuse_fixed_settings(self.options.config, FIXED, "config", source=f"outlet {settings.name}")
         self._producer: KafkaProducer | None = None
         self._reports: dict[str, dict[int, Report]] = {}  # session -> position -> report to come
@@ -96,7 +99,7 @@ class KafkaOutlet(Outlet):
         return {
             "bootstrap.servers": self.options.servers,
             "compression.type": self.options.compression,
-            "linger.ms": self.options.linger_seconds * 1000,
+            "linger.ms": LINGER_MILLIS,
             "logger": log,
             **self.options.config,
             **FIXED,
@@ -112,7 +115,7 @@ class KafkaOutlet(Outlet):
         producer: KafkaProducer | None = None
         try:
             producer = KafkaProducer(self._config(), name=f"outlet-{self.settings.name}-kafka")
-            await asyncio.to_thread(producer.list_topics, self.options.topic, self.options.connect_seconds)
+            await asyncio.to_thread(producer.list_topics, self.options.topic, self._connect_seconds)
         except (KafkaException, ValueError, TypeError) as error:
             problem = _text(error)
             if producer is not None:

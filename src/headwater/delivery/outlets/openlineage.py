@@ -26,8 +26,7 @@ from headwater.delivery.outlets.http_client import (
 )
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.json_decoder import json_decoder
-from headwater.settings import OutletSettings
-from headwater.settings.types import doc
+from headwater.settings import OutletSettings, doc
 
 NO_BATCH_STATUSES = frozenset({404, 405, 501})
 BATCH_PAUSE_SECONDS = 600.0  # a backend may be upgraded while we run: ask again from time to time

@@ -15,6 +15,7 @@ log = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1  # how late a thread sees that it should end; reports wake it at once
 PURGE_SECONDS = 1.0
+LINGER_MILLIS = 5  # how long a producer waits for more to send together
 
 GUARANTEES: Mapping[str, Any] = {
     "enable.idempotence": True,  # no duplicates and no change of order by the producer's own retries

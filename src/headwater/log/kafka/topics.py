@@ -14,9 +14,11 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from headwater.clock import SystemClock
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable, SettingsError
-from headwater.log.kafka.client import KafkaProducer, client_config
+from headwater.log.kafka.client import LINGER_MILLIS, KafkaProducer, client_config
 from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
@@ -81,7 +83,8 @@ class Topics:
         """
         if self._is_closing.is_set():
             raise LogClosed("The topics are being closed.", hint="Send it again.")
-        in_flight = _InFlight(on_committed, receipt, token_id, bodies, self._clock.monotonic())
+        count, size = len(bodies), sum(map(len, bodies))
+        in_flight = _InFlight(on_committed, receipt, token_id, count, count, size, self._clock.monotonic())
         topic = self._names[token_id]
         if topic not in self._existing:
             # producing to it would make the broker create it, with the broker's own settings
@@ -113,7 +116,7 @@ class Topics:
         settings = self._settings
         config = {
             "compression.type": "zstd",
-            "linger.ms": settings.linger_seconds * 1000,
+            "linger.ms": LINGER_MILLIS,
             "queue.buffering.max.kbytes": max(1024, settings.buffer_bytes // 1024),
             "queue.buffering.max.messages": MAX_BUFFERED,
             "message.max.bytes": MAX_EVENT_BYTES,
@@ -219,18 +222,14 @@ class Topics:
             future.result(2 * CREATE_SECONDS)
 
 
-class _InFlight:
-    """Events of one request that were given to the producer."""
+class _InFlight(msgspec.Struct, eq=False):
+    """Events of one request that were given to the producer; `open` of them were not reported on yet."""
 
-    __slots__ = ("at", "bytes", "count", "error", "on_committed", "open", "receipt", "token_id")
-
-    def __init__(
-        self, on_committed: OnCommitted, receipt: object, token_id: str, bodies: Sequence[bytes], at: float
-    ) -> None:
-        self.on_committed = on_committed
-        self.receipt = receipt
-        self.token_id = token_id
-        self.count = self.open = len(bodies)
-        self.bytes = sum(map(len, bodies))
-        self.at = at
-        self.error: HeadwaterError | None = None
+    on_committed: OnCommitted
+    receipt: object
+    token_id: str
+    count: int
+    open: int
+    bytes: int
+    at: float
+    error: HeadwaterError | None = None

@@ -83,9 +83,11 @@ def summarise(
     for row in cursors:
         appended = max(end - row.base, row.finished)
         waiting = appended - row.finished
-        lag = {"lag_events": waiting, "lag_seconds": lag_seconds(row) if waiting else 0.0}
         counts = {name: value for name, value in asdict(row).items() if name != "reader"}
-        readers.append(ReaderStat(name=row.reader, appended=appended, **counts, **lag))
+        seconds = lag_seconds(row) if waiting else 0.0
+        readers.append(
+            ReaderStat(name=row.reader, appended=appended, lag_events=waiting, lag_seconds=seconds, **counts)
+        )
     return LogStat(
         first=ranges[0].first if ranges else end,
         end=end,

@@ -21,6 +21,7 @@ from headwater.log.queue.partition_file import (
 from headwater.settings import LogSettings
 
 HOUR_SECONDS = 3600.0
+MAX_HOURS = 1.0  # of a partition that is written: retention removes whole partitions
 # The bytes of a commit beside its content: the root, a part of the last page, frame headers.
 SPARE_BYTES = 3 * PAGE_BYTES
 
@@ -44,6 +45,7 @@ class Partitions:
         self.ranges = tuple(ranges)
         self._folder = folder
         self._settings = settings
+        self._max_age_seconds = min(MAX_HOURS, settings.retention_hours) * HOUR_SECONDS
         self._clock = clock
         self._vfs = vfs
         self._current: PartitionWriter | None = None
@@ -196,10 +198,10 @@ class Partitions:
             return True
         if self._current is not None:
             return self._is_old()
-        return self._age(partition) >= self._settings.partition_hours * HOUR_SECONDS
+        return self._age(partition) >= self._max_age_seconds
 
     def _is_old(self) -> bool:
-        return self._clock.monotonic() - self._opened_at >= self._settings.partition_hours * HOUR_SECONDS
+        return self._clock.monotonic() - self._opened_at >= self._max_age_seconds
 
     def _age(self, partition: PartitionRange) -> float:
         return max(0.0, self._clock.now() - partition.first_at)
