@@ -27,7 +27,7 @@ import msgspec
 from bench import pipeline_events  # not the function: DuckDB would take `events` for it
 from bench.report import Table, write_result
 from headwater.log.queue.log import Log
-from headwater.log.streams.queues import Queues
+from headwater.log.streams import Queues
 from headwater.pipeline import register
 from headwater.pipeline.spark.session import start
 from headwater.pipeline.stream.streams import Streams

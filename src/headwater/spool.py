@@ -46,6 +46,7 @@ __all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 
 logger = logging.getLogger(__name__)
 
+MIB = 1024 * 1024
 # Whatever else lies below `path` is not ours to open, let alone to remove.
 FOLDER_NAME = re.compile(r"spool-\d{20}-\d+-[0-9a-f]{8}")
 POLL_SECONDS = 0.05

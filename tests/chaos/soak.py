@@ -29,7 +29,7 @@ from typing import Any
 
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import stat, tail_of
-from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.log.streams import StreamCursor
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
 from tests.chaos.load import QUICK, TEMPLATE, TOKEN, EventSender, is_poison
 from tests.chaos.memory_watch import Watch

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.delivery.backoff import Backoff, pause_seconds, retry_after_seconds
+from headwater.delivery.outlets.http_client import retry_after_seconds
+from headwater.delivery.sessions import Backoff
 from headwater.settings import RetrySettings
 
 NOW = 1_800_000_000.0  # Fri, 15 Jan 2027 08:00:00 GMT
@@ -50,7 +51,7 @@ def test_a_pause_stays_within_its_limits_when_failures_go_on(
     failures: int, chance: float, initial: float, longest: float
 ) -> None:
     settings = RetrySettings(initial_seconds=initial, max_seconds=longest)
-    assert 0 <= pause_seconds(settings, failures, chance) <= longest
+    assert 0 <= Backoff(settings, lambda: chance, failures).failed() <= longest
 
 
 def test_pauses_grow_to_the_longest_when_failures_go_on() -> None:
@@ -62,9 +63,9 @@ def test_pauses_grow_to_the_longest_when_failures_go_on() -> None:
 
 def test_pauses_are_spread_when_chances_differ() -> None:
     settings = RetrySettings(initial_seconds=10, max_seconds=60)
-    assert pause_seconds(settings, 1, 0.0) == 5
-    assert pause_seconds(settings, 1, 0.5) == 10
-    assert pause_seconds(settings, 1, 0.999) == pytest.approx(15, abs=0.1)
+    assert Backoff(settings, lambda: 0.0).failed() == 5
+    assert Backoff(settings, lambda: 0.5).failed() == 10
+    assert Backoff(settings, lambda: 0.999).failed() == pytest.approx(15, abs=0.1)
 
 
 def test_the_receivers_wish_counts_when_it_is_not_longer_than_allowed() -> None:

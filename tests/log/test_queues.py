@@ -13,8 +13,7 @@ from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.streams.queues import Queues, identity_of
-from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.log.streams import Queues, StreamCursor, identity_of
 from headwater.settings import DestinationSettings
 from tests.log.event_parts import FullDisk, lines
 from tests.log.parts import fill, small

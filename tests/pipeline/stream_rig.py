@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.log.files.layout import EventFolder
-from headwater.log.streams.queues import Queues
-from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.log.streams import Queues, StreamCursor
 from headwater.pipeline.stream.streams import Streams
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig

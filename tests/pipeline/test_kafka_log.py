@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from headwater.log.files.event_counts import stat_events
-from headwater.log.streams.stream_cursor import stream_folder
+from headwater.log.streams import stream_folder
 from headwater.pipeline.stream.streams import Streams
 from headwater.settings import Settings, parse
 from tests.parts.kafka_broker import KafkaBroker

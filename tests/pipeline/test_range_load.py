@@ -15,7 +15,7 @@ from headwater.destinations.base import Load, Loaded
 from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
 from headwater.destinations.locks import FileLocks
 from headwater.errors import LoadRefused
-from headwater.log.streams.stream_cursor import Planned
+from headwater.log.streams import Planned
 from headwater.pipeline.load import Loader
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.steps.enrich.lookup_join import Lookups

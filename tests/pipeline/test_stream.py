@@ -11,7 +11,7 @@ import pytest
 
 from headwater.log.files.layout import EventFolder
 from headwater.log.rejects.destination_file import DestinationRejects
-from headwater.log.streams.stream_cursor import Planned, stream_folder
+from headwater.log.streams import Planned, stream_folder
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.stream_rig import StreamRig, until
 

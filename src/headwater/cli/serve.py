@@ -27,7 +27,7 @@ from headwater.log.kafka.topics import Topics
 from headwater.log.queue.log import Log
 from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
-from headwater.log.streams.queues import Queues
+from headwater.log.streams import Queues
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.network import is_loopback
 from headwater.settings import Settings

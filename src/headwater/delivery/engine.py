@@ -15,10 +15,9 @@ from typing import Protocol
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
-from headwater.delivery.backoff import Backoff
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import NotConnected, Outlet, Refused, Results
-from headwater.delivery.sessions import Session, Settlement
+from headwater.delivery.sessions import Backoff, Session, Settlement
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.metrics import Metrics

@@ -9,17 +9,43 @@ back is the same session to the receiver.
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Callable, Iterator
 
 import msgspec
 
-from headwater.delivery.backoff import Backoff
 from headwater.delivery.batches import Buffer
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import Batch, Delivered, Outlet, Refused, Results, Retry
 from headwater.errors import EventRefused
 from headwater.events import Event
+from headwater.settings import RetrySettings
+
+
+class Backoff(msgspec.Struct):
+    """Counts failures in a row and says how long to wait after each."""
+
+    settings: RetrySettings
+    chance: Callable[[], float] = random.random
+    failures: int = 0
+
+    def failed(self, retry_after: float | None = None) -> float:
+        """Count a failure; the pause is the receiver's wish where it stated one, else ours.
+
+        A Retry-After of 0 seconds is replaced by our own pause, to avoid a tight loop.
+        """
+        settings = self.settings
+        self.failures += 1
+        if retry_after:
+            return min(retry_after, settings.max_retry_after_seconds)
+        # the exponent is bounded: a float overflows after a thousand failures, that is, after a long night
+        plain = settings.initial_seconds * 2.0 ** min(self.failures - 1, 64)
+        varied = min(plain, settings.max_seconds) * (0.5 + self.chance())
+        return min(varied, settings.max_seconds)
+
+    def succeeded(self) -> None:
+        self.failures = 0
 
 
 class Settlement(msgspec.Struct):

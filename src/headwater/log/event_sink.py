@@ -11,7 +11,7 @@ import msgspec
 from headwater.errors import HeadwaterError
 from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.log.queue.log import Log
-from headwater.log.streams.queues import Queues
+from headwater.log.streams import Queues
 from headwater.settings import DestinationSettings
 
 

@@ -8,6 +8,8 @@ import gzip
 import re
 import ssl
 import zlib
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
@@ -19,7 +21,6 @@ import zstandard
 
 from headwater import __version__
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.backoff import retry_after_seconds
 from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
 from headwater.settings import OutletSettings, doc
@@ -69,6 +70,22 @@ def error_for(
         hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
     wish = retry_after_seconds(answer.headers.get("retry-after"), (clock or SystemClock()).now())
     return OutletUnavailable(text, hint=hint, retry_after_seconds=wish)
+
+
+def retry_after_seconds(value: str | None, now: float) -> float | None:
+    """Seconds that a Retry-After asks for, as a number or as an HTTP date; None: nothing usable."""
+    if value is None:
+        return None
+    text = value.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        moment = parsedate_to_datetime(text)
+    except (ValueError, IndexError, TypeError):
+        return None
+    if moment.tzinfo is None:  # "-0000" and the obsolete forms; HTTP dates are always GMT
+        moment = moment.replace(tzinfo=UTC)
+    return max(0.0, moment.timestamp() - now)
 
 
 MAX_ANSWER_BYTES = 1024 * 1024  # a receiver has no more to say than this; it is not trusted (G12)

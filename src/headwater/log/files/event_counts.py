@@ -11,7 +11,7 @@ from headwater.log.files.file_status import FileStatus, LastCycle
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
-from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
+from headwater.log.streams import StreamCursor, stream_folder
 
 
 class TokenStat(msgspec.Struct):

@@ -17,7 +17,7 @@ from headwater.durable_files import make_folder, one_line, replacing
 from headwater.log.files.archive import open_gzip
 from headwater.log.files.layout import EventFolder, rotated_name
 from headwater.log.queue.offline import commits
-from headwater.log.streams.stream_cursor import StreamCursor
+from headwater.log.streams import StreamCursor
 from headwater.settings import Settings
 
 __all__ = ["StreamArchive"]

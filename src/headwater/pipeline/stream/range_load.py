@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from headwater.crash_points import crash_point
 from headwater.destinations.table import ROW
 from headwater.errors import HeadwaterError
-from headwater.log.streams.stream_cursor import Planned
+from headwater.log.streams import Planned
 from headwater.pipeline.find_bad_rows import BadRowSearch, is_about_rows
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import Outcome

@@ -19,8 +19,7 @@ from headwater.log.kafka.reader import TopicReader
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.offline import commits, tail_line, tail_of
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.streams.queues import identity_of
-from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
+from headwater.log.streams import StreamCursor, identity_of, stream_folder
 from headwater.pipeline.spark.arrow_lines import arrow_positions, arrow_texts
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.stream.archive import StreamArchive

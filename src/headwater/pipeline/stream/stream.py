@@ -21,7 +21,7 @@ from headwater.destinations.locks import Locks
 from headwater.durable_files import FolderLock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
 from headwater.log.files.layout import IncomingFile, unprocessed
-from headwater.log.streams.stream_cursor import Planned, StreamCursor, stream_folder
+from headwater.log.streams import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.lineage_hints import reading_from
 from headwater.pipeline.load import Loader

@@ -1,8 +1,12 @@
-"""Queues of stream destinations: `events/queue.dst=<destination>/`, each a log.
+"""The queues of stream destinations, and how far each is loaded.
 
-The gateway appends; the pipeline reads the files from outside and keeps its cursor beside them. What the
-pipeline has loaded and archived is collected; nothing else ever is: an outage of a destination costs disk,
-not events, and only its own queue grows (G7).
+Each queue is a log in `events/queue.dst=<destination>/`. The gateway appends. The pipeline reads the files
+from outside, never writes to them, and keeps its cursor beside them in `stream/cursor.json`. The gateway
+reads the cursor and collects what is loaded and archived, and nothing else: an outage of a destination costs
+disk, not events, and only its own queue grows (G7).
+
+Each micro-batch is loaded once (G5): its end is recorded before it is loaded (`planned`). After a crash the
+same positions are loaded again under the same name, and the destination's ledger knows the loaded ones.
 """
 
 from __future__ import annotations
@@ -18,11 +22,12 @@ import msgspec
 
 from headwater.clock import Clock
 from headwater.durable_files import replace
+from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import tail_line
+from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.reader import Reader
-from headwater.log.streams.stream_cursor import StreamCursor, stream_folder
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, LogSettings
 
@@ -40,6 +45,87 @@ def identity_of(queue: Path) -> str:
         return (queue / "identity").read_text(encoding="ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):
         return ""
+
+
+def stream_folder(queue: Path) -> Path:
+    """Where the pipeline keeps its own files of a queue."""
+    return queue / "stream"
+
+
+class Planned(msgspec.Struct):
+    """A micro-batch that was begun: it ends before `end`.
+
+    `split` are the pieces (table, first, end) that were refused whole and are loaded in halves: a repeated
+    load must cut in the same places.
+    """
+
+    end: int
+    split: list[tuple[str, int, int]] = []
+
+
+class StreamCursor(msgspec.Struct, kw_only=True):
+    """Everything below `position` is done: rows, skipped, rejected, or missing from the queue (G3).
+
+    Everything below `archived` is in the archive too, and may be collected.
+    """
+
+    queue: str
+    """Which queue this is about: one that was removed and made again has another name and other events."""
+    position: int
+    archived: int
+    planned: Planned | None = None
+    archive_name: str = ""
+    """The file that positions up to `archive_end` are being written to."""
+    archive_end: int = 0
+    batches: int = 0
+    rows: int = 0
+    skipped: int = 0
+    rejected: int = 0
+    unmapped: int = 0
+    missing: int = 0
+    at: float = 0.0
+    error: str = ""
+    """Why it does not move, if it does not."""
+
+    @property
+    def events(self) -> int:
+        return self.rows + self.skipped + self.rejected
+
+    @classmethod
+    def load(cls, queue: Path, identity: str, oldest: int | None = None) -> StreamCursor:
+        """The cursor of the queue; a new one stands at the oldest event that is kept."""
+        path = _path(queue)
+        try:
+            found = _DECODER.decode(path.read_bytes())
+            if found.queue == identity:
+                return found
+            log.warning("%s is the cursor of another queue; this one begins at its oldest event.", path)
+        except FileNotFoundError:
+            pass
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            log.error("%s is damaged (%s); the queue begins at its oldest event.", path, error)
+        paths = partition_paths(queue)
+        first = oldest or (int(paths[0].stem) if paths else 1)
+        return cls(queue=identity, position=first, archived=first)
+
+    @classmethod
+    def peek(cls, queue: Path) -> StreamCursor | None:
+        """What was last written down, for those who only look; None if there is nothing to be read."""
+        try:
+            return _DECODER.decode(_path(queue).read_bytes())
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
+    def save(self, queue: Path) -> None:
+        """Write it down, wholly or not at all, and wait until it is on disk."""
+        replace(_path(queue), msgspec.json.encode(self))
+
+
+_DECODER = json_decoder(StreamCursor)
+
+
+def _path(queue: Path) -> Path:
+    return stream_folder(queue) / "cursor.json"
 
 
 class Queues:

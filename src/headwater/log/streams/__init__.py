@@ -1,1 +1,0 @@
-"""One queue for each stream destination. Start reading at `queues.Queues`."""
