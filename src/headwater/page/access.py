@@ -20,8 +20,6 @@ from headwater.page.templates import redirect
 from headwater.page.urls import link
 from headwater.settings import GatewaySettings
 
-__all__ = ["PageAccess", "own_path"]
-
 COOKIE = "headwater"
 DAYS = 7
 _OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x7e]*")

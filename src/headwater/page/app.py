@@ -44,8 +44,6 @@ from headwater.page.views.search import search_view
 from headwater.page.views.system import SystemStatus, system_view
 from headwater.page.views.view import View
 
-__all__ = ["Page", "ViewSources"]
-
 MAX_FORM_BYTES = 64 * 1024
 WRONG_TOKEN_SECONDS = 1.0  # before the answer to a wrong token
 

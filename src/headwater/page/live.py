@@ -18,8 +18,6 @@ from headwater.http.response import Problem
 from headwater.page.templates import HEADERS
 from headwater.page.views.event_tail import EventTail
 
-__all__ = ["LiveStreams"]
-
 INTERVAL_SECONDS = 1.0
 QUIET_SECONDS = 15.0  # without an event, after which a comment keeps the connection alive
 MAX_STREAMS = 40  # each costs some milliseconds a second (G7, G8)

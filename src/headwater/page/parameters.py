@@ -8,8 +8,6 @@ from urllib.parse import parse_qs
 from headwater.http.request import Request
 from headwater.http.response import Problem
 
-__all__ = ["Parameters"]
-
 MAX_PARAMETERS = 50
 
 C = TypeVar("C", bound=str)

@@ -18,21 +18,6 @@ import orjson
 from headwater.http.response import Response
 from headwater.page.urls import PATHS, link
 
-__all__ = [
-    "HEADERS",
-    "assets",
-    "document",
-    "download",
-    "file",
-    "last_segment",
-    "parent_path",
-    "pretty",
-    "redirect",
-    "render",
-    "strip_control_characters",
-]
-
-
 HTML = "text/html; charset=utf-8"
 
 POLICY = (

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import urlencode
 
-__all__ = ["PATHS", "link"]
-
 PATHS = {
     "system": "/",
     "lineage": "/lineage",

@@ -31,8 +31,6 @@ from headwater.http.endpoint import Endpoint, endpoint_of
 from headwater.http.response import Problem
 from headwater.http.router import Router
 
-__all__ = ["ENDPOINTS", "add_routes"]
-
 Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
 Depth = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]

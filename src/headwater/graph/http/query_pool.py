@@ -19,8 +19,6 @@ from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.router import Handler
 
-__all__ = ["QueryPool"]
-
 WORKERS = 2  # queries at once; more would only take CPU from the intake of events
 HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 

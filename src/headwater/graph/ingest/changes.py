@@ -15,8 +15,6 @@ from headwater.graph.store.ids import WHOLE_DATASET, column_id, dataset_id, fiel
 from headwater.graph.store.merge_rules import MergedRows
 from headwater.graph.store.schema import Direction, State, Statement
 
-__all__ = ["UNRESOLVED", "GraphChanges"]
-
 UNRESOLVED = 3  # the container of what a lineage facet lists besides its rows: unresolved columns (G11)
 NEVER = -(2**63)  # before every time
 NO_PARENT = (NEVER, "", 0, "", 0)  # time, parent run, its job, root run, its job

@@ -13,8 +13,6 @@ from headwater.graph.ingest.facet_cache import FacetCache
 from headwater.graph.ingest.untrusted_json import identity, items, mapping, micros, text
 from headwater.graph.store.schema import NO_JOB_ID, Direction, State, Statement
 
-__all__ = ["EventParser"]
-
 K = TypeVar("K")
 
 _KEPT_AS_ROWS = frozenset({"fields", "dataset", "_producer", "_schemaURL", "_deleted"})

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["Edge", "FacetCache"]
-
 Edge = tuple[int, int, int, str, str, int]  # target, source, job, type, subtype, masking
 
 # Each limit stands for about 10 MB at most.

@@ -11,19 +11,6 @@ import msgspec
 from headwater.graph.ingest.untrusted_json import count, identity, items, mapping, text
 from headwater.json_decoder import json_decoder
 
-__all__ = [
-    "Field",
-    "LineageEdge",
-    "WritesEdge",
-    "column_lineage",
-    "lineage",
-    "lineage_entries",
-    "pack",
-    "schema_fields",
-    "statistics",
-    "unpack",
-]
-
 MAX_FIELDS = 10_000
 MAX_DEPTH = 20
 MAX_DESCRIPTION = 1_000

@@ -11,8 +11,6 @@ from headwater.log.queue.log import Log
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 
-__all__ = ["BATCH_BYTES", "READER", "LogFollower"]
-
 log = logging.getLogger(__name__)
 
 READER = "headwater:graph"  # its cursor in the log; the name of an outlet cannot have a colon

@@ -10,8 +10,6 @@ from headwater.graph.ingest.follower import BATCH_BYTES
 from headwater.graph.store.database import GraphDatabase, IngestResult
 from headwater.log.queue import offline
 
-__all__ = ["import_events", "read_events"]
-
 MAX_LINE_BYTES = 32 * 1024 * 1024
 
 

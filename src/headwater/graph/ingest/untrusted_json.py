@@ -10,8 +10,6 @@ import orjson
 
 from headwater.graph.store.ids import shortened
 
-__all__ = ["canonical", "count", "identity", "iso", "items", "mapping", "micros", "text"]
-
 MAX_COUNT = 2**63 - 1  # the largest integer of SQLite
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)

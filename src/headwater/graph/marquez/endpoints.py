@@ -19,8 +19,6 @@ from headwater.graph.store.ids import field_id
 from headwater.http.endpoint import Endpoint, endpoint_of
 from headwater.log.queue.sqlite import select
 
-__all__ = ["ENDPOINTS"]
-
 MAX_NODES = 2_000
 
 Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]

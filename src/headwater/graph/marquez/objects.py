@@ -20,18 +20,6 @@ from headwater.graph.query.names import NotFound
 from headwater.graph.store.ids import dataset_id, field_id, job_id
 from headwater.log.queue.sqlite import select
 
-__all__ = [
-    "dataset",
-    "dataset_of_node",
-    "dataset_version",
-    "fields_of_node",
-    "job",
-    "job_of_node",
-    "namespace",
-    "namespaces",
-    "run",
-]
-
 STATES = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
 EPOCH = "1970-01-01T00:00:00Z"
 

@@ -10,38 +10,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = [
-    "Change",
-    "Column",
-    "ColumnEdge",
-    "ColumnNode",
-    "Dataset",
-    "DatasetNode",
-    "Edge",
-    "Gap",
-    "Impact",
-    "ImpactedDataset",
-    "Job",
-    "JobNode",
-    "LineageDirection",
-    "Name",
-    "Neighbourhood",
-    "Run",
-    "RunDataset",
-    "RunSummary",
-    "SearchResult",
-    "Statistic",
-    "Summary",
-    "Trace",
-    "UpOrDown",
-    "Version",
-    "directions",
-    "is_part",
-    "key_of_dataset",
-    "key_of_job",
-]
-
-
 UpOrDown = Literal["up", "down"]
 LineageDirection = Literal["up", "down", "both"]
 

@@ -34,19 +34,6 @@ from headwater.graph.store.ids import WHOLE_DATASET
 from headwater.graph.store.schema import NO_JOB_ID, Direction, State
 from headwater.log.queue.sqlite import select
 
-__all__ = [
-    "columns_of",
-    "count_runs",
-    "dataset",
-    "dataset_nodes",
-    "job",
-    "job_nodes",
-    "run",
-    "runs_of",
-    "statistics",
-    "summary",
-]
-
 MAX_COLUMNS = 300  # of one dataset in a graph; its details have all of them
 RUNS = 20  # the latest runs in the details of a job
 POINTS = 200  # of a dataset's statistics

@@ -10,8 +10,6 @@ from headwater.graph.query.neighbourhood import NeighbourhoodSearch
 from headwater.graph.query.trace import ColumnTrace, field_names
 from headwater.graph.store.ids import WHOLE_DATASET
 
-__all__ = ["impact"]
-
 
 def impact(
     connection: apsw.Connection, dataset: int, field: int | None, depth: int, limit: int

@@ -15,8 +15,6 @@ from headwater.graph.query.search import matching_ids
 from headwater.graph.store.ids import Kind, dataset_id, field_id, job_id
 from headwater.log.queue.sqlite import select
 
-__all__ = ["NotFound", "find_column", "find_dataset", "find_job", "resolve"]
-
 SEPARATORS = "/:. #"
 
 

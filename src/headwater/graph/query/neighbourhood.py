@@ -20,8 +20,6 @@ from headwater.graph.query.trace import column_edges
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import NO_JOB_ID, Direction, Statement
 
-__all__ = ["NeighbourhoodSearch", "neighbourhood"]
-
 ROWS_PER_DATASET = 20  # rows that a level may have for each dataset of the limit
 MAX_EDGES = 20_000
 

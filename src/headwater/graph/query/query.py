@@ -33,8 +33,6 @@ from headwater.graph.query.trace import trace
 from headwater.graph.store.database import open_reader
 from headwater.log.queue.sqlite import select
 
-__all__ = ["MAX_DEPTH", "MAX_LIMIT", "GraphQuery", "QueryTimeout"]
-
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
 LIMIT_SECONDS = 10.0  # of one query

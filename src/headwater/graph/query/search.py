@@ -12,8 +12,6 @@ from headwater.graph.query.answers import Name, SearchResult
 from headwater.graph.store.ids import Kind, field_id, kind_of
 from headwater.log.queue.sqlite import select
 
-__all__ = ["matching_ids", "search"]
-
 CANDIDATES = 400  # of one kind that are read before they are sorted
 
 

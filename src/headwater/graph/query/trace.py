@@ -20,8 +20,6 @@ from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import Direction, Statement
 
-__all__ = ["ColumnTrace", "column_edges", "field_names", "trace"]
-
 ColumnRef = tuple[int, int]  # a dataset and a field of it, or 0 for the whole dataset
 MAX_GAPS = 200
 EDGES_PER_COLUMN = 20  # edges that a level may have for each column of the limit

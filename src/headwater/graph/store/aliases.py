@@ -17,8 +17,6 @@ from headwater.graph.ingest.untrusted_json import identity, items, mapping
 from headwater.graph.store.ids import dataset_id
 from headwater.log.queue.sqlite import select
 
-__all__ = ["update_aliases"]
-
 MAX_ALIASES = 100  # of one facet; the rest is ignored
 
 

@@ -25,8 +25,6 @@ from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.settings import GraphSettings
 
-__all__ = ["FILE", "GraphDatabase", "IngestResult", "open_reader", "rows_for"]
-
 log = logging.getLogger(__name__)
 
 FILE = "graph.db"

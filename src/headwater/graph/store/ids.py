@@ -10,18 +10,6 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-__all__ = [
-    "MAX_TEXT",
-    "WHOLE_DATASET",
-    "Kind",
-    "column_id",
-    "dataset_id",
-    "field_id",
-    "job_id",
-    "kind_of",
-    "shortened",
-]
-
 MAX_TEXT = 2_000  # characters of a name; a longer name is cut and its digest appended (G8)
 WHOLE_DATASET = 0  # in place of a field
 

@@ -11,20 +11,6 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import chain
 from typing import Any, Generic, NamedTuple, TypeVar
 
-__all__ = [
-    "COLUMN_EDGES",
-    "FACETS",
-    "JOB_DATASETS",
-    "LAST_STATEMENTS",
-    "MENTIONS",
-    "RUNS",
-    "RUN_DATASETS",
-    "RUN_FACETS",
-    "SCHEMA_VERSIONS",
-    "MergedRows",
-    "TableRules",
-]
-
 K = TypeVar("K", bound=tuple[Hashable, ...])
 
 

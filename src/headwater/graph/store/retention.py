@@ -13,8 +13,6 @@ import apsw
 from headwater.log.queue.sqlite import select
 from headwater.settings import GraphSettings
 
-__all__ = ["clean_up"]
-
 PIECE = 2_000  # rows of one transaction, so that neither readers nor the follower wait long
 DAY = 86_400_000_000  # microseconds
 _NEWEST = (

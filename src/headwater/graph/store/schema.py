@@ -13,8 +13,6 @@ from enum import IntEnum
 
 import apsw
 
-__all__ = ["MIGRATIONS", "NO_JOB_ID", "Direction", "State", "Statement"]
-
 NO_JOB_ID = 0  # in place of a job: a DatasetEvent has none
 
 

@@ -10,8 +10,6 @@ from headwater.graph.ingest.changes import GraphChanges
 from headwater.graph.store import merge_rules
 from headwater.graph.store.ids import Kind, kind_of
 
-__all__ = ["write_changes"]
-
 _NEW_NAME = (
     "INSERT INTO names(id, namespace, name, dataset, first_at, last_at) VALUES (?1, ?2, ?3, ?1, ?4, ?5)"
     " ON CONFLICT DO NOTHING RETURNING id"

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-__all__ = ["Bar", "Spark", "bars", "spark"]
-
 
 class Spark(NamedTuple):
     """A line and the area below it."""

@@ -10,8 +10,6 @@ from headwater.graph.query.answers import Column, ColumnEdge, DatasetNode, JobNo
 from headwater.page.lineage_graph.drawn_edges import DrawnEdge, End, merge_edges
 from headwater.page.lineage_graph.layout import Arrangement, Link, Point, arrange
 
-__all__ = ["DatasetBox", "Drawing", "Line", "Row", "draw"]
-
 BOX_WIDTH = 236
 HEADER_HEIGHT = 48  # name and namespace
 ROW_HEIGHT = 22

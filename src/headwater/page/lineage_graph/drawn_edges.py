@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from headwater.graph.query.answers import ColumnEdge, Neighbourhood, Trace
 
-__all__ = ["DrawnEdge", "End", "merge_edges"]
-
 End = tuple[str, str | None]  # a dataset's key and a column; None: the whole dataset
 
 

@@ -13,9 +13,6 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-__all__ = ["Arrangement", "Link", "Point", "arrange", "forward", "rows"]
-
-
 MAX_SWEEPS = 20  # of ordering, through all layers; the best order is kept
 PATIENCE = 4  # sweeps without an improvement, after which ordering stops
 HEIGHT_SWEEPS = 8  # over all layers; later sweeps change little

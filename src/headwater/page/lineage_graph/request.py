@@ -7,8 +7,6 @@ from typing import Literal, NamedTuple
 from headwater.graph.query.answers import LineageDirection
 from headwater.page.parameters import Parameters
 
-__all__ = ["GraphRequest"]
-
 MAX_DEPTH = 5
 
 

@@ -11,8 +11,6 @@ from headwater.page.lineage_graph.charts import bars
 from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
-__all__ = ["dataset_view"]
-
 MAX_NEIGHBOURS = 300
 CHART_SIZE = (560, 64)
 CHART_POINTS = 60

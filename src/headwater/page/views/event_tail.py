@@ -14,8 +14,6 @@ from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import export, tail_of
 from headwater.page.templates import pretty, strip_control_characters
 
-__all__ = ["EventTail", "TailedEvent"]
-
 HISTORY_EVENTS = 30  # earlier lineage events that a new viewer is shown
 HISTORY_BYTES = 16 * 1024  # of each file of events
 READ_BYTES = 256 * 1024  # of a file at once; the rest is skipped and counted

@@ -7,8 +7,6 @@ from headwater.page.parameters import Parameters
 from headwater.page.views.run import longest_seconds
 from headwater.page.views.view import View
 
-__all__ = ["job_view"]
-
 
 def job_view(query: GraphQuery, parameters: Parameters) -> View:
     """One job with its inputs, outputs and latest runs."""

@@ -12,8 +12,6 @@ from headwater.page.lineage_graph.request import GraphRequest
 from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
-__all__ = ["lineage_view", "trace_values"]
-
 MAX_DATASETS = 300
 TRACE_DEPTH = 20
 TRACE_COLUMNS = 2_000

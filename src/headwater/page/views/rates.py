@@ -9,8 +9,6 @@ from itertools import pairwise
 from headwater.clock import Clock, SystemClock
 from headwater.metrics import Counter, Metrics
 
-__all__ = ["Rates"]
-
 SECONDS = 1.0  # between two samples
 KEPT = 180  # samples: three minutes
 SHOWN = 90  # of them, as a sparkline

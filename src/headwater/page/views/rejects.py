@@ -6,8 +6,6 @@ from headwater.log.rejects.rejects import Rejects
 from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
-__all__ = ["reject_view", "rejects_view"]
-
 PAGE_SIZE = 50
 
 

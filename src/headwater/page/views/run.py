@@ -7,8 +7,6 @@ from headwater.graph.query.query import GraphQuery
 from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
-__all__ = ["longest_seconds", "run_view", "runs_view"]
-
 PAGE_SIZE = 100
 
 

@@ -6,8 +6,6 @@ from headwater.graph.query.query import GraphQuery
 from headwater.page.parameters import Parameters
 from headwater.page.views.view import View
 
-__all__ = ["search_view"]
-
 
 def search_view(query: GraphQuery, parameters: Parameters) -> View:
     """Datasets, jobs and columns whose names contain the words; without words, the recently updated ones."""

@@ -18,8 +18,6 @@ from headwater.page.views.rates import Rates
 from headwater.page.views.view import View
 from headwater.settings import Settings
 
-__all__ = ["SystemStatus", "system_view"]
-
 EVENTS_SECONDS = 2.0  # between two counts of the files of events
 SHARE = 20  # a count may take a twentieth of the time: the archive can be large
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["View"]
-
 
 class View(NamedTuple):
     """A template and its values; `section` is the menu entry that the view belongs to."""
