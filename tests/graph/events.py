@@ -18,8 +18,8 @@ from headwater.settings import GraphSettings
 PRODUCER = "https://example.com/producer"
 SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 TABLES = [
-    *("names", "links", "jobs", "runs", "run_facets", "facets", "io", "run_io"),
-    *("schemas", "versions", "fields", "columns", "edges", "reports"),
+    *("dataset_names", "aliases", "jobs", "runs", "run_facets", "facets", "job_datasets", "run_datasets"),
+    *("schemas", "versions", "fields", "columns", "edges", "last_statements"),
 ]
 
 
@@ -125,7 +125,7 @@ def content(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
     found = {}
     for table in TABLES:
         rows = connection.execute(f"SELECT * FROM {table}").fetchall()
-        if table in ("runs", "run_facets", "run_io"):
+        if table in ("runs", "run_facets", "run_datasets"):
             rows = [(uuids[row[0]], *row[1:]) for row in rows]
         found[table] = sorted(rows, key=repr)
     connection.close()

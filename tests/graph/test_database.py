@@ -12,7 +12,7 @@ import pytest
 from headwater.errors import HeadwaterError, LogLocked, LogTooNew
 from headwater.graph.query.query import GraphQuery
 from headwater.graph.store.database import FILE, GraphDatabase
-from headwater.graph.store.schema import MIGRATIONS
+from headwater.graph.store.schema import MIGRATIONS, RENAMED
 from headwater.log.queue.sqlite import migrate
 from headwater.settings import GraphSettings
 from tests.graph.events import (
@@ -64,6 +64,21 @@ def test_a_newer_file_is_refused_and_left_alone_when_opened(tmp_path: Path) -> N
         GraphDatabase(tmp_path)
     with pytest.raises(LogTooNew):
         GraphQuery(tmp_path)
+
+
+def test_tables_have_their_new_names_when_a_file_of_version_1_is_opened(tmp_path: Path) -> None:
+    graph_of(tmp_path, [flow("j", ["a"], ["b"])]).close()
+    before = content(tmp_path)
+    connection = apsw.Connection(str(tmp_path / FILE))
+    connection.execute("ALTER TABLE run_datasets RENAME COLUMN reported_at TO told_at")
+    for old, new in RENAMED.items():
+        connection.execute(f"ALTER TABLE {new} RENAME TO {old}")
+    connection.pragma("user_version", 1)
+    connection.close()
+    with pytest.raises(HeadwaterError, match="earlier release"):
+        GraphQuery(tmp_path)
+    GraphDatabase(tmp_path).close()
+    assert content(tmp_path) == before
 
 
 def test_each_older_version_is_brought_up_to_date_when_opened(tmp_path: Path) -> None:
@@ -186,7 +201,7 @@ def test_a_name_is_only_data_when_it_is_hostile(tmp_path: Path, name: str) -> No
 def test_a_long_name_stays_apart_from_another_when_both_are_cut(tmp_path: Path) -> None:
     events = [dataset_event(dataset("x" * 5000 + end)) for end in "ab"]
     graph_of(tmp_path, events).close()
-    assert len(content(tmp_path)["names"]) == 2
+    assert len(content(tmp_path)["dataset_names"]) == 2
 
 
 def test_only_the_size_is_kept_when_a_facet_is_too_large(tmp_path: Path) -> None:

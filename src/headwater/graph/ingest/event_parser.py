@@ -2,21 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any, TypeVar
 
 import orjson
 
 from headwater.graph.ingest import facet_parsers
-from headwater.graph.ingest.changes import NO_PARENT, UNRESOLVED, GraphChanges
-from headwater.graph.ingest.facet_cache import FacetCache
 from headwater.graph.ingest.untrusted_json import identity, items, mapping, micros, text
+from headwater.graph.store.changes import NO_PARENT, UNRESOLVED, Edge, GraphChanges
 from headwater.graph.store.schema import NO_JOB_ID, Direction, State, Statement
 
 K = TypeVar("K")
 
 _KEPT_AS_ROWS = frozenset({"fields", "dataset", "_producer", "_schemaURL", "_deleted"})
 _STRUCTURED_FACETS = frozenset({"schema", "columnLineage", "lineage"})  # rows, and not facets as well
+
+# Each limit stands for about 10 MB at most.
+MAX_IDS = 100_000
+MAX_EDGES = 30_000
+MAX_SCHEMA_BYTES = 10_000_000
+
+
+class FacetCache:
+    """Facets that were parsed before, and ids that have rows (G8).
+
+    Most facets are repeated in every run, and then cost a hash. A part that grows too large is emptied as a
+    whole. Everything here has rows in the tables too: removing rows, or rolling a batch back, must clear it.
+    """
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()  # names, jobs, fields, columns that have rows
+        self.schema_versions: set[tuple[int, bytes]] = set()  # names and schemas whose columns have rows
+        self.schemas: dict[bytes, tuple[bytes, bytes]] = {}  # by the facet's hash: id and content
+        self.edges: dict[tuple[int, int, bytes], list[tuple[Edge, int, str]]] = {}
+        self._edges = self._schema_bytes = 0
+
+    def keep_schema(self, facet_hash: bytes, schema: tuple[bytes, bytes]) -> None:
+        """Remember the content of a `schema` facet."""
+        self._schema_bytes += len(facet_hash) + len(schema[1]) + 200
+        if self._schema_bytes > MAX_SCHEMA_BYTES:
+            self.schemas.clear()
+            self._schema_bytes = 0
+        self.schemas[facet_hash] = schema
+
+    def keep_edges(self, key: tuple[int, int, bytes], edges: Sequence[tuple[Edge, int, str]]) -> None:
+        """Remember the edges of a `columnLineage` facet, with the name of the source and a description."""
+        self._edges += len(edges) + 1
+        if self._edges > MAX_EDGES:
+            self._clear_edges()
+        self.edges[key] = list(edges)
+
+    def trim(self) -> None:
+        """Forget ids where there are too many."""
+        if len(self.ids) + len(self.schema_versions) > MAX_IDS:
+            self.ids.clear()
+            self.schema_versions.clear()
+            self._clear_edges()  # cached edges come without columns, which need their rows once more
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.ids.clear()
+        self.schema_versions.clear()
+        self.schemas.clear()
+        self._schema_bytes = 0
+        self._clear_edges()
+
+    def _clear_edges(self) -> None:
+        self.edges.clear()
+        self._edges = 0
 
 
 class EventParser:

@@ -10,19 +10,16 @@ from msgspec import Meta
 
 from headwater.graph.marquez import objects as marquez
 from headwater.graph.query import details
-from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown, key_of_dataset
+from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown, id_of_key, key_of_dataset
 from headwater.graph.query.names import NotFound, find_job
 from headwater.graph.query.neighbourhood import neighbourhood
-from headwater.graph.query.query import MAX_LIMIT, GraphQuery
+from headwater.graph.query.query import GraphQuery, Limit, Offset
 from headwater.graph.query.trace import trace
-from headwater.graph.store.ids import field_id
 from headwater.http.endpoint import Endpoint, endpoint_of
 from headwater.log.queue.sqlite import select
 
 MAX_NODES = 2_000
 
-Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
-Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
 Depth = Annotated[int, Meta(ge=0, le=1_000)]
 
 PROBLEMS = {
@@ -72,7 +69,8 @@ def _runs(query: GraphQuery, namespace: str, job: str, limit: Limit = 100, offse
     """The runs of a job."""
     runs = query.runs(namespace, job, limit=limit, offset=offset)
     with query.reading() as connection:
-        total = details.count_runs(connection, find_job(connection, namespace, job))
+        id = find_job(connection, namespace, job)
+        total = select(connection, "SELECT count(*) FROM runs WHERE job = ?", id)[0][0]
     return {"runs": [marquez.run(run) for run in runs], "totalCount": total}
 
 
@@ -82,12 +80,12 @@ def _datasets(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Off
     with query.reading() as connection:
         rows = select(
             connection,
-            f"SELECT id FROM names {where} ORDER BY name LIMIT ?2 OFFSET ?3",  # noqa: S608
+            f"SELECT id FROM dataset_names {where} ORDER BY name LIMIT ?2 OFFSET ?3",  # noqa: S608
             namespace,
             limit,
             offset,
         )
-        total = select(connection, f"SELECT count(*) FROM names {where}", namespace)[0][0]  # noqa: S608
+        total = select(connection, f"SELECT count(*) FROM dataset_names {where}", namespace)[0][0]  # noqa: S608
         found = [marquez.dataset(details.dataset(connection, id)) for (id,) in rows]
         return {"datasets": found, "totalCount": total}
 
@@ -182,14 +180,20 @@ def _lineage(query: GraphQuery, node_id: str, depth: Depth = 20) -> Any:
         if dataset is None and job is None:
             raise NotFound(f"No node has the id {node_id}.", hint="Use dataset:<namespace>:<name> or job:….")
         around = neighbourhood(
-            connection, dataset=dataset, job=job, depth=min(100, (depth + 1) // 2), limit=MAX_NODES
+            connection,
+            dataset=dataset,
+            job=job,
+            directions=("up", "down"),
+            depth=min(100, (depth + 1) // 2),
+            limit=MAX_NODES,
+            columns=False,
         )
         nodes: dict[str, dict[str, Any]] = {}
         for node in around.datasets:
-            data = marquez.dataset(details.dataset(connection, int(node.key[1:], 16)))
+            data = marquez.dataset(details.dataset(connection, id_of_key(node.key)))
             nodes[node.key] = _node(f"dataset:{node.namespace}:{node.name}", "DATASET", data)
         for job_node in around.jobs:
-            data = marquez.job(details.job(connection, int(job_node.key[1:], 16)))
+            data = marquez.job(details.job(connection, id_of_key(job_node.key)))
             nodes[job_node.key] = _node(f"job:{job_node.namespace}:{job_node.name}", "JOB", data)
     for edge in around.edges:
         ends = {"origin": nodes[edge.source]["id"], "destination": nodes[edge.target]["id"]}
@@ -217,7 +221,6 @@ def _column_lineage(query: GraphQuery, node_id: str, depth: Depth = 20, with_dow
             traced = trace(
                 connection,
                 id,
-                field_id(column),
                 column,
                 directions=directions,
                 depth=min(depth, 100),

@@ -15,9 +15,9 @@ import msgspec
 
 from headwater.graph.ingest.untrusted_json import iso
 from headwater.graph.query import details
-from headwater.graph.query.answers import Column, Dataset, Job, RunSummary
-from headwater.graph.query.names import NotFound
-from headwater.graph.store.ids import dataset_id, field_id, job_id
+from headwater.graph.query.answers import Column, Dataset, Job, RunSummary, id_of_key
+from headwater.graph.query.names import NotFound, has_column
+from headwater.graph.store.ids import dataset_id, job_id
 from headwater.log.queue.sqlite import select
 
 STATES = {"COMPLETE": "COMPLETED", "FAIL": "FAILED", "ABORT": "ABORTED"}
@@ -37,7 +37,7 @@ _NAMESPACES = (
 def namespaces(connection: apsw.Connection) -> list[str]:
     """All namespaces, of datasets and of jobs."""
     found: set[str] = set()
-    for table in ("names", "jobs"):
+    for table in ("dataset_names", "jobs"):
         found |= {text for (text,) in select(connection, _NAMESPACES.format(table=table))}
     return sorted(found)
 
@@ -45,7 +45,8 @@ def namespaces(connection: apsw.Connection) -> list[str]:
 def namespace(connection: apsw.Connection, name: str) -> dict[str, Any]:
     """One namespace, with the time of its first and last mention."""
     query = (
-        "SELECT min(first_at), max(last_at) FROM (SELECT first_at, last_at FROM names WHERE namespace = ?1"
+        "SELECT min(first_at), max(last_at) FROM"
+        " (SELECT first_at, last_at FROM dataset_names WHERE namespace = ?1"
         " UNION ALL SELECT first_at, last_at FROM jobs WHERE namespace = ?1)"
     )
     first_at, last_at = select(connection, query, name)[0]
@@ -191,39 +192,30 @@ def _colon_splits(text: str) -> Iterator[tuple[str, str]]:
 
 def dataset_of_node(connection: apsw.Connection, rest: str) -> int | None:
     """The dataset that follows `dataset:` in a node's id."""
-    query = "SELECT dataset FROM names WHERE id = ?"
-    for pair in _colon_splits(rest):
-        for (id,) in select(connection, query, dataset_id(*pair)):
-            return int(id)
-    return None
+    query = "SELECT dataset FROM dataset_names WHERE id = ?"
+    ids = (id for pair in _colon_splits(rest) for (id,) in select(connection, query, dataset_id(*pair)))
+    return next(ids, None)
 
 
 def job_of_node(connection: apsw.Connection, rest: str) -> int | None:
     """The job that follows `job:` in a node's id."""
-    for pair in _colon_splits(rest):
-        for (id,) in select(connection, "SELECT id FROM jobs WHERE id = ?", job_id(*pair)):
-            return int(id)
-    return None
+    query = "SELECT id FROM jobs WHERE id = ?"
+    ids = (id for pair in _colon_splits(rest) for (id,) in select(connection, query, job_id(*pair)))
+    return next(ids, None)
 
 
 def fields_of_node(connection: apsw.Connection, node_id: str) -> list[tuple[int, str]]:
     """Dataset and column of each field of a node: a field, a dataset, or the outputs of a job."""
     kind, _, rest = node_id.partition(":")
-    if kind == "datasetField":
-        return _field_of_node(connection, rest)
     datasets: list[int] = []
-    if kind == "dataset" and (found := dataset_of_node(connection, rest)) is not None:
+    if kind == "datasetField":
+        for owner, column in _colon_splits(rest):
+            found = dataset_of_node(connection, owner)
+            if found is not None and has_column(connection, found, column):
+                return [(found, column)]
+    elif kind == "dataset" and (found := dataset_of_node(connection, rest)) is not None:
         datasets = [found]
     elif kind == "job" and (job := job_of_node(connection, rest)) is not None:
-        datasets = [int(node.key[1:], 16) for node in details.job(connection, job).outputs]
+        datasets = [id_of_key(node.key) for node in details.job(connection, job).outputs]
     columns = details.columns_of(connection, datasets)
     return [(id, column.name) for id, known in columns.items() for column in known]
-
-
-def _field_of_node(connection: apsw.Connection, rest: str) -> list[tuple[int, str]]:
-    query = "SELECT 1 FROM names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
-    for owner, column in _colon_splits(rest):
-        found = dataset_of_node(connection, owner)
-        if found is not None and select(connection, query, found, field_id(column)):
-            return [(found, column)]
-    return []

@@ -10,6 +10,8 @@ from typing import Literal
 
 import msgspec
 
+from headwater.graph.store.schema import NO_JOB_ID
+
 UpOrDown = Literal["up", "down"]
 LineageDirection = Literal["up", "down", "both"]
 
@@ -25,6 +27,10 @@ def key_of_dataset(id: int) -> str:
 
 def key_of_job(id: int) -> str:
     return f"j{id:x}" if id else ""
+
+
+def id_of_key(key: str) -> int:
+    return int(key[1:], 16) if key else NO_JOB_ID
 
 
 class Name(msgspec.Struct, frozen=True):

@@ -25,6 +25,7 @@ from headwater.graph.query.answers import (
     Statistic,
     Summary,
     Version,
+    id_of_key,
     key_of_dataset,
     key_of_job,
 )
@@ -49,11 +50,12 @@ def state_name(level: int, state: int) -> str:
 
 
 _DATASETS = (
-    "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1) CROSS JOIN names n ON n.id = value"
+    "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1)"
+    " CROSS JOIN dataset_names n ON n.id = value"
 )
 _USER_COUNTS = (
     "SELECT n.dataset, io.direction, count(DISTINCT io.job) FROM json_each(?1)"
-    " CROSS JOIN names n ON n.dataset = value JOIN io ON io.name = n.id GROUP BY n.dataset, io.direction"
+    " CROSS JOIN dataset_names n ON n.dataset = value JOIN job_datasets io ON io.name = n.id GROUP BY 1, 2"
 )
 _JOBS = (
     "SELECT j.id, j.namespace, j.name, j.last_at, r.level, r.state FROM json_each(?1)"
@@ -93,16 +95,23 @@ def job_nodes(connection: apsw.Connection, ids: Iterable[int]) -> list[JobNode]:
     return sorted(found, key=lambda node: (node.namespace, node.name))
 
 
+def _jobs_by_id(connection: apsw.Connection, ids: Iterable[int]) -> dict[int, JobNode]:
+    """The jobs of these ids; those that retention removed have no name."""
+    ids = set(ids)
+    found = {id: JobNode(key_of_job(id), "", "") for id in ids}
+    return found | {id_of_key(node.key): node for node in job_nodes(connection, ids)}
+
+
 # The schema that a writer reported last; without one, the schema that a reader reported last.
 _SCHEMAS = (
     "SELECT dataset, fields FROM (SELECT n.dataset AS dataset, v.schema AS schema,"
     " row_number() OVER (PARTITION BY n.dataset"
     " ORDER BY v.written_at DESC, v.last_at DESC, v.schema DESC) AS n"
-    " FROM json_each(?1) CROSS JOIN names n ON n.dataset = value JOIN versions v ON v.name = n.id)"
+    " FROM json_each(?1) CROSS JOIN dataset_names n ON n.dataset = value JOIN versions v ON v.name = n.id)"
     " JOIN schemas ON schemas.id = schema WHERE n = 1"
 )
 _COLUMNS_IN_EDGES = (
-    "SELECT DISTINCT n.dataset, f.text FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
+    "SELECT DISTINCT n.dataset, f.text FROM json_each(?1) CROSS JOIN dataset_names n ON n.dataset = value"
     " JOIN columns c ON c.name = n.id AND c.field != ?2 JOIN fields f ON f.id = c.field"
     " WHERE EXISTS (SELECT 1 FROM edges WHERE target = c.id)"
     " OR EXISTS (SELECT 1 FROM edges WHERE source = c.id)"
@@ -133,32 +142,33 @@ def as_columns(fields: Sequence[Field]) -> list[Column]:
 def dataset(connection: apsw.Connection, id: int) -> Dataset:
     """The dataset of this id, under all its names."""
     query = (
-        "SELECT id, namespace, name, first_at, last_at FROM names WHERE dataset = ? ORDER BY id != ?, 2, 3"
+        "SELECT namespace, name, first_at, last_at, id FROM dataset_names WHERE dataset = ?1"
+        " ORDER BY id != ?1, namespace, name"
     )
-    names = select(connection, query, id, id)
+    names = select(connection, query, id)
     users = {
         direction: job_nodes(connection, (job for (job,) in select(connection, _USERS, id, int(direction))))
         for direction in Direction
     }
     return Dataset(
         key_of_dataset(id),
+        names[0][0],
         names[0][1],
-        names[0][2],
-        [Name(namespace, name) for _, namespace, name, _, _ in names[1:]],
-        iso(min(row[3] for row in names)),
-        iso(max(row[4] for row in names)),
+        [Name(*row[:2]) for row in names[1:]],
+        iso(min(row[2] for row in names)),
+        iso(max(row[3] for row in names)),
         columns_of(connection, [id])[id],
         _versions(connection, id),
         users[Direction.OUTPUT],
         users[Direction.INPUT],
         statistics(connection, id, POINTS),
-        *(_facets(connection, [row[0] for row in names], container) for container in (0, 1, 2, 3)),
+        *(_facets(connection, [row[4] for row in names], container) for container in (0, 1, 2, 3)),
     )
 
 
 _USERS = (
-    "SELECT DISTINCT io.job FROM names n JOIN io ON io.name = n.id AND io.direction = ?2"
-    " WHERE n.dataset = ?1 LIMIT 1000"
+    "SELECT DISTINCT io.job FROM dataset_names n JOIN job_datasets io ON io.name = n.id"
+    " WHERE n.dataset = ?1 AND io.direction = ?2 LIMIT 1000"
 )
 _FACETS = (
     "SELECT f.key, f.value FROM json_each(?1) AS j CROSS JOIN facets f ON f.owner = j.value"
@@ -174,7 +184,7 @@ def _facets(connection: apsw.Connection, owners: list[int], container: int = 0) 
 def _versions(connection: apsw.Connection, id: int) -> list[Version]:
     """The schemas of a dataset, newest first, each with its changes."""
     query = (
-        "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), s.fields FROM names n"
+        "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), s.fields FROM dataset_names n"
         " JOIN versions v ON v.name = n.id JOIN schemas s ON s.id = v.schema WHERE n.dataset = ?"
         " GROUP BY v.schema ORDER BY 2, 1"
     )
@@ -209,16 +219,16 @@ def _changes(before: Sequence[Field], after: Sequence[Field]) -> list[Change]:
 def statistics(connection: apsw.Connection, id: int, limit: int) -> list[Statistic]:
     """The statistics that the latest runs reported about a dataset, newest first."""
     query = (
-        "SELECT r.uuid, r.job, i.direction, r.level, r.state, i.at, i.rows, i.bytes, i.files FROM names n"
-        " JOIN run_io i ON i.name = n.id JOIN runs r ON r.id = i.run WHERE n.dataset = ?"
-        " ORDER BY i.at DESC, r.uuid LIMIT ?"
+        "SELECT r.uuid, r.job, i.direction, r.level, r.state, i.at, i.rows, i.bytes, i.files"
+        " FROM dataset_names n JOIN run_datasets i ON i.name = n.id JOIN runs r ON r.id = i.run"
+        " WHERE n.dataset = ? ORDER BY i.at DESC, r.uuid LIMIT ?"
     )
     rows = select(connection, query, id, limit)
-    jobs = {node.key: node for node in job_nodes(connection, {row[1] for row in rows})}
+    jobs = _jobs_by_id(connection, (row[1] for row in rows))
     return [
         Statistic(
             uuid,
-            jobs.get(key_of_job(job)) or JobNode(key_of_job(job), "", ""),
+            jobs[job],
             Direction(direction).name.lower(),
             state_name(level, state),
             iso(at),
@@ -239,23 +249,9 @@ def job(connection: apsw.Connection, id: int) -> Job:
     """The job of this id, with its latest runs."""
     query = "SELECT namespace, name, first_at, last_at FROM jobs WHERE id = ?"
     namespace, name, first_at, last_at = select(connection, query, id)[0]
-    parents = select(
-        connection,
-        "SELECT parent_job FROM runs WHERE job = ? AND parent_job != 0"
-        " ORDER BY last_at DESC, uuid DESC LIMIT 1",
-        id,
-    )
+    parents = select(connection, _PARENT_JOB, id)
     used = {
-        direction: {
-            name: 0
-            for (name,) in select(
-                connection,
-                "SELECT DISTINCT n.dataset FROM io JOIN names n ON n.id = io.name"
-                " WHERE io.job = ? AND io.direction = ? LIMIT 1000",
-                id,
-                int(direction),
-            )
-        }
+        direction: {dataset: 0 for (dataset,) in select(connection, _DATASETS_OF_JOB, id, int(direction))}
         for direction in Direction
     }
     return Job(
@@ -267,9 +263,18 @@ def job(connection: apsw.Connection, id: int) -> Job:
         _one_job(connection, parents[0][0] if parents else NO_JOB_ID),
         dataset_nodes(connection, used[Direction.INPUT]),
         dataset_nodes(connection, used[Direction.OUTPUT]),
-        runs_of(connection, job=id, limit=RUNS),
+        runs_of_job(connection, id, limit=RUNS),
         _facets(connection, [id]),
     )
+
+
+_PARENT_JOB = (
+    "SELECT parent_job FROM runs WHERE job = ? AND parent_job != 0 ORDER BY last_at DESC, uuid DESC LIMIT 1"
+)
+_DATASETS_OF_JOB = (
+    "SELECT DISTINCT n.dataset FROM job_datasets io JOIN dataset_names n ON n.id = io.name"
+    " WHERE io.job = ? AND io.direction = ? LIMIT 1000"
+)
 
 
 def _one_job(connection: apsw.Connection, id: int) -> JobNode | None:
@@ -277,32 +282,25 @@ def _one_job(connection: apsw.Connection, id: int) -> JobNode | None:
 
 
 _RUNS = (
-    "SELECT r.id, r.uuid, r.job, r.level, r.state, r.state_at, r.started_at, r.first_at, r.last_at, r.parent,"
-    " r.root, r.parent_job, r.root_job FROM runs r"
+    "SELECT id, uuid, job, level, state, state_at, started_at, first_at, last_at, parent, root, parent_job,"
+    " root_job FROM runs"
 )
+_NEWEST_FIRST = "ORDER BY last_at DESC, uuid DESC LIMIT ? OFFSET ?"
 
 
-def runs_of(
-    connection: apsw.Connection,
-    *,
-    job: int | None = None,
-    parent: str = "",
-    limit: int = 100,
-    offset: int = 0,
-) -> list[RunSummary]:
-    """The runs of a job, the children of a run, or all runs; newest first."""
-    if job is not None:
-        where, of = "WHERE r.job = ?3", job
-    elif parent:
-        where, of = "WHERE r.parent = ?3 AND r.parent != ''", parent  # type: ignore[assignment]
-    else:
-        where, of = "WHERE ?3 IS NOT NULL", 0
-    query = f"{_RUNS} {where} ORDER BY r.last_at DESC, r.uuid DESC LIMIT ?1 OFFSET ?2"
-    return _summaries(connection, select(connection, query, limit, offset, of))
+def runs(connection: apsw.Connection, *, limit: int, offset: int = 0) -> list[RunSummary]:
+    """All runs, newest first."""
+    return _summaries(connection, select(connection, f"{_RUNS} {_NEWEST_FIRST}", limit, offset))
+
+
+def runs_of_job(connection: apsw.Connection, job: int, *, limit: int, offset: int = 0) -> list[RunSummary]:
+    """The runs of a job, newest first."""
+    query = f"{_RUNS} WHERE job = ? {_NEWEST_FIRST}"
+    return _summaries(connection, select(connection, query, job, limit, offset))
 
 
 def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list[RunSummary]:
-    jobs = {node.key: node for node in job_nodes(connection, {row[2] for row in rows})}
+    jobs = _jobs_by_id(connection, (row[2] for row in rows))
     facets: dict[int, dict[str, dict[str, Any]]] = {}
     query = (
         "SELECT f.run, f.key, f.value FROM json_each(?1) AS j CROSS JOIN run_facets f ON f.run = j.value"
@@ -318,7 +316,7 @@ def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list
         found.append(
             RunSummary(
                 uuid,
-                jobs.get(key_of_job(job)) or JobNode(key_of_job(job), "", ""),
+                jobs[job],
                 state_name(level, state),
                 iso(started_at),
                 iso(ended_at),
@@ -335,20 +333,15 @@ def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list
     return found
 
 
-def count_runs(connection: apsw.Connection, job: int) -> int:
-    """How many runs of a job are kept."""
-    return int(select(connection, "SELECT count(*) FROM runs WHERE job = ?", job)[0][0])
-
-
 def summary(connection: apsw.Connection) -> Summary:
     """How many nodes the graph has, and its latest event."""
     datasets, jobs, runs, columns, failed, *at = select(
         connection,
-        "SELECT (SELECT count(*) FROM names WHERE dataset = id), (SELECT count(*) FROM jobs),"
+        "SELECT (SELECT count(*) FROM dataset_names WHERE dataset = id), (SELECT count(*) FROM jobs),"
         " (SELECT count(*) FROM runs), (SELECT count(*) FROM columns WHERE field != 0),"
         " (SELECT count(*) FROM jobs j WHERE (SELECT level = 2 AND state > 3 FROM runs WHERE job = j.id"
         " ORDER BY last_at DESC, uuid DESC LIMIT 1)),"
-        " (SELECT max(last_at) FROM jobs), (SELECT max(last_at) FROM names)",
+        " (SELECT max(last_at) FROM jobs), (SELECT max(last_at) FROM dataset_names)",
     )[0]
     latest = max((time for time in at if time is not None), default=None)
     return Summary(datasets, jobs, runs, columns, failed, iso(latest))
@@ -356,24 +349,25 @@ def summary(connection: apsw.Connection) -> Summary:
 
 def run(connection: apsw.Connection, uuid: str) -> Run:
     """The run of this id."""
-    rows = select(connection, f"{_RUNS} WHERE r.uuid = ?", uuid.lower())
+    rows = select(connection, f"{_RUNS} WHERE uuid = ?", uuid.lower())
     if not rows:
         raise NotFound(f"The graph has no run {uuid}.", hint="It may be older than `graph.retention_days`.")
     id, parent_job, root_job = rows[0][0], rows[0][11], rows[0][12]
     query = (
-        "SELECT i.direction, n.dataset, i.rows, i.bytes, i.files FROM run_io i JOIN names n ON n.id = i.name"
-        " WHERE i.run = ? ORDER BY i.told_at LIMIT 5000"
+        "SELECT i.direction, n.dataset, i.rows, i.bytes, i.files FROM run_datasets i"
+        " JOIN dataset_names n ON n.id = i.name WHERE i.run = ? ORDER BY i.reported_at LIMIT 5000"
     )
-    used: dict[Direction, dict[int, tuple[int, int, int]]] = {direction: {} for direction in Direction}
+    used: dict[Direction, dict[int, list[int]]] = {direction: {} for direction in Direction}
     for direction, dataset, *counts in select(connection, query, id):
-        used[Direction(direction)][dataset] = (counts[0], counts[1], counts[2])
+        used[Direction(direction)][dataset] = counts
     shown = {
         direction: [
-            RunDataset(node, *map(_reported, found[int(node.key[1:], 16)]))
-            for node in dataset_nodes(connection, dict.fromkeys(found, 0))
+            RunDataset(node, *map(_reported, counts_of[id_of_key(node.key)]))
+            for node in dataset_nodes(connection, dict.fromkeys(counts_of, 0))
         ]
-        for direction, found in used.items()
+        for direction, counts_of in used.items()
     }
+    children = f"{_RUNS} WHERE parent = ? AND parent != '' {_NEWEST_FIRST}"
     facets = select(connection, "SELECT key, value FROM run_facets WHERE run = ? AND NOT deleted", id)
     return Run(
         _summaries(connection, rows)[0],
@@ -381,6 +375,6 @@ def run(connection: apsw.Connection, uuid: str) -> Run:
         _one_job(connection, root_job),
         shown[Direction.INPUT],
         shown[Direction.OUTPUT],
-        runs_of(connection, parent=uuid.lower(), limit=CHILDREN),
+        _summaries(connection, select(connection, children, uuid.lower(), CHILDREN, 0)),
         {key: msgspec.Raw(value) for key, value in facets},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from headwater.graph.query.answers import ImpactedDataset, JobNode, key_of_job
+from headwater.graph.query.answers import ImpactedDataset, JobNode, id_of_key, key_of_job
 from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.query.neighbourhood import NeighbourhoodSearch
 from headwater.graph.query.trace import ColumnTrace, field_names
@@ -82,7 +82,7 @@ class ImpactSearch:
         )
         found = []
         for node in dataset_nodes(self._connection, self.distances):
-            id = int(node.key[1:], 16)
+            id = id_of_key(node.key)
             known = None
             if id not in self._all_columns:
                 known = sorted(names[field] for field in self._columns.get(id, ()) if field in names)

@@ -27,7 +27,7 @@ class NotFound(HeadwaterError):
 
 def find_dataset(connection: apsw.Connection, namespace: str, name: str) -> int:
     """The id of the dataset that has this name or alias."""
-    rows = select(connection, "SELECT dataset FROM names WHERE id = ?", dataset_id(namespace, name))
+    rows = select(connection, "SELECT dataset FROM dataset_names WHERE id = ?", dataset_id(namespace, name))
     if not rows:
         raise NotFound(f"No dataset is called {name} in the namespace {namespace}.", hint=_HINT)
     return int(rows[0][0])
@@ -43,11 +43,17 @@ def find_job(connection: apsw.Connection, namespace: str, name: str) -> int:
 
 def find_column(connection: apsw.Connection, dataset: int, column: str) -> int:
     """The id of a field that one of the dataset's names has."""
-    query = "SELECT 1 FROM names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
-    id = field_id(column)
-    if not select(connection, query, dataset, id):
+    if not has_column(connection, dataset, column):
         raise NotFound(f"The dataset has no column {column}.", hint="The dataset's details list its columns.")
-    return id
+    return field_id(column)
+
+
+def has_column(connection: apsw.Connection, dataset: int, column: str) -> bool:
+    """Whether one of the dataset's names has this field."""
+    query = (
+        "SELECT 1 FROM dataset_names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
+    )
+    return bool(select(connection, query, dataset, field_id(column)))
 
 
 def _splits(text: str) -> Iterator[tuple[str, str]]:
@@ -87,7 +93,8 @@ def resolve(connection: apsw.Connection, text: str) -> tuple[int, str | None]:
             f"Nothing in the graph is called {text}.",
             hint="Run `headwater lineage search` with a part of the name.",
         )
-    some = sorted(" ".join(pair) for id in list(exact)[:10] for pair in _pairs(connection, [id]).values())
+    query = "SELECT namespace, name FROM dataset_names WHERE id = ?"
+    some = sorted(" ".join(pair) for id in list(exact)[:10] for pair in select(connection, query, id))
     raise NotFound(
         f"{len(exact)} datasets match {text}.",
         hint="Write the namespace before the name: " + "; ".join(some),
@@ -95,21 +102,18 @@ def resolve(connection: apsw.Connection, text: str) -> tuple[int, str | None]:
 
 
 def _exact(connection: apsw.Connection, text: str) -> set[int]:
-    rows = select(connection, "SELECT DISTINCT dataset FROM names WHERE name = ? LIMIT 50", text)
-    found = {int(dataset) for (dataset,) in rows}
-    for namespace, name in _splits(text):
-        for (dataset,) in select(
-            connection, "SELECT dataset FROM names WHERE id = ?", dataset_id(namespace, name)
-        ):
-            found.add(int(dataset))
-    return found
+    rows = select(connection, "SELECT DISTINCT dataset FROM dataset_names WHERE name = ? LIMIT 50", text)
+    query = "SELECT dataset FROM dataset_names WHERE id = ?"
+    for pair in _splits(text):
+        rows += select(connection, query, dataset_id(*pair))
+    return {int(dataset) for (dataset,) in rows}
 
 
 def _with_suffix(connection: apsw.Connection, text: str) -> set[int]:
     """Datasets with a name that ends with the text, after a separator."""
     found: set[int] = set()
     for id in matching_ids(connection, text, Kind.DATASET):
-        for dataset, name in select(connection, "SELECT dataset, name FROM names WHERE id = ?", id):
+        for dataset, name in select(connection, "SELECT dataset, name FROM dataset_names WHERE id = ?", id):
             before, whole, _ = name.rpartition(text)
             if whole and name.endswith(text) and (not before or before[-1] in SEPARATORS):
                 found.add(int(dataset))
@@ -117,19 +121,4 @@ def _with_suffix(connection: apsw.Connection, text: str) -> set[int]:
 
 
 def _with_column(connection: apsw.Connection, datasets: Iterable[int], column: str) -> set[int]:
-    found = set()
-    for dataset in datasets:
-        try:
-            find_column(connection, dataset, column)
-        except NotFound:
-            continue
-        found.add(dataset)
-    return found
-
-
-def _pairs(connection: apsw.Connection, ids: Iterable[int]) -> dict[int, tuple[str, str]]:
-    return {
-        id: (namespace, name)
-        for id in ids
-        for namespace, name in select(connection, "SELECT namespace, name FROM names WHERE id = ?", id)
-    }
+    return {dataset for dataset in datasets if has_column(connection, dataset, column)}

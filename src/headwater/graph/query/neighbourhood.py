@@ -6,15 +6,7 @@ from collections.abc import Iterable
 
 import apsw
 
-from headwater.graph.query.answers import (
-    Edge,
-    LineageDirection,
-    Neighbourhood,
-    UpOrDown,
-    directions,
-    key_of_dataset,
-    key_of_job,
-)
+from headwater.graph.query.answers import Edge, Neighbourhood, UpOrDown, key_of_dataset, key_of_job
 from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.query.trace import column_edges
 from headwater.graph.store.database import rows_for
@@ -24,34 +16,34 @@ ROWS_PER_DATASET = 20  # rows that a level may have for each dataset of the limi
 MAX_EDGES = 20_000
 
 _JOBS_OF_DATASETS = (
-    "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
-    " JOIN io ON io.name = n.id AND io.direction = ?2 LIMIT ?3"
+    "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) CROSS JOIN dataset_names n ON n.dataset = value"
+    " JOIN job_datasets io ON io.name = n.id AND io.direction = ?2 LIMIT ?3"
 )
 _DATASETS_OF_JOBS = (
     "SELECT io.job, n.dataset, max(io.last_at) FROM json_each(?1)"
-    " CROSS JOIN io ON io.job = value AND io.direction = ?2 JOIN names n ON n.id = io.name"
-    " GROUP BY 1, 2 LIMIT ?3"
+    " CROSS JOIN job_datasets io ON io.job = value AND io.direction = ?2"
+    " JOIN dataset_names n ON n.id = io.name GROUP BY 1, 2 LIMIT ?3"
 )
 # Since when the statements of a job are current: the first event of the run that made the last statement.
 _CURRENT_SINCE = (
     "SELECT p.job, coalesce(r.first_at, p.at) FROM json_each(?1)"
-    " CROSS JOIN reports p ON p.name = 0 AND p.job = value AND p.kind = ?2 LEFT JOIN runs r ON r.uuid = p.run"
+    " CROSS JOIN last_statements p ON p.name = 0 AND p.job = value AND p.kind = ?2"
+    " LEFT JOIN runs r ON r.uuid = p.run"
 )
 # Jobs that listed the sources of a dataset: the rest of their inputs is not upstream of it.
 _WITH_LISTED_SOURCES = (
-    "SELECT DISTINCT n.dataset, p.job FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"
-    " JOIN reports p ON p.name = n.id AND (p.kind = ?2 OR p.job = 0)"
+    "SELECT DISTINCT n.dataset, p.job FROM json_each(?1) CROSS JOIN dataset_names n ON n.dataset = value"
+    " JOIN last_statements p ON p.name = n.id AND (p.kind = ?2 OR p.job = 0)"
 )
 _EDGES_UP = (
-    "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
-    " CROSS JOIN names t ON t.dataset = value JOIN columns c ON c.name = t.id JOIN edges e ON e.target = c.id"
-    " JOIN columns d ON d.id = e.source JOIN names s ON s.id = d.name GROUP BY 1, 2, 3 LIMIT ?2"
+    "SELECT t.dataset, e.job, s.dataset FROM json_each(?1) CROSS JOIN dataset_names t ON t.dataset = value"
+    " JOIN columns c ON c.name = t.id JOIN edges e ON e.target = c.id"
+    " JOIN columns d ON d.id = e.source JOIN dataset_names s ON s.id = d.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
 _EDGES_DOWN = (
-    "SELECT t.dataset, e.job, s.dataset FROM json_each(?1)"
-    " CROSS JOIN names s ON s.dataset = value JOIN columns d ON d.name = s.id"
-    " JOIN edges e ON e.source = d.id{}"
-    " JOIN columns c ON c.id = e.target JOIN names t ON t.id = c.name GROUP BY 1, 2, 3 LIMIT ?2"
+    "SELECT t.dataset, e.job, s.dataset FROM json_each(?1) CROSS JOIN dataset_names s ON s.dataset = value"
+    " JOIN columns d ON d.name = s.id JOIN edges e ON e.source = d.id{}"
+    " JOIN columns c ON c.id = e.target JOIN dataset_names t ON t.id = c.name GROUP BY 1, 2, 3 LIMIT ?2"
 )
 _EDGES_DOWN_ALL, _EDGES_DOWN_WITHOUT_JOB = _EDGES_DOWN.format(""), _EDGES_DOWN.format(" AND e.job = 0")
 
@@ -155,22 +147,22 @@ class NeighbourhoodSearch:
 def neighbourhood(
     connection: apsw.Connection,
     *,
-    dataset: int | None = None,
-    job: int | None = None,
-    direction: LineageDirection = "both",
-    depth: int = 2,
-    limit: int = 300,
-    columns: bool = False,
+    dataset: int | None,
+    job: int | None,
+    directions: Iterable[UpOrDown],
+    depth: int,
+    limit: int,
+    columns: bool,
 ) -> Neighbourhood:
     """Datasets and jobs up to `depth` steps from dataset to dataset away."""
     search = NeighbourhoodSearch(connection, limit)
     if dataset is not None:
         search.distances[dataset] = 0
-    for one in directions(direction):
+    for direction in directions:
         if dataset is not None:
-            search.expand([dataset], one, depth)
+            search.expand([dataset], direction, depth)
         elif job is not None:
-            search.expand_from_job(job, one, depth)
+            search.expand_from_job(job, direction, depth)
     edges = column_edges(connection, search.distances, MAX_EDGES) if columns else []
     return Neighbourhood(
         key_of_dataset(dataset) if dataset is not None else key_of_job(job or NO_JOB_ID),

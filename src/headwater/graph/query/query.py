@@ -1,4 +1,8 @@
-"""GraphQuery: the queries of page, HTTP API and terminal, each bounded in time and size."""
+"""GraphQuery: the queries of page, HTTP API and terminal, each bounded in time and size.
+
+The HTTP API is made from the methods: their parameters are those of an endpoint, and their first paragraph
+describes it.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +11,10 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import Annotated, Literal
 
 import apsw
+from msgspec import Meta
 
 from headwater.errors import HeadwaterError
 from headwater.graph.query import details, names
@@ -37,6 +43,11 @@ MAX_DEPTH = 100
 MAX_LIMIT = 5_000
 LIMIT_SECONDS = 10.0  # of one query
 STEPS = 20_000  # of SQLite's virtual machine between two checks of the time
+
+
+Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
+Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
+Depth = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
 
 
 class QueryTimeout(HeadwaterError):
@@ -83,12 +94,9 @@ class GraphQuery:
         *,
         kinds: Iterable[str] = ("dataset", "job", "column"),
         namespace: str = "",
-        limit: int = 50,
+        limit: Limit = 50,
     ) -> list[SearchResult]:
-        """Datasets, jobs and columns whose names contain all words of the text, the closest first.
-
-        Without a text: the datasets and jobs that events mentioned last.
-        """
+        """Datasets, jobs and columns whose names contain all words of a text; without one, the latest."""
         with self.reading() as connection:
             return search(connection, text, kinds=kinds, namespace=namespace, limit=_bounded_limit(limit))
 
@@ -98,25 +106,28 @@ class GraphQuery:
             return details.dataset(connection, names.find_dataset(connection, namespace, name))
 
     def job(self, namespace: str, name: str) -> Job:
-        """A job with its inputs, outputs, and latest runs."""
+        """A job with its inputs, outputs, latest runs, and facets."""
         with self.reading() as connection:
             return details.job(connection, names.find_job(connection, namespace, name))
 
     def run(self, id: str) -> Run:
-        """A run with its timing, error, inputs and outputs."""
+        """A run with its timing, error, inputs, outputs, children, and facets."""
         with self.reading() as connection:
             return details.run(connection, id)
 
     def runs(
-        self, namespace: str = "", job: str = "", *, limit: int = 100, offset: int = 0
+        self, namespace: str = "", job: str = "", *, limit: Limit = 100, offset: Offset = 0
     ) -> list[RunSummary]:
-        """The runs of a job, or all, newest first."""
+        """The runs of a job, or all runs, newest first."""
+        limit, offset = _bounded_limit(limit), max(0, offset)
         with self.reading() as connection:
-            id = names.find_job(connection, namespace, job) if job else None
-            return details.runs_of(connection, job=id, limit=_bounded_limit(limit), offset=max(0, offset))
+            if not job:
+                return details.runs(connection, limit=limit, offset=offset)
+            id = names.find_job(connection, namespace, job)
+            return details.runs_of_job(connection, id, limit=limit, offset=offset)
 
-    def statistics(self, namespace: str, name: str, *, limit: int = 200) -> list[Statistic]:
-        """The statistics that the latest runs reported about a dataset, newest first."""
+    def statistics(self, namespace: str, name: str, *, limit: Limit = 200) -> list[Statistic]:
+        """Rows, bytes and files that the latest runs reported about a dataset, newest first."""
         with self.reading() as connection:
             id = names.find_dataset(connection, namespace, name)
             return details.statistics(connection, id, _bounded_limit(limit))
@@ -126,13 +137,16 @@ class GraphQuery:
         namespace: str,
         name: str,
         *,
-        kind: str = "dataset",
+        kind: Literal["dataset", "job"] = "dataset",
         direction: LineageDirection = "both",
-        depth: int = 2,
-        limit: int = 300,
+        depth: Depth = 2,
+        limit: Limit = 300,
         columns: bool = False,
     ) -> Neighbourhood:
-        """Datasets and jobs up to `depth` steps from dataset to dataset away from a dataset or job."""
+        """Datasets and jobs around one; `columns` adds columns and the edges between them.
+
+        `depth` counts steps from dataset to dataset.
+        """
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name) if kind == "dataset" else None
             job = names.find_job(connection, namespace, name) if kind == "job" else None
@@ -140,7 +154,7 @@ class GraphQuery:
                 connection,
                 dataset=dataset,
                 job=job,
-                direction=direction,
+                directions=directions(direction),
                 depth=_bounded_depth(depth),
                 limit=_bounded_limit(limit),
                 columns=columns,
@@ -153,18 +167,20 @@ class GraphQuery:
         column: str,
         *,
         direction: LineageDirection = "both",
-        depth: int = 20,
+        depth: Depth = 20,
         indirect: bool = True,
-        limit: int = 1_000,
+        limit: Limit = 1_000,
     ) -> Trace:
-        """The columns upstream and downstream of one; `indirect` also follows filters, joins, …"""
+        """The columns upstream and downstream of a column.
+
+        `indirect` also follows filters, joins, …
+        """
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name)
-            field = names.find_column(connection, dataset, column)
+            names.find_column(connection, dataset, column)
             return trace(
                 connection,
                 dataset,
-                field,
                 column,
                 directions=directions(direction),
                 depth=_bounded_depth(depth),
@@ -173,9 +189,15 @@ class GraphQuery:
             )
 
     def impact(
-        self, namespace: str, name: str, column: str | None = None, *, depth: int = 50, limit: int = 1_000
+        self,
+        namespace: str,
+        name: str,
+        column: str | None = None,
+        *,
+        depth: Depth = 50,
+        limit: Limit = 1_000,
     ) -> Impact:
-        """The datasets downstream that a change of a dataset, or of one column, affects, nearest first.
+        """The datasets downstream that a change of a dataset, or of one column, affects.
 
         If a job on the way reports no column lineage, everything downstream of it counts as affected (G11).
         """
@@ -190,7 +212,7 @@ class GraphQuery:
         """Namespace and name of the dataset, and the column, that a typed text stands for."""
         with self.reading() as connection:
             id, column = names.resolve(connection, text)
-            query = "SELECT namespace, name FROM names WHERE id = ?"
+            query = "SELECT namespace, name FROM dataset_names WHERE id = ?"
             namespace, name = select(connection, query, id)[0]
             return namespace, name, column
 

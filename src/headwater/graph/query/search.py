@@ -19,9 +19,9 @@ def search(
     connection: apsw.Connection,
     text: str,
     *,
-    kinds: Iterable[str] = ("dataset", "job", "column"),
-    namespace: str = "",
-    limit: int = 50,
+    kinds: Iterable[str],
+    namespace: str,
+    limit: int,
 ) -> list[SearchResult]:
     """Datasets, jobs and columns whose names contain all words of the text, the closest first.
 
@@ -43,7 +43,7 @@ def search(
 
 def _recent(connection: apsw.Connection, kinds: set[str], namespace: str, limit: int) -> list[SearchResult]:
     found = []
-    for kind, table, which in (("dataset", "names", "dataset = id"), ("job", "jobs", "1")):
+    for kind, table, which in (("dataset", "dataset_names", "dataset = id"), ("job", "jobs", "1")):
         if kind in kinds:
             query = (
                 f"SELECT namespace, name, last_at FROM {table} WHERE {which}"  # noqa: S608
@@ -65,8 +65,8 @@ def _rank(result: SearchResult, text: str) -> tuple[Any, ...]:
 def _results(connection: apsw.Connection, text: str, kinds: set[str]) -> Iterator[SearchResult]:
     if "dataset" in kinds:
         query = (
-            "SELECT n.namespace, n.name, r.namespace, r.name, r.last_at FROM names n"
-            " JOIN names r ON r.id = n.dataset WHERE n.id = ?"
+            "SELECT n.namespace, n.name, r.namespace, r.name, r.last_at FROM dataset_names n"
+            " JOIN dataset_names r ON r.id = n.dataset WHERE n.id = ?"
         )
         for id in matching_ids(connection, text, Kind.DATASET):
             for namespace, name, *main, last_at in select(connection, query, id):
@@ -80,7 +80,8 @@ def _results(connection: apsw.Connection, text: str, kinds: set[str]) -> Iterato
     if "column" in kinds:
         query = (
             "SELECT r.namespace, r.name, f.text, r.last_at FROM fields f JOIN columns c ON c.field = f.id"
-            " JOIN names n ON n.id = c.name JOIN names r ON r.id = n.dataset WHERE f.id = ? LIMIT ?"
+            " JOIN dataset_names n ON n.id = c.name JOIN dataset_names r ON r.id = n.dataset"
+            " WHERE f.id = ? LIMIT ?"
         )
         for id in matching_ids(connection, text, Kind.FIELD):
             for namespace, name, column, last_at in select(connection, query, id, CANDIDATES):
@@ -88,12 +89,12 @@ def _results(connection: apsw.Connection, text: str, kinds: set[str]) -> Iterato
 
 
 _WITH_PREFIX = {
-    Kind.DATASET: "SELECT id FROM names WHERE name LIKE ?1 ESCAPE '\\' LIMIT ?2",
+    Kind.DATASET: "SELECT id FROM dataset_names WHERE name LIKE ?1 ESCAPE '\\' LIMIT ?2",
     Kind.JOB: "SELECT id FROM jobs WHERE name LIKE ?1 ESCAPE '\\' LIMIT ?2",
     Kind.FIELD: "SELECT id FROM fields WHERE text LIKE ?1 ESCAPE '\\' LIMIT ?2",
 }
 _WITH_NAME = {
-    Kind.DATASET: "SELECT id FROM names WHERE name = ?1 LIMIT ?2",
+    Kind.DATASET: "SELECT id FROM dataset_names WHERE name = ?1 LIMIT ?2",
     Kind.JOB: "SELECT id FROM jobs WHERE name = ?1 LIMIT ?2",
     Kind.FIELD: "SELECT id FROM fields WHERE id = ?1 LIMIT ?2",
 }

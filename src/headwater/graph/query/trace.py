@@ -18,6 +18,7 @@ from headwater.graph.query.answers import (
 )
 from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.store.database import rows_for
+from headwater.graph.store.ids import field_id
 from headwater.graph.store.schema import Direction, Statement
 
 ColumnRef = tuple[int, int]  # a dataset and a field of it, or 0 for the whole dataset
@@ -44,29 +45,33 @@ _SELECT = (
     " coalesce(r.first_at, p.at, 0), e.description FROM json_each(?1) AS j"
 )
 _STATEMENTS = (
-    f" LEFT JOIN reports p ON p.name = t.id AND p.job = e.job AND p.kind = {Statement.COLUMNS:d}"
+    f" LEFT JOIN last_statements p ON p.name = t.id AND p.job = e.job AND p.kind = {Statement.COLUMNS:d}"
     " LEFT JOIN runs r ON r.uuid = p.run"
 )
-_TARGETS = " JOIN edges e ON e.target = c.id JOIN columns d ON d.id = e.source JOIN names s ON s.id = d.name"
-_SOURCES = " JOIN edges e ON e.source = d.id JOIN columns c ON c.id = e.target JOIN names t ON t.id = c.name"
+_TARGETS = (
+    " JOIN edges e ON e.target = c.id JOIN columns d ON d.id = e.source JOIN dataset_names s ON s.id = d.name"
+)
+_SOURCES = (
+    " JOIN edges e ON e.source = d.id JOIN columns c ON c.id = e.target JOIN dataset_names t ON t.id = c.name"
+)
 # An edge of the whole dataset (field 0) is an edge of each of its columns, and the other way round.
 _UP = (
-    f"{_SELECT} CROSS JOIN names t ON t.dataset = j.value ->> 0 JOIN columns c ON c.name = t.id"
+    f"{_SELECT} CROSS JOIN dataset_names t ON t.dataset = j.value ->> 0 JOIN columns c ON c.name = t.id"
     f" AND (j.value ->> 1 = 0 OR c.field IN (j.value ->> 1, 0)){_TARGETS}{_STATEMENTS} LIMIT ?2"
 )
 _DOWN = (
-    f"{_SELECT} CROSS JOIN names s ON s.dataset = j.value ->> 0 JOIN columns d ON d.name = s.id"
+    f"{_SELECT} CROSS JOIN dataset_names s ON s.dataset = j.value ->> 0 JOIN columns d ON d.name = s.id"
     f" AND (j.value ->> 1 = 0 OR d.field IN (j.value ->> 1, 0)){_SOURCES}{_STATEMENTS} LIMIT ?2"
 )
 _AMONG = (
-    f"{_SELECT} CROSS JOIN names t ON t.dataset = j.value"  # noqa: S608
+    f"{_SELECT} CROSS JOIN dataset_names t ON t.dataset = j.value"  # noqa: S608
     " JOIN columns c ON c.name = t.id"
     f"{_TARGETS}{_STATEMENTS} WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2"
 )
 # Fields of the same dataset that contain this one, or that it contains.
 _PARENT_AND_CHILD_COLUMNS = (
     "SELECT DISTINCT n.dataset, f.id FROM json_each(?1) AS j CROSS JOIN fields own ON own.id = j.value ->> 1"
-    " JOIN names n ON n.dataset = j.value ->> 0 JOIN columns c ON c.name = n.id"
+    " JOIN dataset_names n ON n.dataset = j.value ->> 0 JOIN columns c ON c.name = n.id"
     " JOIN fields f ON f.id = c.field"
     " WHERE (substr(own.text, 1, length(f.text)) = f.text"
     "  AND substr(own.text, length(f.text) + 1, 1) IN ('.', '/'))"
@@ -76,20 +81,22 @@ _PARENT_AND_CHILD_COLUMNS = (
 _FIELD_NAMES = "SELECT f.id, f.text FROM json_each(?1) CROSS JOIN fields f ON f.id = value"
 # Jobs that write one of these datasets (up), or read one and write another (down), without column lineage.
 _JOBS_WITHOUT_COLUMN_LINEAGE_UP = (
-    "SELECT DISTINCT i.job, m.dataset, n.dataset FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"  # noqa: S608
-    f" JOIN io o ON o.name = n.id AND o.direction = {Direction.OUTPUT:d}"
-    f" JOIN io i ON i.job = o.job AND i.direction = {Direction.INPUT:d}"
-    " JOIN names m ON m.id = i.name"
-    " WHERE NOT EXISTS (SELECT 1 FROM reports p WHERE p.name = o.name AND p.job = o.job AND p.kind = ?2)"
-    " AND m.dataset != n.dataset LIMIT ?3"
+    "SELECT DISTINCT i.job, m.dataset, n.dataset FROM json_each(?1)"  # noqa: S608
+    " CROSS JOIN dataset_names n ON n.dataset = value"
+    f" JOIN job_datasets o ON o.name = n.id AND o.direction = {Direction.OUTPUT:d}"
+    f" JOIN job_datasets i ON i.job = o.job AND i.direction = {Direction.INPUT:d}"
+    " JOIN dataset_names m ON m.id = i.name"
+    " WHERE m.dataset != n.dataset AND NOT EXISTS"
+    " (SELECT 1 FROM last_statements WHERE name = o.name AND job = o.job AND kind = ?2) LIMIT ?3"
 )
 _JOBS_WITHOUT_COLUMN_LINEAGE_DOWN = (
-    "SELECT DISTINCT i.job, n.dataset, m.dataset FROM json_each(?1) CROSS JOIN names n ON n.dataset = value"  # noqa: S608
-    f" JOIN io i ON i.name = n.id AND i.direction = {Direction.INPUT:d}"
-    f" JOIN io o ON o.job = i.job AND o.direction = {Direction.OUTPUT:d}"
-    " JOIN names m ON m.id = o.name"
-    " WHERE NOT EXISTS (SELECT 1 FROM reports p WHERE p.name = o.name AND p.job = o.job AND p.kind = ?2)"
-    " AND m.dataset != n.dataset LIMIT ?3"
+    "SELECT DISTINCT i.job, n.dataset, m.dataset FROM json_each(?1)"  # noqa: S608
+    " CROSS JOIN dataset_names n ON n.dataset = value"
+    f" JOIN job_datasets i ON i.name = n.id AND i.direction = {Direction.INPUT:d}"
+    f" JOIN job_datasets o ON o.job = i.job AND o.direction = {Direction.OUTPUT:d}"
+    " JOIN dataset_names m ON m.id = o.name"
+    " WHERE m.dataset != n.dataset AND NOT EXISTS"
+    " (SELECT 1 FROM last_statements WHERE name = o.name AND job = o.job AND kind = ?2) LIMIT ?3"
 )
 
 
@@ -207,7 +214,6 @@ class ColumnTrace:
 def trace(
     connection: apsw.Connection,
     dataset: int,
-    field: int,
     column: str,
     *,
     directions: Iterable[UpOrDown],
@@ -216,7 +222,7 @@ def trace(
     limit: int,
 ) -> Trace:
     """The columns up to `depth` steps upstream and downstream of a column."""
-    found = ColumnTrace(connection, (dataset, field), indirect=indirect, limit=limit)
+    found = ColumnTrace(connection, (dataset, field_id(column)), indirect=indirect, limit=limit)
     for direction in directions:
         found.expand(direction, depth)
     jobs = {row.job for row in found.rows} | {job for job, _, _ in found.gaps}

@@ -25,13 +25,13 @@ def update_aliases(connection: apsw.Connection, owners: Iterable[int]) -> None:
     changed: set[int] = set()
     for owner in owners:
         before = {
-            target for (target,) in connection.execute("SELECT target FROM links WHERE owner = ?", (owner,))
+            target for (target,) in connection.execute("SELECT target FROM aliases WHERE owner = ?", (owner,))
         }
         after = _listed_aliases(connection, owner) - {owner}
         if before == after:
             continue
-        connection.execute("DELETE FROM links WHERE owner = ?", (owner,))
-        connection.executemany("INSERT INTO links VALUES (?, ?)", ((owner, target) for target in after))
+        connection.execute("DELETE FROM aliases WHERE owner = ?", (owner,))
+        connection.executemany("INSERT INTO aliases VALUES (?, ?)", ((owner, target) for target in after))
         changed |= {owner, *before, *after}
     while changed:
         names = _connected_names(connection, changed.pop())
@@ -51,7 +51,7 @@ def _listed_aliases(connection: apsw.Connection, owner: int) -> set[int]:
 
 def _connected_names(connection: apsw.Connection, start: int) -> set[int]:
     found, waiting = {start}, [start]
-    query = "SELECT target FROM links WHERE owner = ?1 UNION SELECT owner FROM links WHERE target = ?1"
+    query = "SELECT target FROM aliases WHERE owner = ?1 UNION SELECT owner FROM aliases WHERE target = ?1"
     while waiting:
         for (other,) in select(connection, query, waiting.pop()):
             if other not in found:
@@ -63,9 +63,12 @@ def _connected_names(connection: apsw.Connection, start: int) -> set[int]:
 def _join(connection: apsw.Connection, names: set[int]) -> None:
     """Make the names one dataset."""
     query = (
-        "SELECT NOT EXISTS (SELECT 1 FROM links WHERE owner = id), namespace, name FROM names WHERE id = ?"
+        "SELECT NOT EXISTS (SELECT 1 FROM aliases WHERE owner = id), namespace, name"
+        " FROM dataset_names WHERE id = ?"
     )
     ranks = {id: row for id in names for row in connection.execute(query, (id,))}
     if ranks:
         first = min(ranks, key=lambda id: ranks[id])
-        connection.executemany("UPDATE names SET dataset = ? WHERE id = ?", ((first, id) for id in ranks))
+        connection.executemany(
+            "UPDATE dataset_names SET dataset = ? WHERE id = ?", ((first, id) for id in ranks)
+        )

@@ -15,12 +15,10 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError
-from headwater.graph.ingest.event_parser import EventParser
-from headwater.graph.ingest.facet_cache import FacetCache
+from headwater.graph.ingest.event_parser import EventParser, FacetCache
 from headwater.graph.store.aliases import update_aliases
 from headwater.graph.store.retention import clean_up
 from headwater.graph.store.schema import MIGRATIONS
-from headwater.graph.store.write_changes import write_changes
 from headwater.log.queue.damaged import move_to_damaged
 from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
 from headwater.settings import GraphSettings
@@ -73,7 +71,7 @@ class GraphDatabase:
     @property
     def position(self) -> int:
         """The position in the log of the first event that is not ingested; 0 for a new graph."""
-        rows = select(self._connection, "SELECT value FROM notes WHERE name = 'position'")
+        rows = select(self._connection, "SELECT value FROM meta WHERE name = 'position'")
         return int(rows[0][0]) if rows else 0
 
     def ingest(self, bodies: Iterable[bytes], position: int | None = None) -> IngestResult:
@@ -84,10 +82,10 @@ class GraphDatabase:
         try:
             parser.finish()
             with self._connection:
-                write_changes(self._connection, parser.changes, self._cache.ids)
+                parser.changes.write(self._connection, self._cache.ids)
                 update_aliases(self._connection, parser.changes.with_symlinks)
                 if position is not None:
-                    put = "INSERT OR REPLACE INTO notes VALUES ('position', ?)"
+                    put = "INSERT OR REPLACE INTO meta VALUES ('position', ?)"
                     self._connection.execute(put, (str(position),))
                 crash_point("graph.before_commit")
         except apsw.Error as error:
@@ -137,7 +135,7 @@ def _writer(path: Path, durable: bool) -> apsw.Connection:
         connection.pragma("cache_size", -CACHE_KIB)
         connection.pragma("temp_store", 2)
         migrate(connection, MIGRATIONS, path)
-        select(connection, "SELECT 1 FROM names, jobs, runs, notes LIMIT 1")
+        select(connection, "SELECT 1 FROM dataset_names, jobs, runs, meta LIMIT 1")
     except BaseException:
         connection.close()
         raise
@@ -154,7 +152,11 @@ def open_reader(folder: Path) -> apsw.Connection:
         )
     try:
         connection = connect(path, reader=True)
-        check_version(connection, MIGRATIONS, path)
+        if check_version(connection, MIGRATIONS, path) < len(MIGRATIONS):
+            raise HeadwaterError(
+                f"{path} was written by an earlier release, and the first start brings it up to date.",
+                hint="Start the server once, or run `headwater lineage import FILE`.",
+            )
         connection.pragma("cache_size", -CACHE_KIB // 4)
         return connection
     except apsw.Error as error:

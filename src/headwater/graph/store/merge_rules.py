@@ -81,6 +81,7 @@ class MergedRows(Generic[K]):
     """Rows of one table, merged in memory."""
 
     def __init__(self, table: TableRules) -> None:
+        self.upsert = table.upsert
         self._choices = [rule.choose for rule in table.rules]
         self._rows: dict[K, list[Any]] = {}
 
@@ -123,18 +124,18 @@ RUNS = TableRules(
 )
 RUN_FACETS = TableRules("run_facets", ("run", "key"), _LATEST_FACET)
 RUN_DATASETS = TableRules(
-    "run_io",
+    "run_datasets",
     ("run", "direction", "name"),
-    (largest("at"), largest("told_at", "rows", "bytes", "files")),
+    (largest("at"), largest("reported_at", "rows", "bytes", "files")),
 )
 FACETS = TableRules("facets", ("owner", "container", "key"), _LATEST_FACET)
-JOB_DATASETS = TableRules("io", ("job", "direction", "name"), _PERIOD)
+JOB_DATASETS = TableRules("job_datasets", ("job", "direction", "name"), _PERIOD)
 SCHEMA_VERSIONS = TableRules("versions", ("name", "schema"), (*_PERIOD, largest("written_at")))
 COLUMN_EDGES = TableRules(
     "edges",
     ("target", "source", "job", "type", "subtype", "masking"),
     (smallest("first_at"), largest("last_at", "description")),
 )
-LAST_STATEMENTS = TableRules("reports", ("name", "job", "kind"), (largest("at", "run"),))
+LAST_STATEMENTS = TableRules("last_statements", ("name", "job", "kind"), (largest("at", "run"),))
 # Names of datasets and jobs alike: when events mentioned them.
 MENTIONS = TableRules("", ("id",), _PERIOD)

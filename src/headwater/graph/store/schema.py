@@ -3,8 +3,8 @@
 Every row holds its facts in a form that does not depend on the order of the events (`merge_rules`). Ingesting
 an event again, or late, changes nothing that a later event said.
 
-Facts stand under the name that the event used. `names.dataset` says which names are one dataset, so a symlink
-that arrives later moves no rows.
+Facts stand under the name that the event used. `dataset_names.dataset` says which names are
+one dataset, so a symlink that arrives later moves no rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Direction(IntEnum):
 
 
 class Statement(IntEnum):
-    """What a job stated completely, in the table `reports`."""
+    """What a job stated completely, in the table `last_statements`."""
 
     COLUMNS = 1  # the columns of a dataset, by `columnLineage`
     LINEAGE = 2  # the sources of a dataset, by `lineage`
@@ -55,18 +55,18 @@ def _create(connection: apsw.Connection) -> None:
 
 _TABLES = (
     # Facts about the file: the position in the log.
-    "CREATE TABLE notes(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
+    "CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID",
     # Names of datasets; `dataset` is the id of the name that stands for all names of the dataset.
-    "CREATE TABLE names(id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,"
+    "CREATE TABLE dataset_names(id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,"
     " dataset INTEGER NOT NULL, first_at INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT",
-    "CREATE INDEX names_text ON names(namespace, name)",
-    "CREATE INDEX names_name ON names(name)",
-    "CREATE INDEX names_dataset ON names(dataset, last_at)",
-    "CREATE INDEX names_age ON names(last_at)",
+    "CREATE INDEX dataset_names_text ON dataset_names(namespace, name)",
+    "CREATE INDEX dataset_names_name ON dataset_names(name)",
+    "CREATE INDEX dataset_names_dataset ON dataset_names(dataset, last_at)",
+    "CREATE INDEX dataset_names_age ON dataset_names(last_at)",
     # The aliases that the `symlinks` facet of a name lists.
-    "CREATE TABLE links(owner INTEGER NOT NULL, target INTEGER NOT NULL, PRIMARY KEY (owner, target))"
+    "CREATE TABLE aliases(owner INTEGER NOT NULL, target INTEGER NOT NULL, PRIMARY KEY (owner, target))"
     " STRICT, WITHOUT ROWID",
-    "CREATE INDEX links_target ON links(target)",
+    "CREATE INDEX aliases_target ON aliases(target)",
     "CREATE TABLE jobs(id INTEGER PRIMARY KEY, namespace TEXT NOT NULL, name TEXT NOT NULL,"
     " first_at INTEGER NOT NULL, last_at INTEGER NOT NULL) STRICT",
     "CREATE INDEX jobs_text ON jobs(namespace, name)",
@@ -89,16 +89,16 @@ _TABLES = (
     " at INTEGER NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL,"
     " PRIMARY KEY (owner, container, key)) STRICT, WITHOUT ROWID",
     # Datasets of a job; direction: 1 it reads them, 2 it writes them.
-    "CREATE TABLE io(job INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
+    "CREATE TABLE job_datasets(job INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
     " first_at INTEGER NOT NULL, last_at INTEGER NOT NULL, PRIMARY KEY (job, direction, name))"
     " STRICT, WITHOUT ROWID",
-    "CREATE INDEX io_name ON io(name, direction, job)",
-    "CREATE INDEX io_age ON io(last_at)",
-    # Datasets of a run with their statistics of the time `told_at`; -1: not reported.
-    "CREATE TABLE run_io(run INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
-    " at INTEGER NOT NULL, told_at INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,"
+    "CREATE INDEX job_datasets_name ON job_datasets(name, direction, job)",
+    "CREATE INDEX job_datasets_age ON job_datasets(last_at)",
+    # Datasets of a run with their statistics of the time `reported_at`; -1: not reported.
+    "CREATE TABLE run_datasets(run INTEGER NOT NULL, direction INTEGER NOT NULL, name INTEGER NOT NULL,"
+    " at INTEGER NOT NULL, reported_at INTEGER NOT NULL, rows INTEGER NOT NULL, bytes INTEGER NOT NULL,"
     " files INTEGER NOT NULL, PRIMARY KEY (run, direction, name)) STRICT, WITHOUT ROWID",
-    "CREATE INDEX run_io_name ON run_io(name, at)",
+    "CREATE INDEX run_datasets_name ON run_datasets(name, at)",
     "CREATE TABLE schemas(id BLOB PRIMARY KEY, fields BLOB NOT NULL) STRICT, WITHOUT ROWID",
     # written_at: when a writer of the dataset last reported this schema; 0 where only readers did
     "CREATE TABLE versions(name INTEGER NOT NULL, schema BLOB NOT NULL, first_at INTEGER NOT NULL,"
@@ -117,11 +117,32 @@ _TABLES = (
     "CREATE INDEX edges_age ON edges(last_at)",
     # The last complete statement of a job about something (kind: see Statement), and its run. Facts that
     # the job reported before that run, and not since, are no longer current.
-    "CREATE TABLE reports(job INTEGER NOT NULL, name INTEGER NOT NULL, kind INTEGER NOT NULL,"
+    "CREATE TABLE last_statements(job INTEGER NOT NULL, name INTEGER NOT NULL, kind INTEGER NOT NULL,"
     " at INTEGER NOT NULL, run TEXT NOT NULL, PRIMARY KEY (name, job, kind)) STRICT, WITHOUT ROWID",
-    "CREATE INDEX reports_job ON reports(job)",
+    "CREATE INDEX last_statements_job ON last_statements(job)",
     # Substrings of names, jobs and fields; the rowid is the id.
     "CREATE VIRTUAL TABLE search USING fts5(text, content='', contentless_delete=1, tokenize='trigram')",
 )
 
-MIGRATIONS = (_create,)
+
+# Tables by their names in version 1.
+RENAMED = {
+    "notes": "meta",
+    "names": "dataset_names",
+    "links": "aliases",
+    "io": "job_datasets",
+    "run_io": "run_datasets",
+    "reports": "last_statements",
+}
+
+
+def _rename(connection: apsw.Connection) -> None:
+    """Give the tables of a file of version 1 their names of today; `_create` has them already."""
+    for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
+        if table in RENAMED:
+            connection.execute(f"ALTER TABLE {table} RENAME TO {RENAMED[table]}")
+        if table == "run_io":
+            connection.execute("ALTER TABLE run_datasets RENAME COLUMN told_at TO reported_at")
+
+
+MIGRATIONS = (_create, _rename)

@@ -1,24 +1,42 @@
-"""GraphChanges: what a batch of events says, merged in memory before it is written in one transaction.
+"""GraphChanges: what a batch of events says, merged in memory and then written in one transaction.
 
 Events repeat jobs, datasets and facets in every run; here a repetition costs a comparison instead of a write.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from headwater.graph.ingest.facet_cache import Edge
+import apsw
+
 from headwater.graph.ingest.facet_parsers import LineageEdge
 from headwater.graph.ingest.untrusted_json import canonical
 from headwater.graph.store import merge_rules
-from headwater.graph.store.ids import WHOLE_DATASET, column_id, dataset_id, field_id, job_id
+from headwater.graph.store.ids import WHOLE_DATASET, Kind, column_id, dataset_id, field_id, job_id, kind_of
 from headwater.graph.store.merge_rules import MergedRows
 from headwater.graph.store.schema import Direction, State, Statement
+
+Edge = tuple[int, int, int, str, str, int]  # target, source, job, type, subtype, masking
 
 UNRESOLVED = 3  # the container of what a lineage facet lists besides its rows: unresolved columns (G11)
 NEVER = -(2**63)  # before every time
 NO_PARENT = (NEVER, "", 0, "", 0)  # time, parent run, its job, root run, its job
 NO_STATISTICS = (NEVER, -1, -1, -1)  # time, rows, bytes, files
+
+_NEW_NAME = (
+    "INSERT INTO dataset_names(id, namespace, name, dataset, first_at, last_at)"
+    " VALUES (?1, ?2, ?3, ?1, ?4, ?5) ON CONFLICT DO NOTHING RETURNING id"
+)
+_NEW_JOB = "INSERT INTO jobs VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id"
+_EXTEND_NAME = (
+    "UPDATE dataset_names SET first_at = min(first_at, ?2), last_at = max(last_at, ?3) WHERE id = ?1"
+)
+_EXTEND_JOB = "UPDATE jobs SET first_at = min(first_at, ?2), last_at = max(last_at, ?3) WHERE id = ?1"
+_NEW_FIELD = "INSERT INTO fields VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING id"
+_NEW_COLUMN = "INSERT INTO columns VALUES (?, ?, ?) ON CONFLICT DO NOTHING"
+_NEW_SCHEMA = "INSERT INTO schemas VALUES (?, ?) ON CONFLICT DO NOTHING"
+_INDEX_TEXT = "INSERT INTO search(rowid, text) VALUES (?, ?)"
 
 
 class GraphChanges:
@@ -117,3 +135,46 @@ class GraphChanges:
 
     def _facet(self, facet: dict[str, Any], at: int) -> tuple[int, bool, bytes]:
         return at, facet.get("_deleted") is True, canonical(facet, self._max_facet_bytes)
+
+    # --- writing -------------------------------------------------------------------------------------
+
+    def write(self, connection: apsw.Connection, known: set[int]) -> None:
+        """Write all changes; `known` are ids that certainly have rows, and those that get rows are added."""
+        self._write_names(connection, known)
+        self._write_runs(connection)
+        connection.executemany(_NEW_SCHEMA, self.schemas.items())
+        for table in (self.facets, self.job_datasets, self.schema_versions, self.statements):
+            connection.executemany(table.upsert, table)
+        connection.executemany(self.edges.upsert, sorted(self.edges))  # neighbours in the B-tree follow
+
+    def _write_names(self, connection: apsw.Connection, known: set[int]) -> None:
+        for statement, table in ((_NEW_NAME, self.dataset_names), (_NEW_JOB, self.jobs)):
+            new = [
+                (id, *pair, *(self.mentions.get((id,)) or ()))
+                for id, pair in table.items()
+                if id not in known
+            ]
+            made = [id for (id,) in connection.executemany(statement, new)]
+            _index(connection, ((id, "\n".join(table[id])) for id in made))
+        mentions = list(self.mentions)
+        connection.executemany(_EXTEND_NAME, (row for row in mentions if kind_of(row[0]) is Kind.DATASET))
+        connection.executemany(_EXTEND_JOB, (row for row in mentions if kind_of(row[0]) is Kind.JOB))
+        fields = (row for row in self.fields.items() if row[0] not in known)
+        made = [id for (id,) in connection.executemany(_NEW_FIELD, fields)]
+        _index(connection, ((id, self.fields[id]) for id in made))
+        columns = ((id, *column) for id, column in self.columns.items() if id not in known)
+        connection.executemany(_NEW_COLUMN, columns)
+        known.update(self.dataset_names, self.jobs, self.fields, self.columns)
+
+    def _write_runs(self, connection: apsw.Connection) -> None:
+        uuids = [uuid for (uuid,) in self.runs.added_keys()]
+        if not uuids:
+            return
+        made = connection.executemany(f"{self.runs.upsert} RETURNING id", self.runs)
+        ids = dict(zip(uuids, (id for (id,) in made), strict=True))
+        for table in (self.run_facets, self.run_datasets):
+            connection.executemany(table.upsert, ((ids[uuid], *row) for uuid, *row in table))
+
+
+def _index(connection: apsw.Connection, texts: Iterable[tuple[int, str]]) -> None:
+    connection.executemany(_INDEX_TEXT, texts)
