@@ -10,9 +10,10 @@ from headwater.clock import ManualClock
 from headwater.log.files.incoming import Incoming
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from headwater.page.lineage_graph.charts import bars, spark
+from headwater.page.views.dataset import bars
 from headwater.page.views.event_tail import HISTORY_EVENTS, MAX_EVENTS, EventTail
 from headwater.page.views.rates import RECENT, SHOWN, Rates
+from headwater.page.views.system import spark
 
 
 def body(**fields: Any) -> bytes:

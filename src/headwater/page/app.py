@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
 import msgspec
 
 from headwater.errors import HeadwaterError, RejectNotFound
-from headwater.graph.http.query_pool import QueryPool
+from headwater.graph.http.query_pool import QueryPool, problem_of
 from headwater.graph.query.answers import SearchResult
-from headwater.graph.query.names import NotFound
-from headwater.graph.query.query import GraphQuery, QueryTimeout
+from headwater.graph.query.query import GraphQuery
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Router
+from headwater.http.router import Handler, Router
 from headwater.log.rejects.rejects import Rejects
 from headwater.page.access import PageAccess, own_path
 from headwater.page.live import LiveStreams
-from headwater.page.parameters import Parameters
 from headwater.page.templates import (
-    HEADERS,
+    IMMUTABLE_HEADERS,
+    NO_STORE_HEADERS,
     assets,
     document,
-    download,
-    file,
     last_segment,
     parent_path,
     redirect,
@@ -36,13 +34,11 @@ from headwater.page.templates import (
 from headwater.page.urls import PATHS, link
 from headwater.page.views.dataset import dataset_view
 from headwater.page.views.event_tail import EventTail
-from headwater.page.views.job import job_view
-from headwater.page.views.lineage import lineage_view, trace_values
+from headwater.page.views.jobs import job_view, run_view, runs_view
+from headwater.page.views.lineage import lineage_view, search_view, trace_values
 from headwater.page.views.rejects import reject_view, rejects_view
-from headwater.page.views.run import run_view, runs_view
-from headwater.page.views.search import search_view
 from headwater.page.views.system import SystemStatus, system_view
-from headwater.page.views.view import View
+from headwater.page.views.view import Parameters, View
 
 MAX_FORM_BYTES = 64 * 1024
 WRONG_TOKEN_SECONDS = 1.0  # before the answer to a wrong token
@@ -66,8 +62,9 @@ VIEWS: dict[str, MakeView] = {
     "job": lambda sources, query, parameters: job_view(query, parameters),
     "dataset": lambda sources, query, parameters: dataset_view(query, parameters),
     "search": lambda sources, query, parameters: search_view(query, parameters),
+    "events": lambda sources, query, parameters: View("events.html", "Events", "events", {}),
 }
-VIEWS_WITHOUT_UPDATES = ("reject", "search")
+VIEWS_WITHOUT_UPDATES = ("reject", "search", "events")  # a script of its own updates the events
 LIVE_VIEWS = tuple(name for name in VIEWS if name not in VIEWS_WITHOUT_UPDATES)
 
 
@@ -96,11 +93,10 @@ class Page:
         for name in VIEWS:
             self._add_view(routes, name, self._view(name))
         self._add_view(routes, "lineage", self._lineage)
-        self._add_view(routes, "events", self._events)
         for name, handler in (
-            ("trace", self._trace),
-            ("svg", self._svg),
-            ("suggest", self._suggest),
+            ("trace", self._fetched(_trace)),
+            ("svg", self._fetched(_svg)),
+            ("suggest", self._fetched(_suggestions)),
             ("live", self._live),
             ("live_events", self._live_events),
         ):
@@ -110,7 +106,8 @@ class Page:
         routes.add("GET", PATHS["sign_in"], self._sign_in_form, needs_no_key=True)
         routes.add("POST", PATHS["sign_in"], self._sign_in, needs_no_key=True, before_body=self._access.form)
         for path, (content_type, content) in assets().items():
-            routes.add("GET", path, _constant(file(content, content_type)), needs_no_key=True)
+            file = Response(200, content, content_type=content_type, headers=IMMUTABLE_HEADERS)
+            routes.add("GET", path, partial(Request.respond, response=file), needs_no_key=True)
 
     def _add_view(self, routes: Router, name: str, handler: Callable[[Request], Any]) -> None:
         routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._access.page)
@@ -144,10 +141,6 @@ class Page:
 
         request.respond(await self._page(page))
 
-    async def _events(self, request: Request) -> None:
-        view = View("events.html", "Events", "events", {})
-        request.respond(await self._page(lambda query: self._document(view)))
-
     def _document(
         self, view: View, *, status: int = 200, live_path: str | None = None, done: str = "", count: str = ""
     ) -> Response:
@@ -157,7 +150,7 @@ class Page:
             live_path=live_path,
             done=done if done in ("replay", "drop") else "",
             count=int(count) if count.isascii() and count.isdecimal() and len(count) < 12 else 0,
-            open_rejects=self._sources.status.open_rejects(),
+            open_rejects=sum(self._sources.status.open_rejects().values()),
             has_token=self._access.has_token,
             **view.values,
         )
@@ -167,57 +160,25 @@ class Page:
         """The response of a function that runs in a query thread; errors become pages."""
         try:
             return await self._pool.run(make)
-        except Exception as error:
-            page = _error_page(error)
-        return await self._error_document(page, "")
+        except HeadwaterError as error:
+            return await self._error_document(error, "")
 
-    async def _error_document(self, error: ErrorPage, section: str) -> Response:
-        view = View("error.html", error.title, section, {"error": error})
-        return await asyncio.to_thread(self._document, view, status=error.status)
+    async def _error_document(self, error: HeadwaterError, section: str) -> Response:
+        problem = _problem(error)
+        view = View("error.html", problem.text, section, {"error": problem})
+        return await asyncio.to_thread(self._document, view, status=problem.status)
 
     # --- what scripts fetch --------------------------------------------------------------------------
 
-    async def _trace(self, request: Request) -> None:
-        """The rows and lines of a traced column, and the panel that lists its columns."""
+    def _fetched(self, make: Callable[[GraphQuery, Parameters], Response]) -> Handler:
+        async def handle(request: Request) -> None:
+            try:
+                response = await self._pool.run(lambda query: make(query, Parameters(request)))
+            except HeadwaterError as error:
+                response = _problem(error).response()
+            request.respond(response)
 
-        def answer(query: GraphQuery) -> Response:
-            values = trace_values(query, Parameters(request))
-            trace = values["trace"]
-            shown = strip_control_characters  # as in the drawing, whose attributes the script compares
-            content = {
-                "columns": [(node.dataset, shown(node.column or "")) for node in trace.columns]
-                if trace
-                else [],
-                "edges": [
-                    (
-                        edge.source,
-                        shown(edge.source_column or ""),
-                        edge.target,
-                        shown(edge.target_column or ""),
-                    )
-                    for edge in (trace.column_edges if trace else ())
-                ],
-                "panel": render("parts/trace_panel.html", **values),
-            }
-            return _json(content)
-
-        request.respond(await self._fetched(answer))
-
-    async def _svg(self, request: Request) -> None:
-        def answer(query: GraphQuery) -> Response:
-            values = lineage_view(query, Parameters(request)).values
-            text = render("export.svg", **values)
-            name = "".join(c if c.isascii() and c.isalnum() else "-" for c in last_segment(values["name"]))
-            return download(text.encode("utf-8", "replace"), "image/svg+xml", f"lineage-{name[:60]}.svg")
-
-        request.respond(await self._fetched(answer))
-
-    async def _suggest(self, request: Request) -> None:
-        def answer(query: GraphQuery) -> Response:
-            results = search_view(query, Parameters(request)).values["results"]
-            return _json([_suggestion(result) for result in results])
-
-        request.respond(await self._fetched(answer))
+        return handle
 
     async def _live(self, request: Request) -> None:
         parameters = Parameters(request)
@@ -231,19 +192,12 @@ class Page:
             try:
                 return await self._pool.run(text)
             except HeadwaterError as error:
-                return render("error.html", error=_error_page(error))
+                return render("error.html", error=_problem(error))
 
         await self.live.send_view(request, make)
 
     async def _live_events(self, request: Request) -> None:
         await self.live.send_events(request, self._make_tail())
-
-    async def _fetched(self, make: Callable[[GraphQuery], Response]) -> Response:
-        try:
-            return await self._pool.run(make)
-        except Exception as error:
-            page = _error_page(error)
-            return Problem(page.status, page.code, page.title, hint=page.hint).response()
 
     # --- forms ---------------------------------------------------------------------------------------
 
@@ -264,7 +218,7 @@ class Page:
         try:
             count = await asyncio.to_thread(change, ids, stage) if ids or stage else 0
         except HeadwaterError as error:
-            request.respond(await self._error_document(_error_page(error), "rejects"))
+            request.respond(await self._error_document(error, "rejects"))
             return
         request.respond(redirect(link("rejects", stage=shown_stage, done=name, count=count)))
 
@@ -289,25 +243,44 @@ class Page:
         request.respond(redirect(link("sign_in"), {"Set-Cookie": self._access.expired_cookie()}))
 
 
-class ErrorPage(NamedTuple):
-    """An error as the page shows it."""
-
-    status: int
-    code: str
-    title: str
-    hint: str
+def _problem(error: HeadwaterError) -> Problem:
+    if isinstance(error, RejectNotFound):
+        return Problem(404, "not_found", error.text, hint=error.hint)
+    return problem_of(error)
 
 
-def _error_page(error: Exception) -> ErrorPage:
-    if isinstance(error, Problem):
-        return ErrorPage(error.status, error.code, error.text, error.hint or "")
-    if isinstance(error, (NotFound, RejectNotFound)):
-        return ErrorPage(404, "not_found", error.text, error.hint or "")
-    if isinstance(error, QueryTimeout):
-        return ErrorPage(503, "too_long", error.text, error.hint or "")
-    if isinstance(error, HeadwaterError):
-        return ErrorPage(503, "unavailable", error.text, error.hint or "")
-    raise error
+def _trace(query: GraphQuery, parameters: Parameters) -> Response:
+    """The rows and lines of a traced column, and the panel that lists its columns."""
+    values = trace_values(query, parameters)
+    trace = values["trace"]
+    columns = [(node.dataset, node.column) for node in trace.columns] if trace else []
+    edges = [
+        (edge.source, edge.source_column, edge.target, edge.target_column)
+        for edge in (trace.column_edges if trace else ())
+    ]
+    # texts as in the drawing, whose attributes the script compares
+    return _json(
+        {
+            "columns": [[strip_control_characters(text or "") for text in column] for column in columns],
+            "edges": [[strip_control_characters(text or "") for text in edge] for edge in edges],
+            "panel": render("parts/trace_panel.html", **values),
+        }
+    )
+
+
+def _svg(query: GraphQuery, parameters: Parameters) -> Response:
+    """The drawing as a file."""
+    values = lineage_view(query, parameters).values
+    text = render("export.svg", **values)
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in last_segment(values["name"]))
+    disposition = f'attachment; filename="lineage-{name[:60]}.svg"'
+    headers = {**NO_STORE_HEADERS, "Content-Disposition": disposition}
+    return Response(200, text.encode("utf-8", "replace"), content_type="image/svg+xml", headers=headers)
+
+
+def _suggestions(query: GraphQuery, parameters: Parameters) -> Response:
+    """The suggestions that the search field lists."""
+    return _json([_suggestion(result) for result in search_view(query, parameters).values["results"]])
 
 
 def _suggestion(result: SearchResult) -> dict[str, str]:
@@ -323,7 +296,7 @@ def _suggestion(result: SearchResult) -> dict[str, str]:
 
 
 def _json(content: Any) -> Response:
-    return Response(200, msgspec.json.encode(content), headers={**HEADERS, "Cache-Control": "no-store"})
+    return Response(200, msgspec.json.encode(content), headers=NO_STORE_HEADERS)
 
 
 def _form(request: Request) -> dict[str, list[str]]:
@@ -333,10 +306,3 @@ def _form(request: Request) -> dict[str, list[str]]:
         return parse_qs(request.body.decode(), keep_blank_values=True, max_num_fields=1_000)
     except ValueError:
         raise Problem(400, "bad_form", "The form is invalid.", hint="Use the form of the page.") from None
-
-
-def _constant(answer: Response) -> Callable[[Request], None]:
-    def handle(request: Request) -> None:
-        request.respond(answer)
-
-    return handle

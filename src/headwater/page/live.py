@@ -15,7 +15,7 @@ import orjson
 
 from headwater.http.request import Request
 from headwater.http.response import Problem
-from headwater.page.templates import HEADERS
+from headwater.page.templates import NO_STORE_HEADERS
 from headwater.page.views.event_tail import EventTail
 
 INTERVAL_SECONDS = 1.0
@@ -72,9 +72,7 @@ class LiveStreams:
         self._count += 1
         try:
             first = await next_events()  # before the headers: an error here is still a response
-            stream = request.start_stream(
-                content_type=EVENT_STREAM, headers={**HEADERS, "Cache-Control": "no-store"}
-            )
+            stream = request.start_stream(content_type=EVENT_STREAM, headers=NO_STORE_HEADERS)
             await stream.write(b"retry: 2000\n\n" + b"".join(first))
             sent_at = time.monotonic()
             while not self._is_closed and not stream.lost:

@@ -35,31 +35,20 @@ HEADERS: Mapping[str, str] = {
     "Cross-Origin-Resource-Policy": "same-origin",
 }
 
-_NO_STORE = {"Cache-Control": "no-store"}
+NO_STORE_HEADERS: Mapping[str, str] = {**HEADERS, "Cache-Control": "no-store"}
 
-_IMMUTABLE = {"Cache-Control": "public, max-age=31536000, immutable"}  # the path changes with the content
+# The path of a static file changes with its content.
+IMMUTABLE_HEADERS: Mapping[str, str] = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def document(status: int, text: str, headers: Mapping[str, str] | None = None) -> Response:
+def document(status: int, text: str) -> Response:
     """A response with a page."""
-    content = text.encode("utf-8", "replace")
-    return Response(status, content, content_type=HTML, headers={**HEADERS, **_NO_STORE, **(headers or {})})
+    return Response(status, text.encode("utf-8", "replace"), content_type=HTML, headers=NO_STORE_HEADERS)
 
 
 def redirect(address: str, headers: Mapping[str, str] | None = None) -> Response:
     """A redirect to another page, also after a form."""
-    return Response(303, headers={**HEADERS, **_NO_STORE, "Location": address, **(headers or {})})
-
-
-def download(content: bytes, content_type: str, name: str) -> Response:
-    """A response that the browser saves as a file."""
-    disposition = {"Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(200, content, content_type=content_type, headers={**HEADERS, **_NO_STORE, **disposition})
-
-
-def file(content: bytes, content_type: str) -> Response:
-    """A static file, which never changes under its path."""
-    return Response(200, content, content_type=content_type, headers={**HEADERS, **_IMMUTABLE})
+    return Response(303, headers={**NO_STORE_HEADERS, "Location": address, **(headers or {})})
 
 
 HERE = Path(__file__).parent

@@ -25,6 +25,18 @@ HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 T = TypeVar("T")
 
 
+def problem_of(error: HeadwaterError) -> Problem:
+    """The HTTP problem that states the error of a query."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, NotFound):
+        return Problem(404, "not_found", error.text, hint=error.hint)
+    if isinstance(error, QueryTimeout):
+        return Problem(503, "too_long", error.text, hint=error.hint, headers={"Retry-After": "1"})
+    headers = {"Retry-After": "5"}
+    return Problem(503, "graph_unavailable", error.text, hint=error.hint, retryable=True, headers=headers)
+
+
 class QueryPool:
     """Threads with a read connection each, so that queries do not block the gateway's event loop (G7)."""
 
@@ -53,18 +65,8 @@ class QueryPool:
     def _answer(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Response:
         try:
             found = function(self._query(), **arguments)
-        except Problem as problem:
-            return problem.response()
-        except NotFound as error:
-            return Problem(404, "not_found", error.text, hint=error.hint).response()
-        except QueryTimeout as error:
-            busy = Problem(503, "too_long", error.text, hint=error.hint, headers={"Retry-After": "1"})
-            return busy.response()
         except HeadwaterError as error:
-            headers = {"Retry-After": "5"}
-            return Problem(
-                503, "graph_unavailable", error.text, hint=error.hint, retryable=True, headers=headers
-            ).response()
+            return problem_of(error).response()
         return Response(200, msgspec.json.encode(found), headers=HEADERS)
 
     def _query(self) -> GraphQuery:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from headwater.graph.query.answers import ColumnEdge, Dataset, Neighbourhood, Statistic
 from headwater.graph.query.query import GraphQuery
-from headwater.page.lineage_graph.charts import bars
-from headwater.page.parameters import Parameters
-from headwater.page.views.view import View
+from headwater.page.views.view import Parameters, View
 
 MAX_NEIGHBOURS = 300
 CHART_SIZE = (560, 64)
@@ -81,3 +80,26 @@ def _chart(points: list[Statistic], name: str, direction: str) -> dict[str, Any]
         "largest": max(known, default=None),
         "count": len(known),
     }
+
+
+class Bar(NamedTuple):
+    """One value as a bar on the baseline."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+def bars(values: Sequence[float | None], width: int, height: int) -> list[Bar]:
+    """A bar for each value, oldest first; an unknown value leaves a gap."""
+    most = max((value for value in values if value is not None), default=0) or 1
+    room = width / max(1, len(values))
+    found = []
+    for place, value in enumerate(values):
+        if value is None:
+            continue
+        tall = max(1.5, height * value / most)
+        thick = min(room * 0.72, 22.0)
+        found.append(Bar(round(place * room, 2), round(height - tall, 2), round(thick, 2), round(tall, 2)))
+    return found

@@ -1,20 +1,58 @@
-"""The view of the graph around a dataset or job, and of a traced column."""
+"""The views of the graph around a dataset or job, with a traced column, and of search results."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Trace
+from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, LineageDirection, Trace
 from headwater.graph.query.query import GraphQuery
 from headwater.page.lineage_graph.drawing import draw
-from headwater.page.lineage_graph.request import GraphRequest
-from headwater.page.parameters import Parameters
-from headwater.page.views.view import View
+from headwater.page.views.view import Parameters, View
 
+MAX_DEPTH = 5
 MAX_DATASETS = 300
 TRACE_DEPTH = 20
 TRACE_COLUMNS = 2_000
+
+
+class GraphRequest(NamedTuple):
+    """Centre, direction, depth and traced column of a graph; `column` may be one of another dataset, `of`."""
+
+    kind: Literal["dataset", "job"]
+    namespace: str
+    name: str
+    direction: LineageDirection
+    depth: int
+    column: str | None
+    of: tuple[str, str]
+
+    @classmethod
+    def read(cls, parameters: Parameters) -> GraphRequest:
+        """The request that the parameters of an address describe."""
+        namespace, name = parameters.get("namespace"), parameters.get("name")
+        kind: Literal["dataset", "job"] = parameters.choice("kind", "dataset", "job")
+        direction: LineageDirection = parameters.choice("direction", "both", "up", "down")
+        return cls(
+            kind,
+            namespace,
+            name,
+            direction,
+            max(1, min(MAX_DEPTH, parameters.number("depth", 3, 1_000))),
+            parameters.get("column", "") or None,
+            (parameters.get("of_namespace", namespace), parameters.get("of_name", name)),
+        )
+
+    @property
+    def around(self) -> dict[str, str | None]:
+        """The parameters of its address without the column."""
+        return {
+            "namespace": self.namespace,
+            "name": self.name,
+            "kind": None if self.kind == "dataset" else self.kind,
+            "direction": None if self.direction == "both" else self.direction,
+            "depth": str(self.depth),
+        }
 
 
 def lineage_view(query: GraphQuery, parameters: Parameters) -> View:
@@ -90,3 +128,11 @@ def _traced_columns(trace: Trace) -> dict[str, list[TracedColumn]]:
     for columns in found.values():
         columns.sort(key=lambda column: (column.distance, not column.is_direct))
     return found
+
+
+def search_view(query: GraphQuery, parameters: Parameters) -> View:
+    """Datasets, jobs and columns whose names contain the words; without words, the recently updated ones."""
+    text = parameters.get("q", "")
+    results = query.search(text, limit=parameters.number("limit", 50, 200))
+    title = f"Search: {text}" if text else "Recently updated"
+    return View("search.html", title, "lineage", {"results": results, "text": text})

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headwater.log.rejects.rejects import Rejects
-from headwater.page.parameters import Parameters
-from headwater.page.views.view import View
+from headwater.page.views.view import Parameters, View
 
 PAGE_SIZE = 50
 

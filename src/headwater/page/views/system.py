@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headwater.errors import HeadwaterError
@@ -13,13 +13,34 @@ from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
 from headwater.log.rejects.store import RejectStore
-from headwater.page.lineage_graph.charts import Spark, spark
 from headwater.page.views.rates import Rates
 from headwater.page.views.view import View
 from headwater.settings import Settings
 
 EVENTS_SECONDS = 2.0  # between two counts of the files of events
 SHARE = 20  # a count may take a twentieth of the time: the archive can be large
+
+
+class Spark(NamedTuple):
+    """A line and the area below it."""
+
+    line: str
+    area: str
+    width: int
+    height: int
+
+
+def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
+    """A line with the latest value at the right, scaled from zero to the highest value."""
+    if len(values) < 2:
+        values = [0.0, 0.0]
+    most = max(*values, 1e-9)
+    step = width / (len(values) - 1)
+    points = [
+        (round(i * step, 1), round(height - 2 - (height - 4) * v / most, 1)) for i, v in enumerate(values)
+    ]
+    line = "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
+    return Spark(line, f"{line}L{width} {height}L0 {height}Z", width, height)
 
 
 class Kind(NamedTuple):
@@ -97,11 +118,14 @@ class SystemStatus:
         self._events: EventsStat | None = None
         self._events_due = 0.0
 
-    def open_rejects(self) -> int:
-        """How many rejects are stored, over all stages."""
+    def open_rejects(self) -> dict[str, int]:
+        """How many rejects are stored, by stage."""
         events = self.events()
-        failed = sum(destination.open_rejects for destination in events.destinations) if events else 0
-        return sum(self._rejects.counts().values()) + failed
+        return self._rejects.counts() | {
+            f"destination:{destination.id}": destination.open_rejects
+            for destination in (events.destinations if events else ())
+            if destination.open_rejects
+        }
 
     def events(self) -> EventsStat | None:
         """The counts of the files of events, at most some seconds old."""
@@ -126,10 +150,6 @@ class SystemStatus:
         stages.append(self._graph(query, errors))
         if events is not None and (self._settings.destinations or events.destinations or events.streams):
             stages.append(self._pipeline(events))
-        rejects = self._rejects.counts()
-        for destination in events.destinations if events else ():
-            if destination.open_rejects:
-                rejects[f"destination:{destination.id}"] = destination.open_rejects
         return Status(
             time.time(),
             stages,
@@ -143,7 +163,7 @@ class SystemStatus:
             stat,
             events,
             {destination.id: destination.type for destination in self._settings.destinations},
-            rejects,
+            self.open_rejects(),
         )
 
     def _stage(self, id: str, facts: list[tuple[float, str]], error: str = "") -> Stage:

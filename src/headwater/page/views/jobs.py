@@ -1,13 +1,19 @@
-"""The views of one run and of the latest runs."""
+"""The views of a job, of a run, and of the latest runs."""
 
 from __future__ import annotations
 
 from headwater.graph.query.answers import RunSummary
 from headwater.graph.query.query import GraphQuery
-from headwater.page.parameters import Parameters
-from headwater.page.views.view import View
+from headwater.page.views.view import Parameters, View
 
 PAGE_SIZE = 100
+
+
+def job_view(query: GraphQuery, parameters: Parameters) -> View:
+    """One job with its inputs, outputs and latest runs."""
+    job = query.job(parameters.get("namespace"), parameters.get("name"))
+    values = {"job": job, "longest": _longest_seconds(job.runs)}
+    return View("job.html", job.name, "lineage", values)
 
 
 def run_view(query: GraphQuery, parameters: Parameters) -> View:
@@ -23,7 +29,7 @@ def runs_view(query: GraphQuery, parameters: Parameters) -> View:
     runs = query.runs(limit=PAGE_SIZE, offset=offset)
     values = {
         "runs": runs,
-        "longest": longest_seconds(runs),
+        "longest": _longest_seconds(runs),
         "offset": offset,
         "page_size": PAGE_SIZE,
         "summary": query.summary(),
@@ -31,6 +37,6 @@ def runs_view(query: GraphQuery, parameters: Parameters) -> View:
     return View("runs.html", "Runs", "runs", values)
 
 
-def longest_seconds(runs: list[RunSummary]) -> float:
+def _longest_seconds(runs: list[RunSummary]) -> float:
     """The duration of the longest run, the scale of the bars."""
     return max((run.seconds or 0.0 for run in runs), default=0.0)
