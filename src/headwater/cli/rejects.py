@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from contextlib import closing
 
 import click
@@ -89,31 +91,38 @@ def show(settings: Settings, id: str, as_json: bool) -> None:
     click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
 
 
-def _chosen(ids: tuple[int, ...], everything: bool, stage: str | None) -> None:
-    if bool(ids) == (everything or stage is not None):
-        raise click.UsageError("Give either ids, or --all, or --stage STAGE.")
+def _selection(function: Callable[..., None]) -> Callable[..., None]:
+    """Add ids, `--all` and `--stage` to a command, of which the user gives one."""
+
+    @click.argument("ids", nargs=-1, type=int)
+    @click.option("--all", "everything", is_flag=True, help="All rejects.")
+    @click.option("--stage", help="All rejects of this stage.")
+    @functools.wraps(function)
+    def wrapper(
+        settings: Settings, ids: tuple[int, ...], everything: bool, stage: str | None, **options: bool
+    ) -> None:
+        if bool(ids) == (everything or stage is not None):
+            raise click.UsageError("Give either ids, or --all, or --stage STAGE.")
+        with closing(Rejects.open(settings)) as rejects:
+            for id in ids:
+                rejects.get(str(id))  # RejectNotFound, before any other one is changed
+            function(rejects, ids, stage, **options)
+
+    return wrapper
 
 
 @command.command("replay")
-@click.argument("ids", nargs=-1, type=int)
-@click.option("--all", "everything", is_flag=True, help="All rejects.")
-@click.option("--stage", help="All rejects of this stage.")
 @as_json
 @with_settings
-def replay(
-    settings: Settings, ids: tuple[int, ...], everything: bool, stage: str | None, as_json: bool
-) -> None:
+@_selection
+def replay(rejects: Rejects, ids: tuple[int, ...], stage: str | None, as_json: bool) -> None:
     """Ask the server to try rejects again, after the fix.
 
     Those of the gateway are checked again and appended; those of an outlet are sent to that outlet alone;
     those of a destination are loaded there by the next `headwater pipeline run`. One that fails again stays,
     with the new reason.
     """
-    _chosen(ids, everything, stage)
-    with closing(Rejects.open(settings)) as rejects:
-        for id in ids:
-            rejects.get(str(id))
-        requested = rejects.request_replay(ids, stage)
+    requested = rejects.request_replay(ids, stage)
     if as_json:
         click.echo(json_text({"requested": sum(requested)}))
         return
@@ -124,21 +133,13 @@ def replay(
 
 
 @command.command("drop")
-@click.argument("ids", nargs=-1, type=int)
-@click.option("--all", "everything", is_flag=True, help="All rejects.")
-@click.option("--stage", help="All rejects of this stage.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @as_json
 @with_settings
-def drop(
-    settings: Settings, ids: tuple[int, ...], everything: bool, stage: str | None, yes: bool, as_json: bool
-) -> None:
+@_selection
+def drop(rejects: Rejects, ids: tuple[int, ...], stage: str | None, yes: bool, as_json: bool) -> None:
     """Remove rejects for good."""
-    _chosen(ids, everything, stage)
-    with closing(Rejects.open(settings)) as rejects:
-        for id in ids:
-            rejects.get(str(id))
-        if not yes:
-            click.confirm("Remove them for good?", abort=True, err=True)
-        count = rejects.drop(ids, stage)
+    if not yes:
+        click.confirm("Remove them for good?", abort=True, err=True)
+    count = rejects.drop(ids, stage)
     click.echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")

@@ -10,7 +10,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.gateway import event_routes, lineage_routes, operator_routes
 from headwater.gateway.failed_events import load_handler, replay
 from headwater.gateway.lineage_routes import LineageRoutes
-from headwater.gateway.operator_routes import OperatorRoutes
+from headwater.gateway.operator_routes import add_operator_routes
 from headwater.http.router import Router
 from headwater.http.server import HttpServer
 from headwater.log.queue.log import Log
@@ -66,7 +66,7 @@ class Gateway:
         handler = load_handler(settings.failed_events, rejects)
         self._lineage = LineageRoutes(settings, log, handler, metrics, clock)
         self._lineage.add(self.router)
-        OperatorRoutes(self.router, metrics, self._unready_reasons, openmetrics=openmetrics).add()
+        add_operator_routes(self.router, metrics, self._unready_reasons, openmetrics=openmetrics)
 
     @property
     def port(self) -> int:

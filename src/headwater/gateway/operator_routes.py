@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Literal
 
 import msgspec
@@ -68,43 +69,25 @@ DESCRIPTION = Endpoint(
 _ALIVE = Response(200, msgspec.json.encode(Alive("alive")))
 
 
-class OperatorRoutes:
-    """Answers operators and their tools. `health` returns the reasons for which /readyz answers 503."""
+def add_operator_routes(
+    router: Router, metrics: Metrics, health: Callable[[], list[str]], *, openmetrics: bool
+) -> None:
+    """Serve the endpoints. `health` returns the reasons for which /readyz answers 503."""
 
-    def __init__(
-        self, router: Router, metrics: Metrics, health: Callable[[], list[str]], *, openmetrics: bool
-    ) -> None:
-        self._router = router
-        self._metrics = metrics
-        self._health = health
-        self._openmetrics = openmetrics
-        self._description: Response | None = None
-
-    def add(self) -> None:
-        """Serve the endpoints."""
-        self._router.serve(HEALTH, self.get_health)
-        self._router.serve(READINESS, self.get_readiness)
-        self._router.serve(DESCRIPTION, self.get_description)
-        if self._openmetrics:
-            self._router.serve(METRICS, self.get_metrics)
-
-    def get_health(self, request: Request) -> None:
-        """Answer that the process is alive."""
-        request.respond(_ALIVE)
-
-    def get_readiness(self, request: Request) -> None:
-        """Answer whether every part makes progress."""
-        reasons = self._health()
+    def get_readiness(request: Request) -> None:
+        reasons = health()
         content = msgspec.json.encode(Readiness(not reasons, reasons))
         request.respond(Response(503 if reasons else 200, content))
 
-    def get_metrics(self, request: Request) -> None:
-        """Answer with all metrics."""
-        request.respond(Response(200, self._metrics.openmetrics().encode(), content_type=OPENMETRICS))
+    def get_metrics(request: Request) -> None:
+        request.respond(Response(200, metrics.openmetrics().encode(), content_type=OPENMETRICS))
 
-    def get_description(self, request: Request) -> None:
-        """Answer with the OpenAPI description of all endpoints that are served."""
-        if self._description is None:  # all routes are added before the first request
-            found = document(self._router.endpoints, openlineage_schemas())
-            self._description = Response(200, orjson.dumps(found))
-        request.respond(self._description)
+    @cache  # all routes are added before the first request
+    def description() -> Response:
+        return Response(200, orjson.dumps(document(router.endpoints, openlineage_schemas())))
+
+    router.serve(HEALTH, lambda request: request.respond(_ALIVE))
+    router.serve(READINESS, get_readiness)
+    router.serve(DESCRIPTION, lambda request: request.respond(description()))
+    if openmetrics:
+        router.serve(METRICS, get_metrics)

@@ -13,9 +13,9 @@ from headwater.settings import GatewaySettings
 
 
 class BearerKeys:
-    """The API keys of the settings. Without keys every request is allowed."""
+    """The keys of a setting. Without keys every request is allowed."""
 
-    def __init__(self, keys: Iterable[str]) -> None:
+    def __init__(self, keys: Iterable[str], setting: str = "gateway.api_keys", name: str = "API key") -> None:
         # Digests have one length, so the length of a key cannot be measured.
         # Some clients send characters beyond ASCII as UTF-8, others as latin-1.
         self._digests = tuple(_digest(raw) for key in keys for raw in _spellings(key))
@@ -23,8 +23,8 @@ class BearerKeys:
         self.refusal = Problem(
             401,
             "unauthorized",
-            "The API key is missing or unknown.",
-            hint="Send `Authorization: Bearer <key>` with one of `gateway.api_keys`.",
+            f"The {name} is missing or unknown.",
+            hint=f"Send `Authorization: Bearer <{name}>` as `{setting}` has it.",
             headers={"WWW-Authenticate": "Bearer"},
         ).response()
 
@@ -56,15 +56,9 @@ class AdminToken:
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        self._keys = BearerKeys([settings.admin_token] if settings.admin_token.strip() else [])
+        token = [settings.admin_token] if settings.admin_token.strip() else []
+        self._keys = BearerKeys(token, "gateway.admin_token", "admin token")
         self._is_local = is_loopback(settings.host)
-        self._unauthorized = Problem(
-            401,
-            "unauthorized",
-            "The admin token is missing or unknown.",
-            hint="Send `Authorization: Bearer <token>` with `gateway.admin_token`.",
-            headers={"WWW-Authenticate": "Bearer"},
-        ).response()
         self._forbidden = Problem(
             403,
             "forbidden",
@@ -76,7 +70,7 @@ class AdminToken:
         """Return the refusal, or None if the request is allowed; for `Router.serve`."""
         if not self._keys.is_empty:
             allowed = self._keys.allow(request.headers.get("authorization"))
-            return None if allowed else self._unauthorized
+            return None if allowed else self._keys.refusal
         # A foreign site may resolve its own name to this machine's address and read us through the browser,
         # but the browser then sends that name.
         if self._is_local and _is_own_name(request.headers.get("host", "")):

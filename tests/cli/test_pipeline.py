@@ -1,4 +1,4 @@
-"""`headwater pipeline run --follow`: when cycles start. Spark and the load are left out."""
+"""`headwater pipeline`: when cycles of `run --follow` start, without Spark and load; the gateway's address."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headwater.cli import pipeline as run_module
-from headwater.cli.pipeline import _Cycles
+from headwater.cli.pipeline import _Cycles, gateway_url
 from headwater.log.files.layout import EventFolder, unprocessed
-from headwater.settings import EventsSettings, Settings
+from headwater.settings import EventsSettings, GatewaySettings, Settings, TlsSettings
 from tests.support.waiting import wait_until
 
 
@@ -88,3 +88,22 @@ def test_a_file_that_could_not_be_loaded_waits_for_the_retry_when_no_other_is_co
     wait_until(lambda: len(following.loads) == 3, "the retries")
     following.stop()
     assert set(map(tuple, following.loads)) == {("01",)}
+
+
+@pytest.mark.parametrize(
+    ("gateway", "expected"),
+    [
+        (GatewaySettings(), "http://127.0.0.1:8750"),
+        (GatewaySettings(host="0.0.0.0", port=80), "http://127.0.0.1:80"),
+        (GatewaySettings(host="::"), "http://[::1]:8750"),
+        (GatewaySettings(host="fd00::7"), "http://[fd00::7]:8750"),
+        (GatewaySettings(host="gate.example"), "http://gate.example:8750"),
+        # the port is chosen at the start; the name in the certificate is unknown
+        (GatewaySettings(port=0), ""),
+        (GatewaySettings(tls=TlsSettings(certificate="c.pem", key="k.pem")), ""),
+    ],
+)
+def test_the_gateway_is_found_from_the_same_machine_when_it_listens_anywhere(
+    gateway: GatewaySettings, expected: str
+) -> None:
+    assert gateway_url(gateway) == expected
