@@ -1,4 +1,4 @@
-"""`headwater pipeline`: when cycles of `run --follow` start, without Spark and load; the gateway's address."""
+"""`headwater pipeline`: when `run --follow` starts cycles (no Spark, no load); the gateway's address."""
 
 from __future__ import annotations
 
