@@ -192,20 +192,21 @@ class BigQueryDestination(FileLoadDestination):
         added = ", ".join(f"ADD COLUMN {definition}" for definition in definitions)
         self.execute(f"ALTER TABLE {self.relation(table)} {added}")
 
-    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
+    def create_staging_table(self, name: str, definitions: str) -> None:
         self.execute(
             f"CREATE TABLE {self.staging_table(name)} ({definitions}) "
             "OPTIONS (expiration_timestamp = TIMESTAMP_ADD(CURRENT_TIMESTAMP(), INTERVAL 1 DAY))"
         )
+
+    def load_file(self, name: str, file: Path) -> None:
         config = bigquery.LoadJobConfig(
             source_format=bigquery.SourceFormat.PARQUET,
             create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
             write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
         )
-        for file in files:
-            place = f"{self.options.project}.{self.options.dataset}.{name}"
-            with self._translating(), file.open("rb") as source:
-                self._ready().load_table_from_file(source, place, job_config=config).result(retry=None)
+        place = f"{self.options.project}.{self.options.dataset}.{name}"
+        with self._translating(), file.open("rb") as source:
+            self._ready().load_table_from_file(source, place, job_config=config).result(retry=None)
 
     def try_cast(self, value: str, type: str) -> str:
         return f"SAFE_CAST({value} AS {_sql_type(type)})"

@@ -14,6 +14,7 @@ bytes at most: a row with a longer one is refused, and kept whole in the rejects
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,10 +32,9 @@ from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
 from headwater.destinations.sql.errors import first_line
-from headwater.destinations.sql.file_load import FileLoadDestination
+from headwater.destinations.sql.file_load import FileLoadDestination, TransferFormat
 from headwater.destinations.sql.postgres_protocol import PostgresProtocolDestination, PostgresProtocolSettings
 from headwater.destinations.sql.statements import Rows
-from headwater.destinations.sql.transfer_columns import TransferFormat
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, WarehouseError
 
@@ -150,18 +150,18 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
             for definition in definitions:  # Redshift adds one at a time
                 self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {definition}")
 
-    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
+    def create_staging_table(self, name: str, definitions: str) -> None:
         self.execute(f"CREATE TEMPORARY TABLE {self.staging_table(name)} ({definitions})")
-        if files:
-            with self._uploaded(name, files) as url:
-                self.copy(self.staging_table(name), url)
 
-    def copy(self, table: str, url: str) -> None:
-        """Have Redshift read all objects under the URL; in the table's order of columns."""
+    def load_file(self, name: str, file: Path) -> None:
         role = self.options.iam_role
         allowed = "default" if role == "default" else self.dialect.literal(role)
-        source = self.dialect.literal(url)
-        self.execute(f"COPY {table} FROM {source} IAM_ROLE {allowed} FORMAT AS PARQUET")
+        with self._uploaded(name, file) as url:
+            # all objects under the URL; in the table's order of columns
+            self.execute(
+                f"COPY {self.staging_table(name)} FROM {self.dialect.literal(url)} "
+                f"IAM_ROLE {allowed} FORMAT AS PARQUET"
+            )
 
     def try_cast(self, value: str, type: str) -> str:
         # a cast to a shorter text would cut it without an error
@@ -186,18 +186,16 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
         return True
 
     @contextmanager
-    def _uploaded(self, name: str, files: Sequence[Path]) -> Iterator[str]:
-        """The files as objects, for as long as it takes to copy them; the URL that Redshift knows them by."""
+    def _uploaded(self, name: str, file: Path) -> Iterator[str]:
+        """The file as an object, for as long as it takes to copy it; the URL of its folder for Redshift."""
         from pyarrow import fs
 
         folder = f"{name}-{uuid.uuid4().hex[:8]}"
         try:
             store, root = fs.FileSystem.from_uri(self.options.staging_url)
             place = f"{root.rstrip('/')}/{folder}"
-            for file in files:
-                with file.open("rb") as source, store.open_output_stream(f"{place}/{file.name}") as target:
-                    while chunk := source.read(4 * 1024 * 1024):
-                        target.write(chunk)
+            with file.open("rb") as source, store.open_output_stream(f"{place}/{file.name}") as target:
+                shutil.copyfileobj(source, target, 4 * 1024 * 1024)
         except (OSError, pa.ArrowException) as error:
             bucket = urlsplit(self.options.staging_url).hostname
             raise DestinationUnavailable(

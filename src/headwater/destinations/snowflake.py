@@ -28,8 +28,7 @@ from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import ASCII_LOWER, ASCII_UPPER, Dialect
 from headwater.destinations.sql.errors import CHANGED, contract_error, error_of_sqlstate, first_line
-from headwater.destinations.sql.file_load import FileLoadDestination
-from headwater.destinations.sql.transfer_columns import TransferFormat
+from headwater.destinations.sql.file_load import FileLoadDestination, TransferFormat
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
@@ -218,18 +217,15 @@ class SnowflakeDestination(FileLoadDestination):
     def add_columns(self, table: str, definitions: Sequence[str]) -> None:
         self.execute(f"ALTER TABLE {self.relation(table)} ADD COLUMN {', '.join(definitions)}")
 
-    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
-        staging_table = self.staging_table(name)
+    def create_staging_table(self, name: str, definitions: str) -> None:
         # transient: it has no history, and unlike a temporary table it outlives a lost connection
-        self.execute(f"CREATE TRANSIENT TABLE {staging_table} ({definitions})")
-        if not files:
-            return
-        for file in files:
-            self.execute(
-                f"PUT 'file://{file.as_posix()}' @{_STAGE}/{name} AUTO_COMPRESS = FALSE OVERWRITE = TRUE"
-            )
+        self.execute(f"CREATE TRANSIENT TABLE {self.staging_table(name)} ({definitions})")
+
+    def load_file(self, name: str, file: Path) -> None:
+        place = f"@{_STAGE}/{name}"
+        self.execute(f"PUT 'file://{file.as_posix()}' {place} AUTO_COMPRESS = FALSE OVERWRITE = TRUE")
         self.execute(
-            f"COPY INTO {staging_table} FROM @{_STAGE}/{name} FILE_FORMAT = (TYPE = PARQUET) "
+            f"COPY INTO {self.staging_table(name)} FROM {place} FILE_FORMAT = (TYPE = PARQUET) "
             "MATCH_BY_COLUMN_NAME = CASE_INSENSITIVE PURGE = TRUE"
         )
 

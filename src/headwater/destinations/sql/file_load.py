@@ -1,5 +1,9 @@
 """Destinations whose product loads files by a command, outside the transaction, into a staging table.
 
+The staged files are written again with types that every product reads alike. A column becomes `c0`, `c1`, …:
+in the type of its target where every value fits, otherwise as text that the product tries to cast. A column
+whose values may not fit is also written as JSON text, `j0`, `j1`, …, for `_unmapped_data`.
+
 An unfinished staging table is never visible in the target and can be dropped. These products enforce no keys:
 the key of each table is recorded in the table `_headwater_keys`.
 """
@@ -12,30 +16,58 @@ from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from headwater.destinations.base import RefusedRow
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import ColumnValue, Rows
-from headwater.destinations.sql.transfer_columns import (
-    ROW_NAME,
-    TransferColumn,
-    TransferFormat,
-    write_transfer_file,
-)
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
-from headwater.destinations.table import UNMAPPED, Column, Patch, Table
+from headwater.destinations.table import ROW, UNMAPPED, Column, Patch, Table
 from headwater.errors import LoadRefused, WarehouseError
 
 _KEYS = "_headwater_keys"
+_ROW_NAME = "r"
+"""The row number in the files."""
+_DECIMAL = pa.decimal128(38, 18)
+_LARGE, _SMALL = 1e20, 1e-19
+_TIME = "%Y-%m-%d %H:%M:%S"
+_BATCH_ROWS = 65_536
+
+
+class TransferFormat(NamedTuple):
+    """What the files of a product may contain."""
+
+    time_type: pa.DataType = pa.timestamp("us", "UTC")
+    """Arrow type of times."""
+    max_text_bytes: int | None = None
+    """Size of the longest text; rows with a longer one are refused."""
+    allows_nul: bool = True
+
+
+class _TransferColumn(NamedTuple):
+    """A column of the files."""
+
+    column: StagedColumn
+    name: str
+    form: Form | None
+    """The form in which every value needs no cast; None if the product casts it from text."""
+    json_name: str
+    """Name of the column with the JSON text; empty: every value fits."""
+
+    @property
+    def written_form(self) -> Form:
+        return self.form or Form.TEXT
 
 
 class FileLoadDestination(SqlDestination):
-    """Loads files into a staging table; then stores its rows in one transaction."""
+    """Loads a file into a staging table; then stores its rows in one transaction."""
 
     staging_types: ClassVar[dict[Form, str]]
     """SQL type of each form in the staging table."""
@@ -54,8 +86,12 @@ class FileLoadDestination(SqlDestination):
         """Add columns to a table."""
 
     @abstractmethod
-    def load_files(self, name: str, definitions: str, files: Sequence[Path]) -> None:
-        """Create the staging table and load the files into it by the product's command."""
+    def load_file(self, name: str, file: Path) -> None:
+        """Load a file into the staging table by the product's command."""
+
+    @abstractmethod
+    def create_staging_table(self, name: str, definitions: str) -> None:
+        """Create a staging table that is dropped, or can be, if this process dies."""
 
     @abstractmethod
     def try_cast(self, value: str, type: str) -> str:
@@ -121,72 +157,159 @@ class FileLoadDestination(SqlDestination):
         self, staged: StagedFiles, columns: Sequence[StagedColumn]
     ) -> Iterator[StagingRelation]:
         transfer = [self._transfer_column(column, number) for number, column in enumerate(columns)]
-        forms = {ROW_NAME: Form.INTEGER} | {each.name: each.form for each in transfer}
+        forms = {_ROW_NAME: Form.INTEGER} | {each.name: each.written_form for each in transfer}
         forms |= {each.json_name: Form.TEXT for each in transfer if each.json_name}
         definitions = ", ".join(
             f"{self.dialect.quoted(name)} {self.staging_types[form]}" for name, form in forms.items()
         )
+        texts = {each.column.target.name: self.dialect.staged(each.name) for each in transfer}
         name = f"_headwater_staged_{uuid.uuid4().hex}"
         with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
             path = Path(folder) / "rows.parquet"
-            refused = write_transfer_file(path, staged, transfer, self.transfer_format)
-            self._check_refused(refused, staged.rows)
+            refused = _write_file(path, list(forms), staged, transfer, self.transfer_format)
+            if len(refused) > self.max_refused:
+                reason = refused[-1].reason
+                raise LoadRefused(
+                    f"{len(refused)} of {staged.rows} rows are refused; the last reason: {reason}",
+                    hint="Nothing was loaded. Change the mapping; then run again.",
+                )
             try:
-                self.load_files(name, definitions, [path] if path.exists() else [])
+                self.create_staging_table(name, definitions)
+                if path.exists():
+                    self.load_file(name, path)
                 yield StagingRelation(
                     self.staging_table(name),
-                    self.dialect.staged(ROW_NAME),
+                    self.dialect.staged(_ROW_NAME),
                     {each.column.target.name: self._column_value(each) for each in transfer},
-                    next(
-                        (self.dialect.staged(c.name) for c in transfer if c.column.target.name == UNMAPPED),
-                        "NULL",
-                    ),
+                    texts.get(UNMAPPED, "NULL"),
                     tuple(refused),
                 )
             finally:
-                self._drop_staging_table(name)
+                try:
+                    self.execute(f"DROP TABLE IF EXISTS {self.staging_table(name)}")
+                except WarehouseError:
+                    pass  # the product drops it with its session or after its expiration
 
-    def _check_refused(self, refused: Sequence[RefusedRow], rows: int) -> None:
-        if len(refused) > self.max_refused:
-            raise LoadRefused(
-                f"{len(refused)} of {rows} rows are refused; the last reason: {refused[-1].reason}",
-                hint="Nothing was loaded. Change the mapping; then run again.",
-            )
+    def _transfer_column(self, column: StagedColumn, number: int) -> _TransferColumn:
+        form, target = form_of(column.type), column.target.sql_type
+        native = self.native_forms.get(target)
+        fitting = native if native in (form, Form.TEXT) else None
+        if target == self.decimal_type and form is Form.FLOAT:
+            fitting = Form.DECIMAL
+        if column.cast_type:
+            fitting = None
+        json_name = f"j{number}" if fitting in (None, Form.DECIMAL) else ""
+        return _TransferColumn(column, f"c{number}", fitting, json_name)
 
-    def _drop_staging_table(self, name: str) -> None:
-        try:
-            self.execute(f"DROP TABLE IF EXISTS {self.staging_table(name)}")
-        except WarehouseError:
-            pass  # the product drops it with its session or after its expiration
-
-    def _transfer_column(self, column: StagedColumn, number: int) -> TransferColumn:
-        form = None if column.cast_type else self._fitting_form(column)
-        always_fits = form is not None and form is not Form.DECIMAL
-        json_name = "" if always_fits else f"j{number}"
-        return TransferColumn(column, form or Form.TEXT, f"c{number}", json_name, form is None)
-
-    def _fitting_form(self, column: StagedColumn) -> Form | None:
-        """The form in which the column needs no cast; None if it needs one."""
-        form, sql_type = form_of(column.type), column.target.sql_type
-        if sql_type == self.decimal_type and form is Form.FLOAT:
-            return Form.DECIMAL
-        native = self.native_forms.get(sql_type)
-        return native if native in (form, Form.TEXT) else None
-
-    def _column_value(self, each: TransferColumn) -> ColumnValue:
-        value = self._value(each)
+    def _column_value(self, each: _TransferColumn) -> ColumnValue:
+        value, target = self.dialect.staged(each.name), each.column.target
+        if each.form is None:
+            if each.column.cast_type:
+                cast = self.try_cast(value, each.column.cast_type)
+                value = f"CAST({cast} AS {self.staging_types[Form.TEXT]})"
+            value = self.try_cast(value, target.sql_type)
+        elif each.form is Form.TIME:
+            value = self.staged_time.format(value)
+        elif target.kind is Kind.JSON:
+            value = self.dialect.parse_json(value)
         if not each.json_name:
             return ColumnValue(value)
         json = self.dialect.staged(each.json_name)
         return ColumnValue(value, f"{json} IS NOT NULL AND {value} IS NULL", json)
 
-    def _value(self, each: TransferColumn) -> str:
-        value, column = self.dialect.staged(each.name), each.column
-        if each.is_cast:
-            if column.cast_type:
-                cast = self.try_cast(value, column.cast_type)
-                value = f"CAST({cast} AS {self.staging_types[Form.TEXT]})"
-            return self.try_cast(value, column.target.sql_type)
-        if each.form is Form.TIME:
-            return self.staged_time.format(value)
-        return self.dialect.parse_json(value) if column.target.kind is Kind.JSON else value
+
+# --- the file
+
+
+def _write_file(
+    path: Path,
+    names: list[str],
+    staged: StagedFiles,
+    columns: Sequence[_TransferColumn],
+    format: TransferFormat,
+) -> list[RefusedRow]:
+    """Write the rows to one file, or none if there are no rows; return those that the product cannot hold."""
+    refused: dict[int, RefusedRow] = {}
+    writer = None
+    try:
+        for batch in staged.batches(_BATCH_ROWS):
+            rows = _transfer_rows(batch, columns, format, refused).select(names)
+            if rows.num_rows and writer is None:
+                writer = pq.ParquetWriter(path, rows.schema, compression="snappy")
+            if writer is not None:
+                writer.write_table(rows)
+    finally:
+        if writer is not None:
+            writer.close()
+    return list(refused.values())
+
+
+def _transfer_rows(
+    batch: pa.RecordBatch,
+    columns: Sequence[_TransferColumn],
+    format: TransferFormat,
+    refused: dict[int, RefusedRow],
+) -> pa.Table:
+    """The rows of a batch, without those that are refused."""
+    made: dict[str, Any] = {_ROW_NAME: batch.column(ROW)}
+    for each in columns:
+        value, form = batch.column(each.column.name), each.written_form
+        made[each.name] = _as_form(value, form, format.time_type)
+        if each.json_name:
+            made[each.json_name] = _json(value)
+        if form is Form.TEXT and not format.allows_nul:
+            made[each.name] = pc.replace_substring(made[each.name], "\0", "\ufffd")
+    rows = pa.table(made)
+    if format.max_text_bytes is None:
+        return rows
+    fits = pa.repeat(True, len(rows))
+    for each in columns:
+        if each.written_form is not Form.TEXT:
+            continue
+        for name in filter(None, (each.name, each.json_name)):
+            short = pc.fill_null(pc.less_equal(pc.binary_length(made[name]), format.max_text_bytes), True)
+            fits = pc.and_(fits, short)
+            reason = f"the text of {each.column.name!r} has more than {format.max_text_bytes} bytes."
+            for row in made[_ROW_NAME].filter(pc.invert(short)).to_pylist():
+                refused.setdefault(row, RefusedRow(row, reason))
+    return rows.filter(fits)
+
+
+def _as_form(value: pa.Array, form: Form, time_type: pa.DataType) -> pa.Array:
+    if form is Form.DECIMAL:
+        return _decimal(value)
+    if form is Form.TIME:
+        return value.cast(pa.timestamp("us", "UTC")).cast(time_type)
+    return _text(value) if form is Form.TEXT else value
+
+
+def _text(value: pa.Array) -> pa.Array:
+    if pa.types.is_timestamp(value.type):
+        # Arrow's %S has the fraction too, with the digits of the unit
+        return pc.strftime(value.cast(pa.timestamp("us")), _TIME)
+    return value.cast(pa.string())
+
+
+def _decimal(value: pa.Array) -> pa.Array:
+    """The decimal of the shortest text: 19.99, and not 19.989999999999998437."""
+    size = pc.abs(value)
+    fits = pc.and_(pc.is_finite(value), pc.less(size, _LARGE))
+    value = pc.if_else(fits, value, None)
+    value = pc.if_else(pc.less(size, _SMALL), 0.0, value)
+    wide = value.cast(pa.string()).cast(pa.decimal256(76, 40))
+    return pc.round(wide, 18).cast(_DECIMAL)
+
+
+def _json(value: pa.Array) -> pa.Array:
+    if not (pa.types.is_integer(value.type) or pa.types.is_boolean(value.type)):
+        plain = (value if pa.types.is_floating(value.type) else _text(value)).to_pylist()
+        value = pa.array([_encoded(each) for each in plain], pa.string())
+    return value.cast(pa.string())
+
+
+def _encoded(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, float) and not -float("inf") < value < float("inf"):
+        value = str(value)  # JSON has no such numbers
+    return msgspec.json.encode(value).decode()
