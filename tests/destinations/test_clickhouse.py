@@ -11,7 +11,7 @@ import pytest
 
 from headwater.destinations.base import Destination
 from headwater.destinations.clickhouse.destination import ClickHouseDestination, ClickHouseSettings
-from headwater.destinations.clickhouse.types import DIALECT, bare
+from headwater.destinations.clickhouse.sql import DIALECT, bare
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load

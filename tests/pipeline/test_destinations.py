@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.destinations.base import destination_class, load_destination
-from headwater.destinations.clickhouse.types import bare
+from headwater.destinations.clickhouse.sql import bare
 from headwater.destinations.column_types import Kind, promote
 from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.postgres import PostgresServer

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.destinations.base import load_destination
-from headwater.destinations.clickhouse.load import ROW_WITHOUT_KEY
+from headwater.destinations.clickhouse.sql import ROW_WITHOUT_KEY
 from headwater.destinations.sql.sql_destination import SqlDestination
 from headwater.destinations.table import Table
 from headwater.settings import Settings

@@ -34,7 +34,7 @@ from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.destinations.sql.file_load import FileLoadDestination
 from headwater.destinations.staged_files import Form
 from headwater.destinations.table import Column, Table
-from headwater.errors import DestinationUnavailable, TableRefused, WarehouseError
+from headwater.errors import DestinationUnavailable, TableRefused
 
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
@@ -147,9 +147,9 @@ class BigQueryDestination(FileLoadDestination):
             self._client = None
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        with self._translating():
+        with self._connected() as client:
             # no retry: a script may have been executed though its answer was lost
-            job = self._ready().query(
+            job = client.query(
                 statement,
                 retry=None,  # type: ignore[arg-type]
                 job_retry=None,
@@ -177,9 +177,9 @@ class BigQueryDestination(FileLoadDestination):
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
         place = f"{self.options.project}.{self.options.dataset}.{name}"
-        with self._translating():
+        with self._connected() as client:
             try:
-                found = self._ready().get_table(
+                found = client.get_table(
                     place, retry=DEFAULT_RETRY.with_timeout(self.options.timeout_seconds)
                 )
             except exceptions.NotFound:
@@ -205,8 +205,8 @@ class BigQueryDestination(FileLoadDestination):
             write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
         )
         place = f"{self.options.project}.{self.options.dataset}.{name}"
-        with self._translating(), file.open("rb") as source:
-            self._ready().load_table_from_file(source, place, job_config=config).result(retry=None)
+        with self._connected() as client, file.open("rb") as source:
+            client.load_table_from_file(source, place, job_config=config).result(retry=None)
 
     def try_cast(self, value: str, type: str) -> str:
         return f"SAFE_CAST({value} AS {_sql_type(type)})"
@@ -254,27 +254,22 @@ class BigQueryDestination(FileLoadDestination):
             self.options.credentials_file
         )
 
-    def _ready(self) -> bigquery.Client:
+    @contextmanager
+    def _connected(self) -> Iterator[bigquery.Client]:
+        """The client, with its errors as those of the contract."""
         if self._client is None:
             raise DestinationUnavailable(f"destination {self.id} is not connected.")
-        return self._client
-
-    @contextmanager
-    def _translating(self) -> Iterator[None]:
         try:
-            yield
+            yield self._client
         except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> WarehouseError:
-        text, is_bad_request = first_line(error).lower(), isinstance(error, exceptions.BadRequest)
-        is_conflict = "aborted due to concurrent update" in text
-        return contract_error(
-            self.id,
-            error,
-            blames_row=is_bad_request and any(words in text for words in _NULL_NOT_ALLOWED),
-            blames_table=isinstance(error, exceptions.NotFound) or (is_bad_request and not is_conflict),
-        )
+            text, is_bad_request = first_line(error).lower(), isinstance(error, exceptions.BadRequest)
+            is_conflict = "aborted due to concurrent update" in text
+            raise contract_error(
+                self.id,
+                error,
+                blames_row=is_bad_request and any(words in text for words in _NULL_NOT_ALLOWED),
+                blames_table=isinstance(error, exceptions.NotFound) or (is_bad_request and not is_conflict),
+            ) from error
 
 
 def _sql_type(type: str) -> str:

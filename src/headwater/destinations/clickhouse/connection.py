@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
 
 import clickhouse_connect
-from clickhouse_connect.driver.client import Client
 from clickhouse_connect.driver.exceptions import ClickHouseError
 
-from headwater.destinations.clickhouse.types import DIALECT
+from headwater.destinations.clickhouse.sql import DIALECT
 from headwater.destinations.sql.errors import contract_error, first_line
-from headwater.errors import DestinationUnavailable, WarehouseError
-
-T = TypeVar("T")
+from headwater.errors import DestinationUnavailable
 
 # Codes of errors that a row causes, and of those that a table or a statement causes.
 _ROW_ERRORS = {6, 27, 38, 41, 53, 70, 72, 321, 349, 407, 469}
@@ -44,7 +42,6 @@ class ClickHouseServer:
     def __init__(self, destination: str, url: str, database: str) -> None:
         self._destination = destination
         self.database = database
-        self._client: Client | None = None
         try:
             if url.startswith("chdb://"):
                 folder = url.removeprefix("chdb://")
@@ -58,21 +55,20 @@ class ClickHouseServer:
             ) from error
 
     def close(self) -> None:
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        self._client.close()
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """The rows of a query, or none of another statement; RowsRefused where a row is at fault."""
-        if statement.startswith("SELECT"):
-            return self._guarded(lambda client: [tuple(row) for row in client.query(statement).result_rows])
-        self._guarded(lambda client: client.command(statement, settings={"join_use_nulls": 1}))
-        return []
+        with self._translating():
+            if statement.startswith("SELECT"):
+                return [tuple(row) for row in self._client.query(statement).result_rows]
+            self._client.command(statement, settings={"join_use_nulls": 1})
+            return []
 
     def insert_parquet(self, table: str, columns: list[str], parquet: BinaryIO) -> None:
         """Insert all rows of a Parquet file."""
-        name = self.relation(table)
-        self._guarded(lambda client: client.raw_insert(name, columns, parquet, fmt="Parquet"))
+        with self._translating():
+            self._client.raw_insert(self.relation(table), columns, parquet, fmt="Parquet")
 
     def relation(self, name: str) -> str:
         """A table as it stands in a statement."""
@@ -122,16 +118,12 @@ class ClickHouseServer:
             f"insert_deduplication_token = {DIALECT.literal(token)}"
         )
 
-    def _guarded(self, ask: Callable[[Client], T]) -> T:
-        if self._client is None:
-            raise DestinationUnavailable(f"destination {self._destination} is not connected.")
+    @contextmanager
+    def _translating(self) -> Iterator[None]:
         try:
-            return ask(self._client)
+            yield
         except (ClickHouseError, OSError) as error:
-            raise self._translated(error) from error
-
-    def _translated(self, error: Exception) -> WarehouseError:
-        code = getattr(error, "code", None)
-        return contract_error(
-            self._destination, error, blames_row=code in _ROW_ERRORS, blames_table=code in _TABLE_ERRORS
-        )
+            code = getattr(error, "code", None)
+            raise contract_error(
+                self._destination, error, blames_row=code in _ROW_ERRORS, blames_table=code in _TABLE_ERRORS
+            ) from error

@@ -23,13 +23,17 @@ import msgspec
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Load, Loaded, Merge
 from headwater.destinations.clickhouse.connection import ClickHouseServer, Properties
-from headwater.destinations.clickhouse.load import (
+from headwater.destinations.clickhouse.sql import (
+    DIALECT,
     ROW_WITHOUT_KEY,
+    STAGING_TYPES,
+    TIME,
     append,
+    column_value,
+    kind_of,
     load_tables,
     merge_with_stored,
 )
-from headwater.destinations.clickhouse.types import DIALECT, STAGING_TYPES, TIME, column_value, kind_of
 from headwater.destinations.column_types import Kind
 from headwater.destinations.ledger import LEDGER, Ledger
 from headwater.destinations.sql import statements

@@ -1,14 +1,22 @@
-"""ClickHouse's dialect and types."""
+"""ClickHouse's SQL: dialect, types, and the statements that fill a table beside the target of a load."""
 
 from __future__ import annotations
 
 import re
+from hashlib import blake2b
+from typing import NamedTuple
 
 from headwater.destinations.column_types import Kind
+from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import Dialect
 from headwater.destinations.sql.sql_destination import StagedColumn
-from headwater.destinations.sql.statements import ColumnValue
+from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.staged_files import Form, form_of
+from headwater.destinations.table import Table
+
+ROW_WITHOUT_KEY = "_headwater_keyless"
+"""Hidden last column of the sorting keys that Headwater creates: it differs in rows that lack their key, so
+that they replace no row."""
 
 TIME = "DateTime64(6, 'UTC')"
 _NATIVE_FORMS = {
@@ -82,3 +90,55 @@ def _cast(value: str, form: Form, target: str) -> str:
         # ClickHouse casts any number to a time, and a time to a number; as texts they do not fit
         value = f"toString({value})"
     return f"accurateCastOrNull({value}, {DIALECT.literal(target)})"
+
+
+# --- statements of a load
+
+
+class LoadTables(NamedTuple):
+    """The tables beside a load's target."""
+
+    raw: str
+    ready: str
+
+
+def load_tables(load_id: str) -> LoadTables:
+    """The names of a load's tables; a retry computes the same names."""
+    digest = blake2b(load_id.encode(), digest_size=12).hexdigest()
+    return LoadTables(f"_headwater_raw_{digest}", f"_headwater_ready_{digest}")
+
+
+def append(ready: str, rows: Rows, load_id: str, *, has_row_without_key: bool) -> str:
+    """Inserts the rows that lack a part of the key, or all rows if there is no key."""
+    names = DIALECT.listed(rows.values)
+    hidden, unlike = "", ""
+    if has_row_without_key:
+        hidden = f", {DIALECT.quoted(ROW_WITHOUT_KEY)}"
+        unlike = f", concat({DIALECT.literal(load_id + ':')}, toString({DIALECT.row}))"
+    rest = f" WHERE NOT ({statements.key_present_sql(rows.key, DIALECT)})" if rows.key else ""
+    return (
+        f"INSERT INTO {ready} ({names}{hidden}) "
+        f"SELECT {names}{unlike} FROM ({rows.query(DIALECT)}) AS base{rest}"
+    )
+
+
+def merge_with_stored(ready: str, stored: str, table: Table, rows: Rows, *, any_repeated: bool) -> str:
+    """Inserts one row for each key: the last value of each column, or else that of the table `stored`."""
+    fresh = statements.latest_per_key(rows, DIALECT, any_repeated=any_repeated)
+    key, columns = DIALECT.listed(rows.key), DIALECT.listed(table.columns)
+    present = statements.key_present_sql(rows.key, DIALECT)
+    values = ", ".join(_merged_value(name, rows) for name in table.columns)
+    same = " AND ".join(f"fresh.{each} = stored.{each}" for each in map(DIALECT.quoted, rows.key))
+    return (
+        f"INSERT INTO {ready} ({columns}) SELECT {values} FROM ({fresh}) AS fresh LEFT JOIN ("
+        f"SELECT {columns} FROM {stored} "
+        f"WHERE ({key}) IN (SELECT {key} FROM ({rows.query(DIALECT)}) AS base WHERE {present})"
+        f") AS stored ON {same}"
+    )
+
+
+def _merged_value(name: str, rows: Rows) -> str:
+    quoted = DIALECT.quoted(name)
+    if name in rows.key:
+        return f"fresh.{quoted}"
+    return f"coalesce(fresh.{quoted}, stored.{quoted})" if name in rows.values else f"stored.{quoted}"
