@@ -20,8 +20,8 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.errors import TableRefused
 from headwater.testing.destinations import Subject
-from headwater.testing.destinations.names import HOSTILE
 from headwater.testing.destinations.subject import by, load
+from headwater.testing.destinations.tables import HOSTILE
 from tests.destinations.only_not_null import OnlyNotNull
 from tests.parts.bigquery_emulator import BigQueryEmulator
 

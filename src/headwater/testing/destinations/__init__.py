@@ -10,16 +10,11 @@ Each test is a part of the contract in `headwater.destinations.base`.
 import pytest
 
 # before the parts are imported, so that a failed assertion of theirs shows its values
-pytest.register_assert_rewrite(
-    *(f"{__name__}.{part}" for part in ("keys", "loads", "names", "staging", "subject", "tables", "values"))
-)
+pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in ("loads", "subject", "tables", "values")))
 
-from headwater.testing.destinations.keys import KeyTests  # noqa: E402
-from headwater.testing.destinations.loads import LoadTests  # noqa: E402
-from headwater.testing.destinations.names import NameTests  # noqa: E402
-from headwater.testing.destinations.staging import staged_load  # noqa: E402
-from headwater.testing.destinations.subject import Subject  # noqa: E402
-from headwater.testing.destinations.tables import TableTests  # noqa: E402
+from headwater.testing.destinations.loads import KeyTests, LoadTests  # noqa: E402
+from headwater.testing.destinations.subject import Subject, staged_load  # noqa: E402
+from headwater.testing.destinations.tables import NameTests, TableTests  # noqa: E402
 from headwater.testing.destinations.values import ValueTests  # noqa: E402
 
 __all__ = ["DestinationConformance", "Subject", "staged_load"]
