@@ -130,9 +130,8 @@ class HttpDestination(Destination):
         return orjson.dumps(fields)
 
     def _outlet(self) -> OutletSettings:
-        own = {"id_field", "id_column", "table_field", "max_rows", "timeout_seconds", "give_up_seconds"}
         every = msgspec.to_builtins(self.options)
-        options = {name: value for name, value in every.items() if name not in own}
+        options = {name: every[name] for name in HttpOptions.__struct_fields__}
         return OutletSettings(
             name=self.id,
             type="http",

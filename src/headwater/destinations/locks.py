@@ -28,7 +28,9 @@ _PAUSE_SECONDS = 0.05
 class Locks(ABC):
     """A service that keeps the locks of tables."""
 
-    def __init__(self, timeout_seconds: float = 60.0) -> None:
+    def __init__(self, place: str | Path, timeout_seconds: float = 60.0) -> None:
+        """`place` is the folder or the server's URL."""
+        self._place = str(place)
         self.timeout_seconds = timeout_seconds
 
     @contextmanager
@@ -54,16 +56,13 @@ class Locks(ABC):
 class FileLocks(Locks):
     """Locks in a folder, for pipelines on one machine."""
 
-    def __init__(self, folder: Path, timeout_seconds: float = 60.0) -> None:
-        super().__init__(timeout_seconds)
-        self._folder = folder
-
     @contextmanager
     def _service(self, destination: str, table: str) -> Iterator[Any]:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(self._place)
+        folder.mkdir(parents=True, exist_ok=True)
         # never unlinked: another process may wait for a lock on this very file
         fd = os.open(
-            self._folder / f"{_digest(destination, table).hex()}.lock",
+            folder / f"{_digest(destination, table).hex()}.lock",
             os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
             0o644,
         )
@@ -76,17 +75,13 @@ class FileLocks(Locks):
 class PostgresLocks(Locks):
     """Advisory locks of a Postgres server."""
 
-    def __init__(self, url: str, timeout_seconds: float = 60.0) -> None:
-        super().__init__(timeout_seconds)
-        self._url = url
-
     @contextmanager
     def _service(self, destination: str, table: str) -> Iterator[Any]:
         psycopg = _module("psycopg", "postgres")
         number = int.from_bytes(_digest(destination, table), "big", signed=True)
         try:
             # a new session: Postgres grants the same lock twice within one session
-            connection = psycopg.connect(self._url, autocommit=True, connect_timeout=10)
+            connection = psycopg.connect(self._place, autocommit=True, connect_timeout=10)
         except psycopg.Error as error:
             raise _unavailable("Postgres", error) from error
         with connection:
@@ -109,14 +104,13 @@ class RedisLocks(Locks):
     """Keys of a Redis server that expire, unless their holder renews them."""
 
     def __init__(self, url: str, timeout_seconds: float = 60.0, expiry_seconds: float = 30.0) -> None:
-        super().__init__(timeout_seconds)
-        self._url = url
+        super().__init__(url, timeout_seconds)
         self._expiry = int(expiry_seconds * 1000)
 
     @contextmanager
     def _service(self, destination: str, table: str) -> Iterator[Any]:
         redis = _module("redis", "redis")
-        client = redis.Redis.from_url(self._url, socket_timeout=10, socket_connect_timeout=10)
+        client = redis.Redis.from_url(self._place, socket_timeout=10, socket_connect_timeout=10)
         name, mine = f"headwater:lock:{_digest(destination, table).hex()}", uuid.uuid4().hex
         taken, left = threading.Event(), threading.Event()
 

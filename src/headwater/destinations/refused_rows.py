@@ -6,26 +6,14 @@ transaction that is rolled back, and the parts that fail are halved until the ro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from headwater.destinations.base import RefusedRow
-from headwater.errors import LoadRefused, TableRefused
+from headwater.errors import LoadRefused
 
 _MOST_CONFLICTS = 50
-
-
-@contextmanager
-def as_table_error(destination: str, table: str, hint: str = "") -> Iterator[None]:
-    """Raise TableRefused for a LoadRefused in the block, which changes the structure of a table."""
-    try:
-        yield
-    except LoadRefused as refusal:
-        raise TableRefused(
-            f"destination {destination}: the table {table!r} cannot be made to fit: {refusal.text}", hint=hint
-        ) from refusal
 
 
 class RowsRefused(LoadRefused):

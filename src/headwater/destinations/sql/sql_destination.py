@@ -10,7 +10,8 @@ In the order of `load`; a product implements the hooks.
     refused rows      found by trying parts of the load in transactions that are rolled back (G6)
 
 DuckDB and Postgres derive from `SqlDestination`; Snowflake, BigQuery and Redshift, which load files into a
-staging table first, derive from `file_load.FileLoadDestination`.
+staging table first, derive from `file_load.FileLoadDestination`. ClickHouse, which has no transactions, has a
+`commit_load` of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.ledger import LEDGER, Ledger
-from headwater.destinations.refused_rows import RowSelection, RowsRefused, as_table_error, find_refused_rows
+from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_refused_rows
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import Dialect
 from headwater.destinations.sql.statements import ColumnValue, Rows
@@ -41,7 +42,7 @@ from headwater.destinations.table import (
     check_sql_type,
     diff,
 )
-from headwater.errors import LoadRefused, WarehouseError
+from headwater.errors import LoadRefused, TableRefused, WarehouseError
 
 
 class StagedColumn(NamedTuple):
@@ -211,9 +212,12 @@ class SqlDestination(Destination):
         patch = diff(existing, wanted, folds_case=self.capabilities.folds_case)
         if existing is not None and not patch:
             return existing
-        hint = "If rows repeat the key, remove the repetitions or configure another key; then run again."
-        with as_table_error(self.id, wanted.name, hint):
+        try:
             self.alter(wanted.name, patch)
+        except LoadRefused as refusal:
+            text = f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}"
+            hint = "If rows repeat the key, remove the repetitions or configure another key; then run again."
+            raise TableRefused(text, hint=hint) from refusal
         result = self.table(wanted.name)
         assert result is not None, "the table was just created"
         return result
