@@ -35,8 +35,8 @@ from headwater.destinations.clickhouse.sql import (
     merge_with_stored,
 )
 from headwater.destinations.column_types import Kind
-from headwater.destinations.ledger import LEDGER, Ledger
 from headwater.destinations.sql import statements
+from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import Rows
 from headwater.destinations.staged_files import StagedFiles, form_of

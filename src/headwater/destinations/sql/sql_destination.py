@@ -26,10 +26,10 @@ import pyarrow as pa
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind, kind_of_sql
-from headwater.destinations.ledger import LEDGER, Ledger
 from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_refused_rows
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import (
