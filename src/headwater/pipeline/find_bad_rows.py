@@ -8,8 +8,6 @@ from typing import Generic, Protocol, Self, TypeVar
 
 from headwater.errors import LoadRefused, TableRefused
 
-__all__ = ["BadRowSearch", "Piece", "RefusedPiece", "is_about_rows"]
-
 MAX_PIECES = 256
 """Maximum loads of one search; pieces that are refused after that are rejected whole."""
 

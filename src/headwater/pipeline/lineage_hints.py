@@ -18,8 +18,6 @@ from headwater.destinations.table import ROW
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["job_description", "reading_from", "writing_to"]
-
 INPUT = "headwater.lineage.input"
 OUTPUT = "headwater.lineage.output"
 DESCRIPTION = "spark.job.description"

@@ -31,8 +31,6 @@ from headwater.settings import DestinationSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["Batch", "BatchPart", "LoadOrigin", "Loader", "load_id"]
-
 NO_COLUMN = "no field of the event becomes a column"
 
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["DestinationReport", "FileReport", "Outcome", "Report", "TableReport", "Times"]
-
 
 @dataclass
 class Times:

@@ -21,8 +21,6 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Preview", "PreviewColumn", "preview"]
-
 
 @dataclass
 class PreviewColumn:

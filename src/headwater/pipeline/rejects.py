@@ -15,8 +15,6 @@ from headwater.pipeline.steps.read_lines import LINE, REASON, file_and_line
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["RejectWriter"]
-
 
 class RejectWriter:
     """Writes lines, which have their reason beside them, to the rejects of one destination."""

@@ -20,8 +20,6 @@ from headwater.settings import DestinationSettings, Settings, TokenSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["INCOMING", "backfill", "choose", "default_until"]
-
 INCOMING = "incoming"
 """The name of the files of batch mode as an origin; any other is the id of a stream destination."""
 _TOKEN = "archive"  # noqa: S105

@@ -39,8 +39,6 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["batch_files", "run_cycle"]
-
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]

@@ -11,8 +11,6 @@ from headwater.pipeline.load import load_id
 from headwater.pipeline.load_report import DestinationReport, FileReport, Outcome, TableReport
 from headwater.pipeline.steps.route import RoutedLines
 
-__all__ = ["FileInCycle", "fail", "reason_of"]
-
 log = logging.getLogger(__name__)
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = ["SharedStager", "groups"]
-
 MAX_FILES = 100
 """Maximum files of a group: each is held open, and is a task of each Spark job."""
 

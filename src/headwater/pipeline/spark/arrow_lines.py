@@ -12,8 +12,6 @@ from headwater.log.queue.commit_format import Commit
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_positions", "arrow_texts"]
-
 
 def arrow_texts(bodies: Sequence[bytes], *, binary: bool = False) -> pa.Array:
     """The bodies as one Arrow array of strings, or of bytes.

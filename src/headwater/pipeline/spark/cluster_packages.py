@@ -18,8 +18,6 @@ from pathlib import Path
 
 from headwater.settings import PipelineSettings
 
-__all__ = ["is_cluster", "local_path", "pack", "shipped"]
-
 FOLDER = "headwater_packages"
 NEEDED = (
     "apsw",

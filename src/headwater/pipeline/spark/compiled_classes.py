@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["event_check", "prepare", "scan"]
-
 SOURCES = ("EventCheck", "Scan")
 PACKAGE = "headwater.pipeline"
 FUNCTION = "headwater_event_check"

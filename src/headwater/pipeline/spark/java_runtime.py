@@ -18,8 +18,6 @@ import msgspec
 
 from headwater.errors import HeadwaterError
 
-__all__ = ["Java", "SparkUnavailable", "find_java", "start_jvm"]
-
 OLDEST_JAVA = 17  # what Spark 4 asks for
 START_SECONDS = 120.0
 

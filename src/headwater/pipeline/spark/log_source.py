@@ -44,8 +44,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["NAME", "LogSource", "register"]
-
 NAME = "headwater"
 MAX_EVENTS = 100_000
 PARTITION_EVENTS = 20_000

@@ -17,8 +17,6 @@ from headwater.settings import PipelineSettings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SPLIT_BYTES", "SparkGone", "configuration", "require_running", "start"]
-
 SPLIT_BYTES = 32 * 1024 * 1024
 """What one task reads of a file."""
 BROADCAST_BYTES = 64 * 1024 * 1024

@@ -23,16 +23,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "ObjectFolder",
-    "ObjectSplit",
-    "StagingUnavailable",
-    "StoredFile",
-    "object_lines",
-    "read_objects",
-    "write_objects",
-]
-
 GROUP_BYTES = 32 * 1024 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
 READ_ROWS = 8_192

@@ -16,8 +16,6 @@ from headwater.destinations.table import ROW, UNMAPPED, Column
 from headwater.pipeline.steps.field_tree import JsonTypes, Path
 from headwater.pipeline.steps.mapping import MappedField
 
-__all__ = ["BatchColumn", "batch_columns", "column_name", "sanitise", "sanitise_sql"]
-
 _KINDS = {
     JsonTypes.BOOL: Kind.BOOL,
     JsonTypes.INT64: Kind.INT64,

@@ -12,19 +12,6 @@ from typing import Literal
 from headwater.destinations.column_types import Kind
 from headwater.pipeline.steps.field_tree import PLAIN, TEXT, JsonTypes
 
-__all__ = [
-    "MOMENT",
-    "NUMBER",
-    "ParseAs",
-    "identifier",
-    "is_object",
-    "literal",
-    "may_not_fit",
-    "original_json_sql",
-    "parse_type",
-    "value_sql",
-]
-
 ParseAs = Literal["boolean", "bigint", "double", "string", "variant"]
 
 NUMBER = "^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"

@@ -9,24 +9,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = [
-    "MAX_DEPTH",
-    "MAX_FIELDS",
-    "PLAIN",
-    "TEXT",
-    "VALUES",
-    "BatchFields",
-    "Constant",
-    "Field",
-    "Json",
-    "JsonTypes",
-    "Lookup",
-    "Path",
-    "ValueSource",
-    "parse_pointer",
-    "pointer",
-]
-
 MAX_DEPTH = 32
 """Objects below this depth stay JSON text."""
 MAX_FIELDS = 20_000

@@ -19,18 +19,6 @@ from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Path, pa
 from headwater.pipeline.steps.mapping import MappedField, map_fields
 from headwater.settings import DestinationSettings, MappingSettings
 
-__all__ = [
-    "Overflow",
-    "PatchedTables",
-    "TableCache",
-    "TableFit",
-    "TablePatcher",
-    "fit_table",
-    "json_types_of",
-    "plan_table",
-    "wanted_columns",
-]
-
 FEW_COLUMNS = 64
 """Up to so many columns without room are read by name; more are kept with the object that they are in."""
 MAX_REFITS = 3

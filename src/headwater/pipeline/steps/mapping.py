@@ -19,8 +19,6 @@ from headwater.pipeline.steps.field_tree import (
 )
 from headwater.settings import FieldSettings, MappingSettings
 
-__all__ = ["IMPLICIT", "MappedField", "map_fields", "problems"]
-
 IMPLICIT = (
     FieldSettings(src="/_timestamp", action="cast", type="TIMESTAMP"),
     FieldSettings(src="/eventn_ctx/utc_time", action="cast", type="TIMESTAMP"),

@@ -20,8 +20,6 @@ from headwater.pipeline.steps.read_lines import LINE, REASON
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["FieldParser", "ParsedPath", "events_only", "find_fields", "malformed_lines", "scan"]
-
 OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
 _TYPES: dict[ParseAs, str] = {
     "boolean": "boolean",

@@ -33,8 +33,6 @@ from headwater.pipeline.steps.read_lines import LINE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["project"]
-
 
 def project(events: DataFrame, fit: TableFit, lookups: Sequence[LookupTable] = ()) -> DataFrame:
     """The rows: the columns of the batch, `_unmapped_data` if a value may go there, and the row number."""

@@ -16,8 +16,6 @@ from headwater.pipeline.steps.stage import Staging
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["FILE", "LINE", "REASON", "file_and_line", "lines_of_file", "read_lines"]
-
 LINE = "value"
 REASON = "_headwater_reason"
 

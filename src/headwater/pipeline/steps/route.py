@@ -26,8 +26,6 @@ from headwater.pipeline.steps.template import Template
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["SMALL_BYTES", "TABLE", "RoutedFiles", "RoutedLines", "Router", "name_tables"]
-
 BUCKETS = 32
 SMALL_BYTES = 16 * 1024 * 1024
 """Up to here files are routed and fields in one job."""

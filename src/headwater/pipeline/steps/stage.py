@@ -25,16 +25,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "DriverStager",
-    "ExecutorFolder",
-    "SparkStager",
-    "StagedRows",
-    "Stager",
-    "Staging",
-    "write_table",
-]
-
 ExecutorFolder = Path | ObjectFolder
 """A folder that the executors see."""
 

@@ -15,9 +15,6 @@ from jinja2 import Environment, TemplateSyntaxError, nodes
 from headwater.errors import HeadwaterError
 from headwater.pipeline.steps.convert import MOMENT, NUMBER, literal
 
-__all__ = ["DIRECTIVES", "FILTERS", "Template", "TemplateRefused", "date_sql"]
-
-
 DIRECTIVES = {
     "Y": "date_format({0}, 'yyyy')",
     "y": "date_format({0}, 'yy')",

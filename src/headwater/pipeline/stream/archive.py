@@ -20,8 +20,6 @@ from headwater.log.queue.offline import commits
 from headwater.log.streams import StreamCursor
 from headwater.settings import Settings
 
-__all__ = ["StreamArchive"]
-
 MAX_EVENTS = 500_000
 """Maximum events of one file."""
 

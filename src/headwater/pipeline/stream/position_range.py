@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from headwater.destinations.table import ROW
 
-__all__ = ["LoadedRanges", "PositionRange", "ledger_id_range"]
-
 _QUEUE, _NUMBER = 32, 16  # digits of the parts of a load id
 
 

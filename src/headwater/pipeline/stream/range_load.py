@@ -25,8 +25,6 @@ from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["RangeLoad", "RangeResult"]
-
 log = logging.getLogger(__name__)
 
 Retry = Callable[[Callable[[], None]], None]

@@ -28,17 +28,6 @@ from headwater.settings import DestinationSettings, KafkaSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = [
-    "Archive",
-    "EventSource",
-    "KafkaSource",
-    "QueueSource",
-    "kafka_sources",
-    "limit_bytes",
-    "lines_in_driver",
-]
-
-
 SMALL_EVENTS = 2_000
 """Up to so many events Spark evaluates expressions while it plans, in one thread and without a job."""
 REQUEST_SECONDS = 10.0

@@ -40,8 +40,6 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Stream"]
-
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -23,8 +23,6 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Streams"]
-
 log = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 3600.0

@@ -16,8 +16,6 @@ from headwater.destinations.column_types import Kind
 from headwater.extensions import load
 from headwater.settings import PipelineSettings
 
-__all__ = ["GROUP", "Enricher", "Found", "load_enricher"]
-
 GROUP = "headwater.enrichers"
 
 Found = Mapping[str, Any] | None

@@ -20,8 +20,6 @@ from headwater.pipeline.spark.cluster_packages import local_path
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 
-__all__ = ["IpLookup"]
-
 
 class IpLookup(Enricher):
     """An address, or a list of them separated by commas of which the first that is known counts."""

@@ -25,17 +25,6 @@ from headwater.settings import EnrichmentSettings, PipelineSettings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "IMPLICIT",
-    "LookupTable",
-    "Lookups",
-    "Rule",
-    "look_up",
-    "look_up_in_driver",
-    "request_lookup_key",
-    "rules_of",
-]
-
 IMPLICIT = (
     EnrichmentSettings(name="ip_lookup", from_="/source_ip", to="/eventn_ctx/location"),
     EnrichmentSettings(name="user_agent_parse", from_="/eventn_ctx/user_agent", to="/eventn_ctx/parsed_ua"),

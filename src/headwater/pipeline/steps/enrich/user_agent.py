@@ -13,8 +13,6 @@ from headwater.errors import ExtensionError
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 
-__all__ = ["UserAgentParse"]
-
 _LONGEST = 2_048
 """Characters that are looked at: a browser's have a few hundred, longer ones only cost time (G8)."""
 
