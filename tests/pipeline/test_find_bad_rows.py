@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import LoadRefused, TableRefused
-from headwater.pipeline import find_bad_rows
-from headwater.pipeline.find_bad_rows import BadRowSearch, is_about_rows
+from headwater.pipeline.stream import find_bad_rows
+from headwater.pipeline.stream.find_bad_rows import BadRowSearch, is_about_rows
 from headwater.pipeline.stream.position_range import PositionRange
 
 
@@ -27,7 +27,7 @@ class Destination:
     def search(self, first: int, end: int) -> list[tuple[int, int]]:
         search = BadRowSearch(self.load, is_cut=self.cuts.__contains__, save_cut=self.cuts.append)
         found = search.run(PositionRange("q", "dwh", first, end))
-        return [(each.piece.first, each.piece.end) for each in found]
+        return [(piece.first, piece.end) for piece, _ in found]
 
 
 def test_the_refused_rows_are_alone_when_some_of_many_are_refused() -> None:

@@ -17,14 +17,15 @@ from headwater.destinations.locks import FileLocks
 from headwater.errors import LoadRefused
 from headwater.log.streams import Planned
 from headwater.pipeline.load import Loader
+from headwater.pipeline.load_report import Outcome
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
-from headwater.pipeline.steps.fit_table import TableCache, TablePatcher
+from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager, Staging
 from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
-from headwater.pipeline.stream.range_load import RangeLoad, RangeResult
+from headwater.pipeline.stream.range_load import RangeLoad
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig
 
@@ -56,25 +57,21 @@ class Ranges:
         self.destination = Picky("dwh", DuckDBSettings(path=str(rig.database())))
         self.destination.connect()
         self.staging = Staging(self.settings.staging_dir)
-        self.tables = TableCache(TablePatcher(own, self.destination, FileLocks(rig.folder / "locks")))
-        self.rejects = RejectWriter(self.settings.events_dir, "dwh", SystemClock())
         self.loader = Loader(
             own,
             self.destination,
             lookups=Lookups((), self.settings.pipeline),
-            tables=self.tables,
+            tables=TablePatcher(own, self.destination, FileLocks(rig.folder / "locks")),
             stager=DriverStager(),
             staging=self.staging,
-            rejects=self.rejects,
+            rejects=RejectWriter(self.settings.events_dir, "dwh", SystemClock()),
         )
         self.saved: list[int] = []
 
-    def run(self, count: int, plan: Planned, lines: DataFrame | None = None) -> RangeResult:
+    def run(self, count: int, plan: Planned, lines: DataFrame | None = None) -> Outcome:
         load = RangeLoad(
             self.loader,
             Router(Template("events"), max_identifier_length=63),
-            self.tables,
-            self.rejects,
             positions=PositionRange("q", "dwh", 1, count + 1),
             plan=plan,
             loaded=LoadedRanges(),

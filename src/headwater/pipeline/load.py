@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.crash_points import crash_point
@@ -17,11 +17,10 @@ from headwater.errors import DestinationUnavailable
 from headwater.pipeline.lineage_hints import job_description, writing_to
 from headwater.pipeline.load_report import Outcome, Times
 from headwater.pipeline.rejects import RejectWriter
-from headwater.pipeline.steps.batch_schema import batch_columns
+from headwater.pipeline.steps.batch_schema import BatchColumn
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
-from headwater.pipeline.steps.field_tree import BatchFields, parse_pointer
-from headwater.pipeline.steps.fit_table import PatchedTables, wanted_columns
-from headwater.pipeline.steps.mapping import map_fields
+from headwater.pipeline.steps.field_tree import BatchFields
+from headwater.pipeline.steps.fit_table import TablePatcher, wanted_columns
 from headwater.pipeline.steps.parse_events import events_only, find_fields, malformed_lines
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import REASON
@@ -77,31 +76,19 @@ def load_id(identity: str, destination_id: str, table: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
+@dataclass
 class Loader:
     """Loads batches into one destination."""
 
-    def __init__(
-        self,
-        settings: DestinationSettings,
-        destination: Destination,
-        *,
-        lookups: Lookups,
-        tables: PatchedTables,
-        stager: Stager,
-        staging: Staging,
-        rejects: RejectWriter,
-        browser_keys: str = "",
-        times: Times | None = None,
-    ) -> None:
-        self._settings = settings
-        self._destination = destination
-        self._lookups = lookups
-        self._tables = tables
-        self._stager = stager
-        self._staging = staging
-        self._rejects = rejects
-        self._browser_keys = browser_keys
-        self._times = times or Times()
+    settings: DestinationSettings
+    destination: Destination
+    lookups: Lookups
+    tables: TablePatcher
+    stager: Stager
+    staging: Staging
+    rejects: RejectWriter
+    browser_keys: str = ""
+    times: Times = field(default_factory=Times)
 
     def load(self, batch: Batch) -> None:
         """Runs the steps for a batch: route, parse, enrich, map, type, patch, stage, load, record.
@@ -111,26 +98,25 @@ class Loader:
         """
         table, lines = batch.table, batch.lines  # 1 route: a batch has the lines of one table (see Router)
         in_ledger = self._parts_in_ledger(batch)
-        with self._staging.folder() as folder:
-            with self._times.of("scan"):
-                fields = batch.fields or find_fields(lines, self._browser_keys)  # 2 parse
+        with self.staging.folder() as folder:
+            with self.times.of("scan"):
+                fields = batch.fields or find_fields(lines, self.browser_keys)  # 2 parse
             events = events_only(lines, fields)
             patched, staged = Table(table, {}), dict[int, StagedRows]()
-            if len(in_ledger) < len(batch.parts) and self._has_columns(fields):
-                with self._times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
-                    lookups = self._lookups.find(events, fields, folder)  # 3 enrich
-                mapped = map_fields(fields.root, self._settings.mappings, keep=self._key_paths())  # 4 map
-                columns = batch_columns(mapped, self._max_identifier_length)  # 5 type
-                with self._times.of("patch"):
-                    fit, patched = self._tables.patch(table, fields.root, columns)  # 6 patch
-                with self._times.of("stage"), writing_to(lines.sparkSession, self._destination, table):
-                    staged = self._stager.stage(project(events, fit, lookups), folder)  # 7 stage
+            if len(in_ledger) < len(batch.parts) and self._columns(fields):
+                with self.times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
+                    lookups = self.lookups.find(events, fields, folder)  # 3 enrich
+                columns = self._columns(fields)  # 4 map, 5 type
+                with self.times.of("patch"):
+                    fit, patched = self.tables.patch(table, fields.root, columns)  # 6 patch
+                with self.times.of("stage"), writing_to(lines.sparkSession, self.destination, table):
+                    staged = self.stager.stage(project(events, fit, lookups), folder)  # 7 stage
             for number, part in batch.parts.items():
                 own = part.fields or fields
                 try:
                     if number in in_ledger:
                         outcome = self._load_part(part, own, patched, None)
-                    elif number in staged and self._has_columns(own):
+                    elif number in staged and self._columns(own):
                         outcome = self._load_part(part, own, patched, staged[number])  # 8 load
                     else:
                         outcome = self._reject_part(part, own)
@@ -144,18 +130,11 @@ class Loader:
     def _parts_in_ledger(self, batch: Batch) -> set[int]:
         """The parts that are loaded already, after a crash between load and record."""
         ids = {number: part.origin.load_id(batch.table) for number, part in batch.parts.items()}
-        loaded = self._destination.loaded(list(ids.values()))
+        loaded = self.destination.loaded(list(ids.values()))
         return {number for number, id in ids.items() if id in loaded}
 
-    def _has_columns(self, fields: BatchFields) -> bool:
-        return bool(wanted_columns(fields.root, self._settings, self._destination.capabilities))
-
-    def _key_paths(self) -> list[tuple[str, ...]]:
-        return [parse_pointer(column) for column in self._settings.primary_key if column.startswith("/")]
-
-    @property
-    def _max_identifier_length(self) -> int:
-        return self._destination.capabilities.max_identifier_length
+    def _columns(self, fields: BatchFields) -> dict[str, BatchColumn]:
+        return wanted_columns(fields.root, self.settings, self.destination.capabilities)
 
     def _load_part(
         self, part: BatchPart, fields: BatchFields, table: Table, staged: StagedRows | None
@@ -167,16 +146,15 @@ class Loader:
             crash_point("pipeline.before_load")
         files, rows = (staged.files, fields.events) if staged is not None else ([], 0)
         id = part.origin.load_id(table.name)
-        with self._times.of("load"):
-            loaded = self._destination.load(Load(id=id, table=table, files=files, rows=rows))
+        with self.times.of("load"):
+            loaded = self.destination.load(Load(id=id, table=table, files=files, rows=rows))
         if staged is not None:
             crash_point("pipeline.after_load")
         if fields.malformed:
-            self._rejects.write(malformed_lines(part.lines), part.origin.name)
+            self.rejects.write(malformed_lines(part.lines), part.origin.name)
         if loaded.refused:
-            self._rejects.write(_refused_lines(part.lines, loaded.refused), part.origin.name)
+            self.rejects.write(_refused_lines(part.lines, loaded.refused), part.origin.name)
         return Outcome(
-            events=fields.events + fields.malformed,
             rows=loaded.rows,
             rejected=fields.malformed + len(loaded.refused),
             unmapped=loaded.unmapped + (staged.unmapped if staged is not None else 0),
@@ -185,12 +163,11 @@ class Loader:
     def _reject_part(self, part: BatchPart, fields: BatchFields) -> Outcome:
         """Rejects all lines: no event has a field that becomes a column."""
         if fields.malformed:
-            self._rejects.write(malformed_lines(part.lines), part.origin.name)
+            self.rejects.write(malformed_lines(part.lines), part.origin.name)
         if fields.events:
             events = events_only(part.lines, fields).selectExpr("*", f"'{NO_COLUMN}' AS {REASON}")
-            self._rejects.write(events, part.origin.name)
-        count = fields.events + fields.malformed
-        return Outcome(events=count, rejected=count)
+            self.rejects.write(events, part.origin.name)
+        return Outcome(rejected=fields.events + fields.malformed)
 
 
 def _refused_lines(lines: DataFrame, refused: Sequence[RefusedRow]) -> DataFrame:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from headwater.errors import HeadwaterError
+
 
 @dataclass
 class Times:
@@ -26,13 +28,19 @@ class Times:
 
 @dataclass
 class Outcome:
-    """The counts of one load into one table."""
+    """The counts of loads."""
 
-    events: int = 0
     rows: int = 0
+    skipped: int = 0
     rejected: int = 0
     unmapped: int = 0
     """Values in `_unmapped_data`."""
+
+    def add(self, other: Outcome) -> None:
+        self.rows += other.rows
+        self.skipped += other.skipped
+        self.rejected += other.rejected
+        self.unmapped += other.unmapped
 
 
 @dataclass
@@ -107,3 +115,13 @@ class Report:
                     if table.error:
                         found[f"{destination.destination}/{table.table}: {table.error}"] = None
         return list(found)
+
+
+def reason_of(error: BaseException) -> str:
+    """An error in one line: Spark's errors have the whole stack of the JVM."""
+    text = str(error).strip() or type(error).__name__
+    if isinstance(error, HeadwaterError):
+        return text
+    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
+    first = text.splitlines()[0].strip()
+    return f"{first} ({causes[-1]})" if causes else first

@@ -23,10 +23,10 @@ from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.log.files.archive import archive
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.layout import IncomingFile, unprocessed
-from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail, reason_of
+from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
 from headwater.pipeline.batch.shared_staging import SharedStager, groups
 from headwater.pipeline.load import Batch, BatchPart, Loader
-from headwater.pipeline.load_report import FileReport, Report, Times
+from headwater.pipeline.load_report import FileReport, Report, Times, reason_of
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.fit_table import TablePatcher

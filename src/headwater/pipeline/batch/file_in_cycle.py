@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from headwater.errors import HeadwaterError
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import IncomingFile
 from headwater.pipeline.load import load_id
-from headwater.pipeline.load_report import DestinationReport, FileReport, Outcome, TableReport
+from headwater.pipeline.load_report import DestinationReport, FileReport, Outcome, TableReport, reason_of
 from headwater.pipeline.steps.route import RoutedLines
 
 log = logging.getLogger(__name__)
@@ -112,13 +111,3 @@ def fail(report: FileReport, file: IncomingFile, error: Exception) -> None:
     else:
         report.error = reason_of(error)
     log.error("%s: %s", file.name, report.error)
-
-
-def reason_of(error: BaseException) -> str:
-    """An error in one line: Spark's errors have the whole stack of the JVM."""
-    text = str(error).strip() or type(error).__name__
-    if isinstance(error, HeadwaterError):
-        return text
-    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
-    first = text.splitlines()[0].strip()
-    return f"{first} ({causes[-1]})" if causes else first

@@ -10,7 +10,9 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
+from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 GROUP_BYTES = 32 * 1024 * 1024
 BATCH_BYTES = 4 * 1024 * 1024
+READ_BYTES = 1024 * 1024
 READ_ROWS = 8_192
 COPY_BYTES = 4 * 1024 * 1024
 
@@ -40,7 +43,6 @@ class StoredFile:
     """An object of rows, and the value of the column that they are grouped by."""
 
     name: str
-    rows: int
     part: int
     key: int | None
 
@@ -121,7 +123,7 @@ def write_objects(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[S
 
     `by` names an integer column: each of its values then gets objects of its own, without the column.
     """
-    written = rows.mapInArrow(_writing(folder, by), "name string, rows bigint, part bigint, key bigint")
+    written = rows.mapInArrow(_writing(folder, by), "name string, part bigint, key bigint")
     found = [StoredFile(*row) for row in written.collect()]
     return sorted(found, key=lambda file: (file.part, file.key or 0))
 
@@ -160,69 +162,56 @@ def _writing(folder: ObjectFolder, by: str) -> Callable[[Batches], Batches]:
         context = TaskContext.get()
         assert context is not None
         part = context.partitionId()
-        files = (_by_key if by else _one_file)(folder, batches, by, part)
-        columns = [list(column) for column in zip(*files, strict=True)] or [[], [], [], []]
-        kinds = (pa.string(), pa.int64(), pa.int64(), pa.int64())
-        arrays = [pa.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=["name", "rows", "part", "key"])
+        names = _write(folder, batches, by, f"part-{part:05d}")
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array(names.values(), pa.string()),
+                pa.array([part] * len(names), pa.int64()),
+                pa.array(names, pa.int64()),
+            ],
+            names=["name", "part", "key"],
+        )
 
     return run
 
 
-Written = tuple[str, int, int, int | None]
-
-
-def _one_file(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[Written]:
-    """One object, a group of rows in memory at a time (G8)."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    first = next((batch for batch in batches if batch.num_rows), None)
-    if first is None:
-        return []
-    filesystem, path = folder.filesystem_and_path()
-    name = _name(part)
-    rows, gathered, size = 0, [first], first.nbytes
-    options = {"use_dictionary": False, "compression": "snappy", "filesystem": filesystem}
-    with pq.ParquetWriter(f"{path}/{name}", first.schema, **options) as writer:
-        for batch in batches:
-            if size >= GROUP_BYTES:
-                rows += _flush(writer, pa.Table.from_batches(gathered))
-                gathered, size = [], 0
-            gathered.append(batch)
-            size += batch.nbytes
-        rows += _flush(writer, pa.Table.from_batches(gathered))
-    return [(name, rows, part, None)]
-
-
-def _flush(writer: Any, table: pa.Table) -> int:
-    writer.write_table(table, row_group_size=max(1, table.num_rows))
-    return int(table.num_rows)
-
-
-def _by_key(folder: ObjectFolder, batches: Batches, by: str, part: int) -> list[Written]:
-    """An object for each value; a partition, which is at most a split of a file, is in memory."""
-    import pyarrow as pa
+def _write(folder: ObjectFolder, batches: Batches, by: str, prefix: str) -> dict[int | None, str]:
+    """One object, or one for each value of `by`; returns their names by value."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    gathered = [batch for batch in batches if batch.num_rows]
-    if not gathered:
-        return []
     filesystem, path = folder.filesystem_and_path()
-    table = pa.Table.from_batches(gathered)
-    files: list[Written] = []
-    for key in pc.unique(table.column(by)).to_pylist():
-        own = table.filter(pc.equal(table.column(by), key)).drop_columns([by])
-        name = _name(part)
-        pq.write_table(own, f"{path}/{name}", compression="snappy", filesystem=filesystem)
-        files.append((name, own.num_rows, part, key))
-    return files
+    names: dict[int | None, str] = {}
+    writers: dict[int | None, pq.ParquetWriter] = {}
+    options = {"use_dictionary": bool(by), "compression": "snappy", "filesystem": filesystem}
+    with ExitStack() as stack:
+        for table in _groups(batches):
+            for key in pc.unique(table.column(by)).to_pylist() if by else [None]:
+                own = table.filter(pc.equal(table.column(by), key)).drop_columns([by]) if by else table
+                if key not in writers:
+                    # unique: another attempt at the task must not change the object that this one returns
+                    names[key] = f"{prefix}-{uuid.uuid4().hex}.parquet"
+                    writer = pq.ParquetWriter(f"{path}/{names[key]}", own.schema, **options)
+                    writers[key] = stack.enter_context(writer)
+                writers[key].write_table(own, row_group_size=own.num_rows)
+    return names
 
 
-def _name(part: int) -> str:
-    # unique: another attempt at the task must not change the object that this one returns
-    return f"part-{part:05d}-{uuid.uuid4().hex}.parquet"
+def _groups(batches: Batches) -> Iterator[pa.Table]:
+    """The rows in groups that fit into memory (G8)."""
+    import pyarrow as pa
+
+    gathered: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            gathered.append(batch)
+            size += batch.nbytes
+        if size >= GROUP_BYTES:
+            yield pa.Table.from_batches(gathered)
+            gathered, size = [], 0
+    if gathered:
+        yield pa.Table.from_batches(gathered)
 
 
 def _reading(folder: ObjectFolder, names: Sequence[str]) -> Callable[[Batches], Batches]:
@@ -252,38 +241,22 @@ def _splitting(splits: Sequence[ObjectSplit], line: str) -> Callable[[Batches], 
 
 def _lines(stream: Any, split: ObjectSplit, line: str) -> Batches:
     """The lines that begin in a split; the last of them may end behind it."""
+    import pyarrow as pa
+
+    file = BufferedReader(stream, READ_BYTES)
     at, number = split.start, split.first
     if at:
         # the line before ours ends with the first newline at or behind the byte before the split
-        stream.seek(at - 1)
-        at += len(_to_newline(stream)) - 1
+        file.seek(at - 1)
+        at += len(file.readline()) - 1
     while at < split.end:
-        data = stream.read(min(BATCH_BYTES, split.end - at))
-        if not data:
+        lines, size = list[bytes](), 0
+        while size < BATCH_BYTES and at + size < split.end and (found := file.readline()):
+            lines.append(found.removesuffix(b"\n"))
+            size += len(found)
+        if not lines:
             return
-        if not data.endswith(b"\n"):
-            data += _to_newline(stream)
-        at += len(data)
-        lines = data.removesuffix(b"\n").split(b"\n")
-        yield _lines_batch(lines, number, line)
+        numbers = pa.array(range(number, number + len(lines)), pa.int64())
+        yield pa.RecordBatch.from_arrays([arrow_texts(lines), numbers], names=[line, ROW])
+        at += size
         number += len(lines)
-
-
-def _to_newline(stream: Any) -> bytes:
-    """What follows, up to and with the next newline; the stream stands behind it then."""
-    found = b""
-    while data := stream.read(64 * 1024):
-        at = data.find(b"\n")
-        if at >= 0:
-            stream.seek(stream.tell() - (len(data) - at - 1))
-            return found + bytes(data[: at + 1])
-        found += data
-    return found
-
-
-def _lines_batch(lines: Sequence[bytes], first: int, line: str) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    bodies = arrow_texts(lines)
-    numbers = pa.array(range(first, first + len(lines)), pa.int64())
-    return pa.RecordBatch.from_arrays([bodies, numbers], names=[line, ROW])

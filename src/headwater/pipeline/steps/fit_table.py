@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from headwater.destinations.base import Capabilities, Destination
 from headwater.destinations.column_types import Kind
@@ -190,62 +189,38 @@ def plan_table(
     return fit, table_of(name, structure, key if has_key else ())
 
 
-class PatchedTables(Protocol):
-    """Makes tables fit batches."""
-
-    def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
-        """Adds the columns that the batch needs; returns the fit and the table as it is then."""
-
-    def forget(self, name: str) -> None:
-        """Discards what is known about a table."""
-
-
 class TablePatcher:
-    """Asks the destination for the structure of a table each time."""
+    """Makes tables fit batches. It keeps their structure: a batch that fits needs no query."""
 
     def __init__(self, settings: DestinationSettings, destination: Destination, locks: Locks) -> None:
         self._settings = settings
         self._destination = destination
         self._locks = locks
-
-    def plan(
-        self, name: str, root: Field, columns: dict[str, BatchColumn], existing: Table | None
-    ) -> tuple[TableFit, Table]:
-        """The fit and the table that the batch needs; changes nothing."""
-        return plan_table(name, root, columns, existing, self._settings, self._destination.capabilities)
-
-    def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
-        _, wanted = self.plan(name, root, columns, self._destination.table(name))
-        for _ in range(MAX_REFITS):
-            with self._locks.hold(self._settings.id, name):
-                table = self._destination.patch(wanted)
-            fit, wanted = self.plan(name, root, columns, table)
-            if fit.fits(table):
-                break
-        return fit, with_mapping_casts(table, wanted)
-
-    def forget(self, name: str) -> None:
-        """Nothing is kept."""
-
-
-class TableCache:
-    """Keeps the structure of tables between batches; a batch that fits needs no query."""
-
-    def __init__(self, patcher: TablePatcher) -> None:
-        self._patcher = patcher
         self._known: dict[str, Table] = {}
 
     def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
+        """Adds the columns that the batch needs; returns the fit and the table as it is then."""
+
+        def plan(existing: Table | None) -> tuple[TableFit, Table]:
+            return plan_table(name, root, columns, existing, self._settings, self._destination.capabilities)
+
         if (known := self._known.get(name)) is not None:
-            fit, wanted = self._patcher.plan(name, root, columns, known)
+            fit, wanted = plan(known)
             has_key = not wanted.primary_key or wanted.primary_key in (known.primary_key, known.users_key)
             if has_key and fit.fits(known):
                 return fit, with_mapping_casts(known, wanted)
-        fit, table = self._patcher.patch(name, root, columns)
-        self._known[name] = table
-        return fit, table
+        _, wanted = plan(self._destination.table(name))
+        for _ in range(MAX_REFITS):
+            with self._locks.hold(self._settings.id, name):
+                table = self._destination.patch(wanted)
+            fit, wanted = plan(table)
+            if fit.fits(table):
+                break
+        self._known[name] = with_mapping_casts(table, wanted)
+        return fit, self._known[name]
 
     def forget(self, name: str) -> None:
+        """Discards what is known about a table."""
         self._known.pop(name, None)
 
 

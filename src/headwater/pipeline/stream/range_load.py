@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.crash_points import crash_point
 from headwater.destinations.table import ROW
 from headwater.errors import HeadwaterError
 from headwater.log.streams import Planned
-from headwater.pipeline.find_bad_rows import BadRowSearch, is_about_rows
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import Outcome
-from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
-from headwater.pipeline.steps.fit_table import PatchedTables
 from headwater.pipeline.steps.read_lines import LINE, REASON
 from headwater.pipeline.steps.route import Router
+from headwater.pipeline.stream.find_bad_rows import BadRowSearch, is_about_rows
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
 
 if TYPE_CHECKING:
@@ -27,30 +25,13 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Retry = Callable[[Callable[[], None]], None]
-
-
-@dataclass
-class RangeResult:
-    """The counts of a range over all its tables."""
-
-    rows: int = 0
-    skipped: int = 0
-    rejected: int = 0
-    unmapped: int = 0
-
-    def add(self, outcome: Outcome) -> None:
-        self.rows += outcome.rows
-        self.rejected += outcome.rejected
-        self.unmapped += outcome.unmapped
-
 
 @dataclass(frozen=True)
 class _RangeOrigin:
     """A range as the origin of a load; errors are raised, so that its halves are loaded."""
 
     positions: PositionRange
-    result: RangeResult
+    result: Outcome
 
     @property
     def name(self) -> str:
@@ -66,6 +47,7 @@ class _RangeOrigin:
         raise error
 
 
+@dataclass
 class RangeLoad:
     """One range. `save_plan` writes the cursor; `retry` repeats a load until the destination is reachable.
 
@@ -73,70 +55,54 @@ class RangeLoad:
     loaded: after a crash the same pieces are loaded again (G5).
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        router: Router,
-        tables: PatchedTables,
-        rejects: RejectWriter,
-        *,
-        positions: PositionRange,
-        plan: Planned,
-        loaded: LoadedRanges,
-        save_plan: Callable[[], None],
-        retry: Retry,
-    ) -> None:
-        self._loader = loader
-        self._router = router
-        self._tables = tables
-        self._rejects = rejects
-        self._positions = positions
-        self._plan = plan
-        self._loaded = loaded
-        self._save_plan = save_plan
-        self._retry = retry
-        self.result = RangeResult()
+    loader: Loader
+    router: Router
+    positions: PositionRange
+    plan: Planned
+    loaded: LoadedRanges
+    save_plan: Callable[[], None]
+    retry: Callable[[Callable[[], None]], None]
+    result: Outcome = field(default_factory=Outcome)
 
-    def run(self, lines: DataFrame) -> RangeResult:
+    def run(self, lines: DataFrame) -> Outcome:
         """Routes the lines, loads all tables, and writes the rejects."""
-        routed = self._router.route(lines)
+        routed = self.router.route(lines)
         for table in routed.tables:
             self._load_table(table, routed.lines_for(table), routed.fields.get(table))
         if routed.rejected:
-            self._rejects.write(routed.rejects(), self._positions.name)
+            self.loader.rejects.write(routed.rejects(), self.positions.name)
             self.result.rejected += routed.rejected
         self.result.skipped += routed.skipped
         return self.result
 
     def _load_table(self, table: str, lines: DataFrame, fields: BatchFields | None) -> None:
-        if already_loaded := self._loaded.already_loaded_sql(self._positions, table):
+        if already_loaded := self.loaded.already_loaded_sql(self.positions, table):
             self.result.rows += lines.where(already_loaded).count()
             lines, fields = lines.where(f"NOT ({already_loaded})"), None
 
         def load(piece: PositionRange) -> None:
-            is_whole = piece == self._positions
+            is_whole = piece == self.positions
             own = lines if is_whole else lines.where(f"{ROW} >= {piece.first} AND {ROW} < {piece.end}")
             known = [fields] if is_whole and fields is not None else []
-            self._retry(lambda: self._load_piece(table, piece, own, known))
+            self.retry(lambda: self._load_piece(table, piece, own, known))
 
         search = BadRowSearch(
             load,
-            is_cut=lambda piece: (table, piece.first, piece.end) in self._plan.split,
+            is_cut=lambda piece: (table, piece.first, piece.end) in self.plan.split,
             save_cut=lambda piece: self._save_cut(table, piece),
         )
-        for refused in search.run(self._positions):
-            piece = refused.piece
+        for piece, error in search.run(self.positions):
             own = lines.where(f"{ROW} >= {piece.first} AND {ROW} < {piece.end} AND trim({LINE}) != ''")
-            reason = _reason(refused.error)
-            count = self._rejects.write(
-                own.selectExpr("*", f"{literal(reason)} AS {REASON}"), self._positions.name
+            reason = _reason(error)
+            count = self.loader.rejects.write(
+                own.selectExpr("*", f"{literal(reason)} AS {REASON}"), self.positions.name
             )
             self.result.rejected += count
             log.error("%s, table %s: %d event(s) rejected: %s", piece.name, table, count, reason)
 
     def _save_cut(self, table: str, piece: PositionRange) -> None:
-        self._plan.split.append((table, piece.first, piece.end))
-        self._save_plan()
+        self.plan.split.append((table, piece.first, piece.end))
+        self.save_plan()
         crash_point("stream.after_split")
 
     def _load_piece(
@@ -148,14 +114,14 @@ class RangeLoad:
         """
         part = BatchPart(_RangeOrigin(piece, self.result), lines)
         try:
-            self._loader.load(Batch(table, lines, {0: part}, known.pop() if known else None))
+            self.loader.load(Batch(table, lines, {0: part}, known.pop() if known else None))
             return
         except Exception as error:
             if not is_about_rows(error):
                 raise
             log.warning("%s, table %s: %s; its structure is read again.", piece.name, table, _reason(error))
-        self._tables.forget(table)
-        self._loader.load(Batch(table, lines, {0: part}))
+        self.loader.tables.forget(table)
+        self.loader.load(Batch(table, lines, {0: part}))
 
 
 def _reason(error: Exception) -> str:

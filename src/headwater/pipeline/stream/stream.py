@@ -25,9 +25,10 @@ from headwater.log.streams import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.lineage_hints import reading_from
 from headwater.pipeline.load import Loader
+from headwater.pipeline.load_report import reason_of
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
-from headwater.pipeline.steps.fit_table import TableCache, TablePatcher
+from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager, Staging
@@ -83,8 +84,6 @@ class Stream:
         self._destination = load_destination(destination)
         keys = [token.client_secret for token in settings.tokens if destination.wants(token.id)]
         browser_keys = "\n".join(key for key in keys if key)
-        self._rejects = RejectWriter(settings.events_dir, destination.id, self._clock)
-        self._tables = TableCache(TablePatcher(destination, self._destination, locks))
         self._router = Router(
             Template(destination.table_name_template),
             max_identifier_length=self._destination.capabilities.max_identifier_length,
@@ -94,10 +93,10 @@ class Stream:
             destination,
             self._destination,
             lookups=Lookups(destination.enrichment, settings.pipeline, browser_keys=browser_keys),
-            tables=self._tables,
+            tables=TablePatcher(destination, self._destination, locks),
             stager=DriverStager(),
             staging=staging,
-            rejects=self._rejects,
+            rejects=RejectWriter(settings.events_dir, destination.id, self._clock),
             browser_keys=browser_keys,
         )
         self._is_connected = False
@@ -145,8 +144,8 @@ class Stream:
             except Exception as error:
                 if self._stopping.is_set():
                     return
-                log.error("destination %s: %s", self.id, _reason(error))
-                self._record_error(_reason(error))
+                log.error("destination %s: %s", self.id, reason_of(error))
+                self._record_error(reason_of(error))
             if time.monotonic() - began > OUTAGE_LOG_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
             self._stopping.wait(pause)
@@ -202,7 +201,7 @@ class Stream:
                 finally:
                     self._load_lock.release()
         except Exception as error:
-            log.error("destination %s: %s", self.id, _reason(error))
+            log.error("destination %s: %s", self.id, reason_of(error))
 
     def _replays(self) -> list[IncomingFile]:
         """The rejects of the destination that are to be loaded again."""
@@ -242,8 +241,6 @@ class Stream:
         range_load = RangeLoad(
             self._loader,
             self._router,
-            self._tables,
-            self._rejects,
             positions=positions,
             plan=cursor.planned,
             loaded=self._loaded,
@@ -285,7 +282,7 @@ class Stream:
                 return function()
             except (DestinationUnavailable, LockTaken) as error:
                 self._log_outage(error)
-                self._record_error(_reason(error))
+                self._record_error(reason_of(error))
                 self._disconnect()
                 if self._stopping.wait(pause):
                     raise _Stopping from error
@@ -322,8 +319,3 @@ class _LoadingThread(threading.Thread):
             super().run()
         except Exception as error:
             self.error = error
-
-
-def _reason(error: BaseException) -> str:
-    text = str(error).strip() or type(error).__name__
-    return text if isinstance(error, HeadwaterError) else text.splitlines()[0]

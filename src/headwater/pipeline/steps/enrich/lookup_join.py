@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.destinations.column_types import Kind
 from headwater.pipeline.spark.storage import ObjectFolder, read_objects, write_objects
@@ -23,7 +23,8 @@ from headwater.pipeline.steps.stage import ExecutorFolder, Staging
 from headwater.settings import EnrichmentSettings, PipelineSettings
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
 IMPLICIT = (
     EnrichmentSettings(name="ip_lookup", from_="/source_ip", to="/eventn_ctx/location"),
@@ -39,20 +40,14 @@ RULES_SECONDS = 300.0
 BROADCAST_VALUES = 200_000
 """Up to so many distinct values are broadcast to every task; more are joined by a shuffle (G8)."""
 
-_JSON_TYPES = {
-    Kind.BOOL: JsonTypes.BOOL,
-    Kind.INT64: JsonTypes.INT64,
-    Kind.FLOAT64: JsonTypes.FLOAT64,
-    Kind.STRING: JsonTypes.STRING,
-    Kind.TIMESTAMP: JsonTypes.TIMESTAMP,
+_TYPES = {
+    Kind.BOOL: (JsonTypes.BOOL, "boolean", "bool"),
+    Kind.INT64: (JsonTypes.INT64, "bigint", "int64"),
+    Kind.FLOAT64: (JsonTypes.FLOAT64, "double", "float64"),
+    Kind.STRING: (JsonTypes.STRING, "string", "string"),
+    Kind.TIMESTAMP: (JsonTypes.TIMESTAMP, "string", "string"),
 }
-_SPARK = {
-    Kind.BOOL: "boolean",
-    Kind.INT64: "bigint",
-    Kind.FLOAT64: "double",
-    Kind.STRING: "string",
-    Kind.TIMESTAMP: "string",
-}
+"""Types of results: as JSON, in Spark, in Arrow."""
 
 
 @dataclass(frozen=True)
@@ -136,9 +131,8 @@ class Lookups:
     def find(self, events: DataFrame, fields: BatchFields, folder: Path) -> list[LookupTable]:
         """Looks up the values of all rules, and adds the fields of the results to the tree."""
         rules = self._rules(self._browser_keys if fields.from_browser else "")
-        if self._staging is None:
-            return look_up_in_driver(events, fields.root, rules)
-        return look_up(events, fields.root, rules, self._staging.executor_folder(folder))
+        results = self._staging.executor_folder(folder) if self._staging is not None else None
+        return look_up(events, fields.root, rules, results)
 
     def _rules(self, browser_keys: str) -> list[Rule]:
         """The open rules, kept for a while: to open them takes longer than to look up a few values."""
@@ -150,54 +144,73 @@ class Lookups:
 
 
 def look_up(
-    lines: DataFrame, root: Field, rules: Sequence[Rule], folder: ExecutorFolder
+    lines: DataFrame, root: Field, rules: Sequence[Rule], folder: ExecutorFolder | None = None
 ) -> list[LookupTable]:
-    """Finds the distinct values of all rules in one pass, looks them up, and adds the results to the tree.
+    """Looks up the values of all rules, and adds the fields of the results to the tree.
 
-    A field that no result has becomes no column. Fields of the event have priority over looked-up ones.
+    The driver looks up a few distinct values, and all of them where there is no `folder` for the results of
+    executors. A field that no result has becomes no column. Fields of the event have priority over looked-up
+    ones.
     """
     usable = _usable(root, rules)
     if not usable:
         return []
-    values_of = _stored_values(_values(lines, usable).distinct(), folder / "values")
-    tables = []
-    for number, rule, source in usable:
-        results = _results(values_of(number), rule.enricher, folder / f"results-{number}")
-        counts = [f"count(found.`{name}`)" for name in rule.enricher.fields]
-        total, *present = results.selectExpr("count(*)", *counts).collect()[0]
-        names = [name for name, count in zip(rule.enricher.fields, present, strict=True) if count]
-        if names:
-            _add_lookup_fields(root, rule, number, names)
-            is_small = total <= BROADCAST_VALUES
-            tables.append(LookupTable(rule, number, results, is_small, source.json_types))
-    return tables
+    values = _values(lines, usable)
+    if folder is not None:
+        values = values.distinct().persist()
+    try:
+        few = (values if folder is None else values.limit(FEW_VALUES + 1)).toArrow()
+        tables = []
+        for number, rule, source in usable:
+            if folder is None or few.num_rows <= FEW_VALUES:
+                found = _look_up_in_driver(few, number, rule.enricher, lines.sparkSession)
+            else:
+                own = values.where(f"rule = {number}").select("value")
+                found = _look_up_on_executors(own, rule.enricher, folder / f"results-{number}")
+            if found.fields:
+                _add_lookup_fields(root, rule, number, found.fields)
+                is_small = found.count <= BROADCAST_VALUES
+                tables.append(LookupTable(rule, number, found.results, is_small, source.json_types))
+        return tables
+    finally:
+        values.unpersist()
 
 
-def look_up_in_driver(lines: DataFrame, root: Field, rules: Sequence[Rule]) -> list[LookupTable]:
-    """`look_up` for a few lines, in one job."""
+class _LookedUp(NamedTuple):
+    """Values with their results, without values that have none; and the fields that any result has."""
+
+    results: DataFrame
+    count: int
+    fields: list[str]
+
+
+def _look_up_in_driver(values: pa.Table, number: int, enricher: Enricher, spark: SparkSession) -> _LookedUp:
+    """Starts no job and no worker process."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
-    usable = _usable(root, rules)
-    if not usable:
-        return []
-    found_values = _values(lines, usable).toArrow()
-    distinct: dict[int, dict[str, None]] = {number: {} for number, _, _ in usable}
-    numbers, texts = (found_values.column(name).to_pylist() for name in ("rule", "value"))
-    for number, value in zip(numbers, texts, strict=True):
-        distinct[number][value] = None
-    tables = []
-    for number, rule, source in usable:
-        values = pa.RecordBatch.from_arrays([pa.array(distinct[number], pa.string())], ["value"])
-        found = pa.Table.from_batches(list(_function(rule.enricher)(iter([values]))))
-        found = found.filter(found.column("found").is_valid())
-        parts = found.column("found").combine_chunks().flatten() if found.num_rows else []
-        fields = zip(rule.enricher.fields, parts, strict=False)
-        names = [name for name, part in fields if part.null_count < len(part)]
-        if names:
-            _add_lookup_fields(root, rule, number, names)
-            results = lines.sparkSession.createDataFrame(found, _schema(rule.enricher))
-            tables.append(LookupTable(rule, number, results, True, source.json_types))
-    return tables
+    own = values.filter(pc.equal(values.column("rule"), number)).column("value").unique()
+    batch = pa.RecordBatch.from_arrays([own], ["value"])
+    found = pa.Table.from_batches(_function(enricher)(iter([batch])))
+    found = found.filter(found.column("found").is_valid())
+    parts = found.column("found").combine_chunks().flatten()
+    fields = [name for name, part in zip(enricher.fields, parts, strict=True) if part.null_count < len(part)]
+    return _LookedUp(spark.createDataFrame(found, _schema(enricher)), found.num_rows, fields)
+
+
+def _look_up_on_executors(values: DataFrame, enricher: Enricher, folder: ExecutorFolder) -> _LookedUp:
+    spark, schema = values.sparkSession, _schema(enricher)
+    found = values.mapInArrow(_function(enricher), schema).where("found IS NOT NULL")
+    if isinstance(folder, ObjectFolder):
+        results = read_objects(spark, folder, write_objects(found, folder), schema)
+    else:
+        found.write.parquet(str(folder))
+        results = spark.read.schema(schema).parquet(str(folder))
+    counts = [f"count(found.`{name}`)" for name in enricher.fields]
+    count, *present = results.selectExpr("count(*)", *counts).collect()[0]
+    return _LookedUp(
+        results, count, [name for name, has in zip(enricher.fields, present, strict=True) if has]
+    )
 
 
 def _usable(root: Field, rules: Sequence[Rule]) -> list[tuple[int, Rule, Field]]:
@@ -223,41 +236,9 @@ def _values(lines: DataFrame, usable: Sequence[tuple[int, Rule, Field]]) -> Data
     return parser.apply(lines).selectExpr(f"inline(array({pairs}))").where("value IS NOT NULL")
 
 
-def _stored_values(values: DataFrame, folder: ExecutorFolder) -> Callable[[int], DataFrame]:
-    """Writes the values to `folder` by rule; returns a function that reads those of one."""
-    spark = values.sparkSession
-    if isinstance(folder, ObjectFolder):
-        files = write_objects(values, folder, by="rule")
-        return lambda rule: read_objects(spark, folder, [f for f in files if f.key == rule], "value string")
-    values.write.partitionBy("rule").parquet(str(folder))
-    stored = spark.read.schema("value string, rule int").parquet(str(folder))
-    return lambda rule: stored.where(f"rule = {rule}").select("value")
-
-
 def _schema(enricher: Enricher) -> str:
-    fields = ", ".join(f"`{name}`: {_SPARK[kind]}" for name, kind in enricher.fields.items())
+    fields = ", ".join(f"`{name}`: {_TYPES[kind][1]}" for name, kind in enricher.fields.items())
     return f"value string, found struct<{fields}>"
-
-
-def _results(values: DataFrame, enricher: Enricher, folder: ExecutorFolder) -> DataFrame:
-    """A table of value and result, without values that have none."""
-    import pyarrow as pa
-
-    spark = values.sparkSession
-    schema = _schema(enricher)
-    few = values.limit(FEW_VALUES + 1).toArrow()
-    if few.num_rows <= FEW_VALUES:
-        # starts no worker process
-        batches = list(_function(enricher)(iter(few.to_batches())))
-        table = pa.Table.from_batches(batches) if batches else None
-        found = spark.createDataFrame(table, schema) if table else spark.createDataFrame([], schema)
-    elif isinstance(folder, ObjectFolder):
-        files = write_objects(values.mapInArrow(_function(enricher), schema), folder)
-        found = read_objects(spark, folder, files, schema)
-    else:
-        values.mapInArrow(_function(enricher), schema).write.parquet(str(folder))
-        found = spark.read.schema(schema).parquet(str(folder))
-    return found.where("found IS NOT NULL")
 
 
 def request_lookup_key(parser: FieldParser, rule: Rule) -> None:
@@ -283,7 +264,7 @@ def _add_lookup_fields(root: Field, rule: Rule, number: int, names: Sequence[str
     for part in rule.target:
         at = at.children.setdefault(part, Field(Lookup(number, ()), JsonTypes.OBJECT))
     for name in names:
-        found = Field(Lookup(number, (name,)), _JSON_TYPES[rule.enricher.fields[name]])
+        found = Field(Lookup(number, (name,)), _TYPES[rule.enricher.fields[name]][0])
         own = at.children.get(name)
         if own is None:
             at.children[name] = found
@@ -295,14 +276,7 @@ def _function(enricher: Enricher) -> Callable[[Iterator[Any]], Iterator[Any]]:
     def run(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
 
-        arrow = {
-            Kind.BOOL: pa.bool_(),
-            Kind.INT64: pa.int64(),
-            Kind.FLOAT64: pa.float64(),
-            Kind.STRING: pa.string(),
-            Kind.TIMESTAMP: pa.string(),
-        }
-        kind = pa.struct([(name, arrow[field]) for name, field in enricher.fields.items()])
+        kind = pa.struct([(name, _TYPES[kind][2]) for name, kind in enricher.fields.items()])
         for batch in batches:
             values = batch.column(0).to_pylist()
             found = pa.array(enricher.lookup(values), kind)
