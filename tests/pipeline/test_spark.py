@@ -23,7 +23,7 @@ settings = PipelineSettings(master="local[1]", memory="512m")
 spark = start(settings, log_file=Path(sys.argv[1]), more={"spark.sql.shuffle.partitions": "1"})
 from headwater.pipeline.spark import compiled_classes
 frame = spark.createDataFrame([('{"a": 1}',), ("no",)], "value string")
-print(len(compiled_classes.scan(frame, "value", max_depth=5, max_fields=5)) > 0, spark.version.split(".")[0])
+print(len(compiled_classes.scan(frame, "value")) > 0, spark.version.split(".")[0])
 print(spark.sparkContext._jvm.System.getProperty("java.home"))
 spark.stop()
 """

@@ -207,10 +207,14 @@ class _Cycle:
         paths = [each.file.path for each in files]
         lines = read_lines(self._spark, *paths, staging=self._staging)
         with self.times.of("scan" if router.constant else "route"):
-            if len(files) > 1 or _size(paths[0]) <= SMALL_BYTES:
+            if len(files) > 1:
                 return router.route_files(lines, len(files))
-            folder = self._staging.executor_folder(stack.enter_context(self._staging.folder()))
-            return router.route_large(lines, folder / "lines")
+            if _size(paths[0]) <= SMALL_BYTES:
+                routed = router.route(lines)
+            else:
+                folder = self._staging.executor_folder(stack.enter_context(self._staging.folder()))
+                routed = router.route_large(lines, folder / "lines")
+            return RoutedFiles(routed, [routed])
 
     def _load_table(
         self,

@@ -22,6 +22,7 @@ from weakref import WeakKeyDictionary
 
 from headwater.pipeline.lineage_hints import job_description
 from headwater.pipeline.spark.java_runtime import SparkUnavailable
+from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -34,9 +35,7 @@ FUNCTION = "headwater_event_check"
 _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 
 
-def scan(
-    lines: DataFrame, *columns: str, max_depth: int, max_fields: int, browser_keys: str = ""
-) -> list[str]:
+def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
     """The answers of Scan.java over a column of text, one JSON text per partition, in order.
 
     With three more columns, the table of a line, the reason why it has none, and the number of its file: one
@@ -47,7 +46,7 @@ def scan(
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
-    for place, argument in enumerate((max_depth, max_fields, browser_keys, len(columns) > 1)):
+    for place, argument in enumerate((MAX_DEPTH, MAX_FIELDS, browser_keys, len(columns) > 1)):
         arguments[place] = argument
     function = constructor.newInstance(arguments)
     rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()

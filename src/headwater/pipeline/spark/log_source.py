@@ -147,28 +147,25 @@ class _Log:
     def _batch(self, gathered: Sequence[Commit]) -> pa.RecordBatch:
         import pyarrow as pa  # late: the process that only computes offsets must start within 10 s
 
-        arrays = [_ARRAYS[name](gathered, kind) for name, kind in self.columns]
+        arrays = []
+        for name, kind in self.columns:
+            if name == "position":
+                arrays.append(arrow_positions(gathered))
+            elif name == "time":
+                arrays.append(_times(gathered))
+            else:
+                bodies = [body for commit in gathered for body in commit.bodies]
+                arrays.append(arrow_texts(bodies, binary=kind == "binary"))
         return pa.RecordBatch.from_arrays(arrays, names=[name for name, _ in self.columns])
 
 
-def _positions(gathered: Sequence[Commit], kind: str) -> pa.Array:
-    return arrow_positions(gathered)
-
-
-def _times(gathered: Sequence[Commit], kind: str) -> pa.Array:
+def _times(gathered: Sequence[Commit]) -> pa.Array:
     import pyarrow as pa
 
     numbers = array("q")
     for commit in gathered:
         numbers.extend([round(commit.received_at * 1_000_000)] * len(commit.bodies))
     return pa.Array.from_buffers(pa.timestamp("us", tz="UTC"), len(numbers), [None, pa.py_buffer(numbers)])
-
-
-def _bodies(gathered: Sequence[Commit], kind: str) -> pa.Array:
-    return arrow_texts([body for commit in gathered for body in commit.bodies], binary=kind == "binary")
-
-
-_ARRAYS = {"position": _positions, "time": _times, "body": _bodies}
 
 
 class _BatchReader(DataSourceReader):

@@ -165,9 +165,9 @@ def _writing(folder: ObjectFolder, by: str) -> Callable[[Batches], Batches]:
         names = _write(folder, batches, by, f"part-{part:05d}")
         yield pa.RecordBatch.from_arrays(
             [
-                pa.array(names.values(), pa.string()),
+                pa.array(list(names.values()), pa.string()),
                 pa.array([part] * len(names), pa.int64()),
-                pa.array(names, pa.int64()),
+                pa.array(list(names), pa.int64()),
             ],
             names=["name", "part", "key"],
         )

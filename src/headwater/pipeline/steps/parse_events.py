@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.pipeline.spark import compiled_classes
 from headwater.pipeline.steps.convert import ParseAs, is_object, literal
-from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS, BatchFields
+from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.field_tree import Path as FieldPath
 from headwater.pipeline.steps.read_lines import LINE, REASON
 
@@ -32,14 +32,7 @@ _TYPES: dict[ParseAs, str] = {
 
 def find_fields(lines: DataFrame, browser_keys: str = "") -> BatchFields:
     """Counts the events among the lines, and finds their fields and the JSON types of these."""
-    return BatchFields.merged(scan(lines, LINE, browser_keys=browser_keys))
-
-
-def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
-    """The answers of Scan.java for the columns: line, or line, table, reason and file number."""
-    return compiled_classes.scan(
-        lines, *columns, max_depth=MAX_DEPTH, max_fields=MAX_FIELDS, browser_keys=browser_keys
-    )
+    return BatchFields.merged(compiled_classes.scan(lines, LINE, browser_keys=browser_keys))
 
 
 def events_only(lines: DataFrame, fields: BatchFields) -> DataFrame:

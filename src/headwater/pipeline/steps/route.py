@@ -18,7 +18,7 @@ from headwater.pipeline.spark.storage import ObjectFolder, read_objects, write_o
 from headwater.pipeline.steps.batch_schema import sanitise, sanitise_sql
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
-from headwater.pipeline.steps.parse_events import FieldParser, find_fields, scan
+from headwater.pipeline.steps.parse_events import FieldParser, find_fields
 from headwater.pipeline.steps.read_lines import FILE, LINE, REASON, lines_of_file
 from headwater.pipeline.steps.stage import ExecutorFolder
 from headwater.pipeline.steps.template import Template
@@ -140,9 +140,6 @@ class Router:
 
     def route_files(self, lines: DataFrame, files: int) -> RoutedFiles:
         """The same for the lines of several small files, also in one job."""
-        if files == 1:
-            routed = self.route(lines)
-            return RoutedFiles(routed, [routed])
         named = self._named(lines)
         answers = self._scan(named, FILE)
         found = BatchFields.by_file(answers)
@@ -151,24 +148,20 @@ class Router:
             [_routed(lines_of_file(named, number), found.get(number, {})) for number in range(files)],
         )
 
-    def route_large(self, lines: DataFrame, folder: ExecutorFolder) -> RoutedFiles:
+    def route_large(self, lines: DataFrame, folder: ExecutorFolder) -> RoutedLines:
         """Writes the lines of a large file to `folder` by their tables; the fields are found later."""
         if self._template.constant is not None:
-            return self.route_files(lines, 1)
-        from pyspark.sql import functions
-        from pyspark.sql.types import IntegerType
-
-        spark = lines.sparkSession
-        named = self._named(lines)
-        bucketed = named.withColumn(_BUCKET, functions.expr(f"cast(crc32({TABLE}) % {BUCKETS} AS int)"))
+            return self.route(lines)
+        spark, named = lines.sparkSession, self._named(lines)
+        bucketed = named.selectExpr("*", f"cast(crc32({TABLE}) % {BUCKETS} AS int) AS {_BUCKET}")
+        schema = f"{LINE} string, {ROW} bigint, {REASON} string, {TABLE} string"
         if isinstance(folder, ObjectFolder):
             files = write_objects(bucketed, folder, by=_BUCKET)
-            schema = ", ".join(f"{each.name} {each.dataType.simpleString()}" for each in named.schema.fields)
             routed = _counted(read_objects(spark, folder, files, schema))
             routed.bucket = lambda key: read_objects(
                 spark, folder, [file for file in files if file.key == key], schema
             )
-            return RoutedFiles(routed, [routed])
+            return routed
         (
             bucketed.write.partitionBy(_BUCKET)
             .option("parquet.enable.dictionary", "false")
@@ -176,17 +169,17 @@ class Router:
             .option("compression", "lz4_raw")
             .parquet(str(folder))
         )
-        stored = spark.read.schema(named.schema.add(_BUCKET, IntegerType())).parquet(str(folder))
+        stored = spark.read.schema(f"{schema}, {_BUCKET} int").parquet(str(folder))
         routed = _counted(stored)
         routed.bucket = lambda key: stored.where(f"{_BUCKET} = {key}")
-        return RoutedFiles(routed, [routed])
+        return routed
 
     def _named(self, lines: DataFrame) -> DataFrame:
         return name_tables(lines, self._template, max_identifier_length=self._max_length)
 
     def _scan(self, named: DataFrame, file: str) -> list[str]:
         numbered = named.selectExpr("*", f"{file} AS {_FILE}")
-        return scan(numbered, LINE, TABLE, REASON, _FILE, browser_keys=self._browser_keys)
+        return compiled_classes.scan(numbered, LINE, TABLE, REASON, _FILE, browser_keys=self._browser_keys)
 
 
 def _routed(named: DataFrame, fields: dict[str, BatchFields]) -> RoutedLines:

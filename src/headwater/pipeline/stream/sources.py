@@ -57,14 +57,6 @@ def lines_in_driver(spark: SparkSession, events: Sequence[Commit]) -> DataFrame:
     return lines if len(bodies) <= SMALL_EVENTS else lines.persist()
 
 
-class Archive(Protocol):
-    """Keeps loaded events."""
-
-    def is_due(self, now: float) -> bool: ...
-
-    def run(self, now: float) -> None: ...
-
-
 class EventSource(Protocol):
     """The events of one stream, by position."""
 
@@ -89,16 +81,19 @@ class EventSource(Protocol):
         """The events from one position up to another, without those that were removed."""
 
     def write_tail(self) -> None:
-        """Writes the position after the last event to a file, for `headwater status`."""
+        """Writes the position after the last event to a file, for `headwater status`, if nobody else does."""
+        return
 
-    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
-        """The archive of loaded events."""
+    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> StreamArchive | None:
+        """The archive of loaded events; None where the source itself keeps them."""
+        return None
 
     def close(self) -> None:
         """Closes what reading has opened."""
+        return
 
 
-class QueueSource:
+class QueueSource(EventSource):
     """The queue of a destination."""
 
     runs_replays = True
@@ -124,17 +119,11 @@ class QueueSource:
     def read(self, first: int, end: int) -> Iterable[Commit]:
         return commits(self.folder, first, end)
 
-    def write_tail(self) -> None:
-        """The gateway writes it."""
-
-    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
+    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> StreamArchive | None:
         return StreamArchive(self._settings, self.name, self.folder, cursor, cursor_lock)
 
-    def close(self) -> None:
-        """Reads close what they open."""
 
-
-class KafkaSource:
+class KafkaSource(EventSource):
     """A partition of a token's topic. Loaded events stay in the topic for its retention time."""
 
     def __init__(
@@ -184,19 +173,8 @@ class KafkaSource:
     def write_tail(self) -> None:
         (self.folder / "tail").write_bytes(tail_line(self._reader.known_end))
 
-    def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> Archive:
-        return _NoArchive()
-
     def close(self) -> None:
         self._reader.close()
-
-
-class _NoArchive:
-    def is_due(self, now: float) -> bool:
-        return False
-
-    def run(self, now: float) -> None:
-        return
 
 
 def kafka_sources(settings: Settings, destination: DestinationSettings) -> list[KafkaSource]:

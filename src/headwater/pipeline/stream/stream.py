@@ -33,9 +33,10 @@ from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager, Staging
 from headwater.pipeline.steps.template import Template
+from headwater.pipeline.stream.archive import StreamArchive
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range
 from headwater.pipeline.stream.range_load import RangeLoad
-from headwater.pipeline.stream.sources import Archive, EventSource, limit_bytes, lines_in_driver
+from headwater.pipeline.stream.sources import EventSource, limit_bytes, lines_in_driver
 from headwater.settings import DestinationSettings, Settings
 
 if TYPE_CHECKING:
@@ -109,11 +110,6 @@ class Stream:
         self._thread = threading.Thread(target=self._run, name=f"stream-{source.name}", daemon=True)
 
     @property
-    def position(self) -> int:
-        """The first position that is not loaded."""
-        return self._cursor.position
-
-    @property
     def batches(self) -> int:
         """The number of loaded ranges since the queue was created."""
         return self._cursor.batches
@@ -160,7 +156,8 @@ class Stream:
             self._loaded = None
             archive = self._source.archive(self._cursor, self._cursor_lock)
             self._follow(archive)
-            archive.run(self._clock.now())
+            if archive is not None:
+                archive.run(self._clock.now())
         finally:
             self._disconnect()
             self._source.close()
@@ -172,7 +169,7 @@ class Stream:
                 raise _Stopping
         return identity
 
-    def _follow(self, archive: Archive) -> None:
+    def _follow(self, archive: StreamArchive | None) -> None:
         """Loads in one thread, and runs housekeeping in this one, until stopped."""
         loading = _LoadingThread(target=self._load_ranges, name=f"load-{self._source.name}", daemon=True)
         loading.start()
@@ -182,7 +179,7 @@ class Stream:
         if loading.error is not None and not isinstance(loading.error, _Stopping):
             raise loading.error
 
-    def _housekeeping(self, archive: Archive) -> None:
+    def _housekeeping(self, archive: StreamArchive | None) -> None:
         """Runs every two seconds. Errors are logged and do not stop the stream."""
         now = time.monotonic()
         if now - self._housekeeping_at < HOUSEKEEPING_SECONDS:
@@ -190,7 +187,7 @@ class Stream:
         self._housekeeping_at = now
         try:
             self._source.write_tail()
-            if archive.is_due(self._clock.now()):
+            if archive is not None and archive.is_due(self._clock.now()):
                 archive.run(self._clock.now())
             if self._source.runs_replays and (files := self._replays()):
                 run_cycle(self._settings, self._spark, clock=self._clock, files=files)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from headwater.destinations.column_types import Kind
 from headwater.pipeline.spark.storage import ObjectFolder, read_objects, write_objects
@@ -176,7 +176,8 @@ def look_up(
         values.unpersist()
 
 
-class _LookedUp(NamedTuple):
+@dataclass
+class _LookedUp:
     """Values with their results, without values that have none; and the fields that any result has."""
 
     results: DataFrame
