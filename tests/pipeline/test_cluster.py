@@ -17,8 +17,7 @@ import yaml
 
 from headwater.errors import SettingsError
 from headwater.pipeline.spark.cluster_packages import is_cluster
-from headwater.pipeline.spark.storage import ObjectFolder, StagingUnavailable
-from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.spark.storage import ObjectFolder, Staging, StagingUnavailable
 from tests.parts.cache import Missing
 from tests.parts.object_store import SECRET, ObjectStore
 from tests.parts.spark_cluster import SparkCluster
@@ -141,7 +140,7 @@ def test_what_is_left_or_done_with_is_removed_when_a_driver_has_died_or_goes_on(
     store: ObjectStore, tmp_path: Path
 ) -> None:
     program = (
-        "import os, sys; from pathlib import Path; from headwater.pipeline.steps.stage import Staging\n"
+        "import os, sys; from pathlib import Path; from headwater.pipeline.spark.storage import Staging\n"
         "staging = Staging(Path(sys.argv[1]), sys.argv[2])\n"
         "staging.uploaded([Path(sys.argv[3])]); os._exit(9)"
     )

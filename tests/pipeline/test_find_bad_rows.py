@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headwater.errors import LoadRefused, TableRefused
-from headwater.pipeline.stream import find_bad_rows
-from headwater.pipeline.stream.find_bad_rows import BadRowSearch, is_about_rows
+from headwater.pipeline.stream import range_load
 from headwater.pipeline.stream.position_range import PositionRange
+from headwater.pipeline.stream.range_load import BadRowSearch, is_about_rows
 
 
 class Destination:
@@ -53,7 +53,7 @@ def test_nothing_is_cut_when_the_table_itself_is_refused() -> None:
 
 
 def test_the_search_ends_when_it_needs_too_many_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(find_bad_rows, "MAX_PIECES", 4)
+    monkeypatch.setattr(range_load, "MAX_PIECES", 4)
     destination = Destination(*range(1, 65))
     found = destination.search(1, 65)
     assert sum(end - first for first, end in found) == 64

@@ -19,10 +19,11 @@ from headwater.log.streams import Planned
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import Outcome
 from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.route import Router
-from headwater.pipeline.steps.stage import DriverStager, Staging
+from headwater.pipeline.steps.stage import DriverStager
 from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
 from headwater.pipeline.stream.range_load import RangeLoad

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.destinations.table import ROW
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.read_lines import read_lines
-from headwater.pipeline.steps.stage import Staging
 from tests.pipeline.rig import Rig
 
 

@@ -19,7 +19,7 @@ import pytest
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.pipeline import load
-from headwater.pipeline.batch.shared_staging import MAX_FILES, groups
+from headwater.pipeline.batch.cycle import MAX_FILES, groups
 from headwater.pipeline.steps.route import SMALL_BYTES
 from tests.pipeline.rig import Rig
 from tests.sources import ROOT

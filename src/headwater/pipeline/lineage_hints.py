@@ -28,7 +28,7 @@ def writing_to(spark: SparkSession, destination: Destination, table: str) -> Ite
     """Names the table that jobs of this thread write rows for."""
     namespace, name = destination.dataset(table)
     hint = {"namespace": namespace, "name": name, "without": [ROW]}
-    with _hint(spark, OUTPUT, hint), job_description(spark, f"load {table} into {destination.id}"):
+    with _property(spark, OUTPUT, _json(hint)), job_description(spark, f"load {table} into {destination.id}"):
         yield
 
 
@@ -36,7 +36,7 @@ def writing_to(spark: SparkSession, destination: Destination, table: str) -> Ite
 def reading_from(spark: SparkSession, dataset: tuple[str, str], column: str) -> Iterator[None]:
     """Names the dataset of rows with this column that the driver passes to Spark in this thread."""
     namespace, name = dataset
-    with _hint(spark, INPUT, {"namespace": namespace, "name": name, "columns": [column]}):
+    with _property(spark, INPUT, _json({"namespace": namespace, "name": name, "columns": [column]})):
         yield
 
 
@@ -47,10 +47,8 @@ def job_description(spark: SparkSession, text: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _hint(spark: SparkSession, key: str, hint: dict[str, Any]) -> Iterator[None]:
-    with _property(spark, key, msgspec.json.encode(hint).decode()):
-        yield
+def _json(hint: dict[str, Any]) -> str:
+    return msgspec.json.encode(hint).decode()
 
 
 @contextmanager

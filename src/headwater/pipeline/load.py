@@ -17,6 +17,7 @@ from headwater.errors import DestinationUnavailable
 from headwater.pipeline.lineage_hints import job_description, writing_to
 from headwater.pipeline.load_report import Outcome, Times
 from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.batch_schema import BatchColumn
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.field_tree import BatchFields
@@ -24,7 +25,7 @@ from headwater.pipeline.steps.fit_table import TablePatcher, wanted_columns
 from headwater.pipeline.steps.parse_events import events_only, find_fields, malformed_lines
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import REASON
-from headwater.pipeline.steps.stage import StagedRows, Stager, Staging
+from headwater.pipeline.steps.stage import StagedRows, Stager
 from headwater.settings import DestinationSettings
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ from headwater.log.rejects.destination_file import DestinationRejects, EventErro
 from headwater.pipeline.steps.read_lines import LINE, REASON, file_and_line
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, Row
 
 
 class RejectWriter:
@@ -24,37 +24,28 @@ class RejectWriter:
         self._destination_id = destination_id
         self._clock = clock
 
-    def write(self, lines: DataFrame, source: str) -> int:
-        """Writes lines of one source, with one partition in memory at a time (G8); returns their number."""
-        now = self._clock.now()
-        rows = _as_bytes(lines).toLocalIterator()
-        return self._write(
-            self._reject(bytes(row[LINE]), row[REASON], f"{source}:{row[ROW]}", now) for row in rows
-        )
+    def write(self, lines: DataFrame, *sources: str) -> int:
+        """Writes lines of one source, with one partition in memory at a time (G8); returns their number.
 
-    def write_of_files(self, lines: DataFrame, sources: Sequence[str]) -> int:
-        """Writes lines of several small files, in one job; returns their number."""
-        now = self._clock.now()
-        rows = [
-            (bytes(row[LINE]), row[REASON], *file_and_line(row[ROW])) for row in _as_bytes(lines).collect()
-        ]
-        return self._write(
-            self._reject(line, reason, f"{sources[file]}:{number}", now)
-            for line, reason, file, number in rows
-        )
+        Or lines of several small files, in one job.
+        """
+        from pyspark.sql import functions
 
-    def _reject(self, line: bytes, reason: str, source: str, now: float) -> EventError:
-        return EventError.of(line, reason, destination_id=self._destination_id, source=source, at=now)
-
-    def _write(self, rejects: Iterable[EventError]) -> int:
-        found: Iterator[EventError] = iter(rejects)
+        # a malformed line may not be UTF-8
+        rows = lines.select(functions.col(LINE).cast("binary").alias(LINE), ROW, REASON)
+        found = rows.toLocalIterator() if len(sources) == 1 else iter(rows.collect())
         if (first := next(found, None)) is None:
             return 0
-        return DestinationRejects(self._events_dir).append(self._destination_id, chain([first], found))
+        now = self._clock.now()
+        rejects = (self._reject(row, sources, now) for row in chain([first], found))
+        return DestinationRejects(self._events_dir).append(self._destination_id, rejects)
 
-
-def _as_bytes(lines: DataFrame) -> DataFrame:
-    from pyspark.sql import functions
-
-    # a malformed line may not be UTF-8
-    return lines.select(functions.col(LINE).cast("binary").alias(LINE), ROW, REASON)
+    def _reject(self, row: Row, sources: Sequence[str], now: float) -> EventError:
+        file, number = (0, row[ROW]) if len(sources) == 1 else file_and_line(row[ROW])
+        return EventError.of(
+            bytes(row[LINE]),
+            row[REASON],
+            destination_id=self._destination_id,
+            source=f"{sources[file]}:{number}",
+            at=now,
+        )

@@ -14,7 +14,7 @@ from headwater.errors import HeadwaterError
 from headwater.log.files.layout import ArchivedFile, EventFolder, IncomingFile, archived_files
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.load_report import Report
-from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.spark.storage import Staging
 from headwater.settings import DestinationSettings, Settings, TokenSettings
 
 if TYPE_CHECKING:

@@ -2,7 +2,8 @@
 
 Each table of a destination is loaded once per file (G5). The status is kept beside the file, and the file
 goes to the archive when all its tables are loaded. A failed load is repeated by the next cycle and holds back
-nothing else (G6, G7). Small files share the passes over their lines (see shared_staging.py).
+nothing else (G6, G7). Small files share the passes over their lines; each keeps its own transaction and its
+own entry in the ledger.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from headwater.log.files.archive import archive
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
-from headwater.pipeline.batch.shared_staging import SharedStager, groups
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import FileReport, Report, Times, reason_of
 from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.read_lines import read_lines
 from headwater.pipeline.steps.route import SMALL_BYTES, RoutedFiles, Router
-from headwater.pipeline.steps.stage import DriverStager, SparkStager, Stager, Staging
+from headwater.pipeline.steps.stage import DriverStager, SharedStager, SparkStager, Stager
 from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
 
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
+
+MAX_FILES = 100
+"""Maximum files of a group: each is held open, and is a task of each Spark job."""
 
 
 def batch_files(settings: Settings) -> list[IncomingFile]:
@@ -182,7 +186,8 @@ class _Cycle:
             for table in routed.tables:
                 self._load_table(settings, table, routed, files, browser_keys)
             done = [number for number, each in enumerate(files) if each.current.is_done]
-            self._reject(settings, routed, files, done)
+            if having := [number for number in done if routed.files[number].rejected]:
+                self._rejects(settings).write(routed.rejects(having), *(each.name for each in files))
             for number in done:
                 files[number].count(routed.files[number])
 
@@ -251,23 +256,6 @@ class _Cycle:
                 raise
             files[0].record_failure(table, error)
 
-    def _reject(
-        self,
-        settings: DestinationSettings,
-        routed: RoutedFiles,
-        files: Sequence[FileInCycle],
-        done: Sequence[int],
-    ) -> None:
-        """Writes the lines that have no table because of an error to the rejects."""
-        having = [number for number in done if routed.files[number].rejected]
-        if not having:
-            return
-        lines, rejects = routed.rejects(having), self._rejects(settings)
-        if len(files) == 1:
-            rejects.write(lines, files[0].name)
-        else:
-            rejects.write_of_files(lines, [each.name for each in files])
-
     def _rejects(self, settings: DestinationSettings) -> RejectWriter:
         return RejectWriter(self._settings.events_dir, settings.id, self._clock)
 
@@ -310,6 +298,24 @@ class _Cycle:
                 raise
             self._connected[settings.id] = destination
         return self._connected[settings.id]
+
+
+def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingFile]]:
+    """Groups neighbouring files, given with their sizes, that have one origin and are small in all.
+
+    The order of the files stays, so earlier events are stored first.
+    """
+    group: list[IncomingFile] = []
+    total = 0
+    for file, size in files:
+        is_alike = bool(group) and (group[0].kind, group[0].id) == (file.kind, file.id)
+        if group and not (is_alike and total + size <= SMALL_BYTES and len(group) < MAX_FILES):
+            yield group
+            group, total = [], 0
+        group.append(file)
+        total += size
+    if group:
+        yield group
 
 
 def _orphaned(file: IncomingFile) -> DestinationUnavailable:

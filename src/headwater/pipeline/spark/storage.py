@@ -1,16 +1,20 @@
-"""Staging on an object store, which the driver and the executors of a cluster share.
+"""Staging: files on their way to a destination, in a folder that is removed when they are loaded.
 
-The objects are written and read by pyarrow's file systems; no Hadoop connector is needed. Each task names its
+What the driver writes is on its own disk. What executors write is there too, where they share that disk or a
+mount of it; or it is on an object store (`pipeline.staging_url`), which a cluster then needs to share alone.
+
+Objects are written and read by pyarrow's file systems; no Hadoop connector is needed. Each task names its
 objects, and the driver uses the names that successful tasks return, not a listing. So objects of a worker
 that died, or of a repeated attempt at a task, are ignored (G5).
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
@@ -18,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from headwater.destinations.table import ROW
+from headwater.durable_files import try_lock
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.pipeline.spark.arrow_lines import arrow_texts
 
@@ -116,6 +121,75 @@ class ObjectFolder:
                     filesystem.delete_file(each.path)
         except OSError:
             pass  # remaining objects cost space and are never read
+
+
+ExecutorFolder = Path | ObjectFolder
+"""A folder that the executors see."""
+
+
+class Staging:
+    """The staging folder of this process; folders of processes that died are removed."""
+
+    def __init__(self, root: Path, url: str = "") -> None:
+        root.mkdir(parents=True, exist_ok=True)
+        store = ObjectFolder(url) if url else None
+        _remove_left_overs(root, store)
+        if store is not None:
+            store.check()
+        self.path = root / f"cycle-{uuid.uuid4().hex}"
+        self.path.mkdir()
+        self._fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try_lock(self._fd)
+        self._objects = store / self.path.name if store is not None else None
+        self._shared: set[str] = set()
+        self._uploaded: dict[Path, ObjectFolder] = {}
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """A new folder of the driver, removed at the end of the block."""
+        path = self.path / uuid.uuid4().hex
+        path.mkdir()
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+            if self._objects is not None and path.name in self._shared:
+                (self._objects / path.name).remove()
+
+    def executor_folder(self, folder: Path) -> ExecutorFolder:
+        """The counterpart of a folder that executors can write to; removed together with it."""
+        if self._objects is None:
+            return folder
+        self._shared.add(folder.name)
+        return self._objects / folder.name
+
+    def uploaded(self, paths: Sequence[Path]) -> list[ObjectFolder]:
+        """Copies of the driver's files on the object store; none where there is no store.
+
+        Copied once, and kept until other files are requested: a cycle loads one group of files at a time.
+        """
+        if self._objects is None:
+            return []
+        for path in self._uploaded.keys() - set(paths):
+            self._uploaded.pop(path).remove()
+        for path in paths:
+            if path not in self._uploaded:
+                copy = self._objects / uuid.uuid4().hex
+                copy.upload(path)
+                self._uploaded[path] = copy
+        return [self._uploaded[path] for path in paths]
+
+    def close(self) -> None:
+        if self._objects is not None:
+            self._objects.remove()
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._fd)
+
+    def __enter__(self) -> Staging:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def write_objects(rows: DataFrame, folder: ObjectFolder, by: str = "") -> list[StoredFile]:
@@ -260,3 +334,18 @@ def _lines(stream: Any, split: ObjectSplit, line: str) -> Batches:
         yield pa.RecordBatch.from_arrays([arrow_texts(lines), numbers], names=[line, ROW])
         at += size
         number += len(lines)
+
+
+def _remove_left_overs(root: Path, store: ObjectFolder | None) -> None:
+    for path in root.glob("cycle-*"):
+        try:
+            fd = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            continue  # just being made, or just gone
+        try:
+            if try_lock(fd):  # its process is dead
+                if store is not None:
+                    (store / path.name).remove()
+                shutil.rmtree(path, ignore_errors=True)
+        finally:
+            os.close(fd)

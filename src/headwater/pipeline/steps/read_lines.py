@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 from headwater.destinations.table import ROW
 from headwater.pipeline.spark.session import SPLIT_BYTES
-from headwater.pipeline.spark.storage import ObjectFolder, ObjectSplit, object_lines
+from headwater.pipeline.spark.storage import ObjectFolder, ObjectSplit, Staging, object_lines
 from headwater.pipeline.steps.convert import literal
-from headwater.pipeline.steps.stage import Staging
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from headwater.destinations.table import ROW
 from headwater.pipeline.spark import compiled_classes
-from headwater.pipeline.spark.storage import ObjectFolder, read_objects, write_objects
+from headwater.pipeline.spark.storage import ExecutorFolder, ObjectFolder, read_objects, write_objects
 from headwater.pipeline.steps.batch_schema import sanitise, sanitise_sql
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.parse_events import FieldParser, find_fields
 from headwater.pipeline.steps.read_lines import FILE, LINE, REASON, lines_of_file
-from headwater.pipeline.steps.stage import ExecutorFolder
 from headwater.pipeline.steps.template import Template
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
@@ -31,55 +31,28 @@ DIRECTIVES = {
     "V": "lpad(cast(extract(WEEK FROM {0}) AS string), 2, '0')",
     "G": "cast(extract(YEAROFWEEK FROM {0}) AS string)",
 }
+FILTERS = ("capitalize", "d", "date", "default", "lower", "replace", "string", "title", "trim", "upper")
+TESTS = ("defined", "none", "undefined")
+EVENT = "_"
+"""The event itself, for keys that are no identifiers: `_['my-key']`."""
+_FALSE = "('', 'false', '0', '[]', '{}')"
+_OPERATORS = {"eq": "=", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
+Path = tuple[str, ...]
+FieldSql = Callable[[Path], str]
 
 
 def date_sql(moment: str, pattern: str) -> str:
     """A moment written by a pattern such as `%Y_%m`; ValueError for a directive that is not known."""
     parts = []
-    plain = ""
-    characters = iter(pattern)
-    for character in characters:
-        if character != "%":
-            plain += character
-            continue
-        directive = next(characters, "")
-        if directive == "%":
-            plain += "%"
-            continue
-        if directive not in DIRECTIVES:
+    for directive, plain in re.findall(r"%(.?)|([^%]+)", pattern, re.DOTALL):
+        if plain or directive == "%":
+            parts.append(literal(plain or directive))
+        elif directive in DIRECTIVES:
+            parts.append(DIRECTIVES[directive].format(f"({moment})"))
+        else:
             known = ", ".join(f"%{name}" for name in DIRECTIVES)
             raise ValueError(f"`%{directive}` is not known to `date`; known are {known}.")
-        if plain:
-            parts.append(literal(plain))
-            plain = ""
-        parts.append(DIRECTIVES[directive].format(f"({moment})"))
-    if plain:
-        parts.append(literal(plain))
     return f"concat({', '.join(parts)})" if parts else "''"
-
-
-FILTERS = ("capitalize", "d", "date", "default", "lower", "replace", "string", "title", "trim", "upper")
-
-
-TESTS = ("defined", "none", "undefined")
-
-
-EVENT = "_"
-
-
-"""The event itself, for keys that are no identifiers: `_['my-key']`."""
-
-
-_FALSE = "('', 'false', '0', '[]', '{}')"
-
-
-_OPERATORS = {"eq": "=", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
-
-
-Path = tuple[str, ...]
-
-
-FieldSql = Callable[[Path], str]
 
 
 class TemplateRefused(HeadwaterError):
@@ -161,7 +134,7 @@ class _Compiler:
         elif isinstance(node, nodes.If):
             yield self.choice(node)
         else:
-            self.refuse(node, f"`{type(node).__name__.lower()}` is not possible here.")
+            raise self.refusal(node, f"`{type(node).__name__.lower()}` is not possible here.")
 
     def choice(self, node: nodes.If) -> str:
         cases = []
@@ -216,7 +189,9 @@ class _Compiler:
                 return f"(NOT {self.condition(inner)})"
             case nodes.Test(node=inner, name=name):
                 if name not in TESTS:
-                    self.refuse(node, f"there is no test `{name}`; known are {', '.join(TESTS)}.", name)
+                    raise self.refusal(
+                        node, f"there is no test `{name}`; known are {', '.join(TESTS)}.", name
+                    )
                 return f"({self.expression(inner)} IS {'NOT ' if name == 'defined' else ''}NULL)"
             case nodes.Const(value=bool() as value):
                 return "true" if value else "false"
@@ -243,9 +218,11 @@ class _Compiler:
 
     def filter(self, node: nodes.Filter) -> str:
         if node.node is None or node.name not in FILTERS:
-            self.refuse(node, f"there is no filter `{node.name}`; known are {', '.join(FILTERS)}.", node.name)
+            raise self.refusal(
+                node, f"there is no filter `{node.name}`; known are {', '.join(FILTERS)}.", node.name
+            )
         if node.dyn_args or node.dyn_kwargs:
-            self.refuse(node, f"the filter `{node.name}` takes no `*` arguments.", node.name)
+            raise self.refusal(node, f"the filter `{node.name}` takes no `*` arguments.", node.name)
         sql = self.expression(node.node)
         arguments = [*node.args, *(pair.value for pair in node.kwargs)]
         match node.name:
@@ -264,7 +241,7 @@ class _Compiler:
                 return f"coalesce({sql}, {value})"
             case "replace":
                 if len(arguments) != 2:
-                    self.refuse(node, "`replace` needs what to replace, and by what.", node.name)
+                    raise self.refusal(node, "`replace` needs what to replace, and by what.", node.name)
                 return f"replace({sql}, {self.expression(arguments[0])}, {self.expression(arguments[1])})"
         return self.date(node, sql, arguments)
 
@@ -273,12 +250,12 @@ class _Compiler:
             arguments[0].value if len(arguments) == 1 and isinstance(arguments[0], nodes.Const) else None
         )
         if not isinstance(pattern, str):
-            self.refuse(node, "`date` needs a pattern as text, such as '%Y_%m'.", node.name)
+            raise self.refusal(node, "`date` needs a pattern as text, such as '%Y_%m'.", node.name)
         moment = f"CASE WHEN {sql} RLIKE '{MOMENT}' THEN try_cast({sql} AS timestamp) END"
         try:
             written = date_sql(moment, pattern)
         except ValueError as error:
-            self.refuse(node, f"{error}", pattern)
+            raise self.refusal(node, f"{error}", pattern) from None
         got = f"coalesce(concat('\"', {sql}, '\"'), 'nothing')"
         reason = f"concat('the filter `date` got ', {got}, ', which is no time')"
         condition = " AND ".join([*self._guards, f"({moment}) IS NULL"])
@@ -299,9 +276,6 @@ class _Compiler:
         if value is None:
             return "cast(NULL AS string)"
         return literal(str(value))
-
-    def refuse(self, node: nodes.Node, reason: str, mark: str = "") -> NoReturn:
-        raise self.refusal(node, reason, mark)
 
     def refusal(self, node: nodes.Node, reason: str, mark: str = "") -> TemplateRefused:
         lines = self._text.splitlines() or [""]

@@ -27,11 +27,12 @@ from headwater.pipeline.lineage_hints import reading_from
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import reason_of
 from headwater.pipeline.rejects import RejectWriter
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.steps.route import Router
-from headwater.pipeline.steps.stage import DriverStager, Staging
+from headwater.pipeline.steps.stage import DriverStager
 from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.archive import StreamArchive
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
@@ -15,7 +14,7 @@ from headwater.log.files.archive import clean_archive
 from headwater.log.files.incoming import finish_interrupted
 from headwater.pipeline.spark import compiled_classes
 from headwater.pipeline.spark.session import require_running
-from headwater.pipeline.steps.stage import Staging
+from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.stream.sources import EventSource, QueueSource, kafka_sources
 from headwater.pipeline.stream.stream import Stream
 from headwater.settings import DestinationSettings, Settings
@@ -101,7 +100,5 @@ class Streams:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

@@ -20,22 +20,26 @@ from headwater.pipeline.spark.cluster_packages import local_path
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 
+_PATHS: dict[str, tuple[str | int, ...]] = {
+    "continent": ("continent", "code"),
+    "country": ("country", "iso_code"),
+    "country_name": ("country", "names", "en"),
+    "region": ("subdivisions", 0, "iso_code"),
+    "city": ("city", "names", "en"),
+    "zip": ("postal", "code"),
+    "latitude": ("location", "latitude"),
+    "longitude": ("location", "longitude"),
+    "autonomous_system_number": ("autonomous_system_number",),
+    "autonomous_system_organization": ("autonomous_system_organization",),
+}
+"""Where a city, country or ASN file has a field."""
+_NUMBERS = {"latitude": Kind.FLOAT64, "longitude": Kind.FLOAT64, "autonomous_system_number": Kind.INT64}
+
 
 class IpLookup(Enricher):
     """An address, or a list of them separated by commas of which the first that is known counts."""
 
-    fields: ClassVar[Mapping[str, Kind]] = {
-        "continent": Kind.STRING,
-        "country": Kind.STRING,
-        "country_name": Kind.STRING,
-        "region": Kind.STRING,
-        "city": Kind.STRING,
-        "zip": Kind.STRING,
-        "latitude": Kind.FLOAT64,
-        "longitude": Kind.FLOAT64,
-        "autonomous_system_number": Kind.INT64,
-        "autonomous_system_organization": Kind.STRING,
-    }
+    fields: ClassVar[Mapping[str, Kind]] = {name: _NUMBERS.get(name, Kind.STRING) for name in _PATHS}
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._path = settings.city_database
@@ -95,25 +99,15 @@ def _flat(record: Any) -> dict[str, Any]:
     if not isinstance(record, dict):
         return {}
 
-    def at(*path: str | int) -> Any:
-        node: Any = record
-        for step in path:
-            try:
-                node = node[step]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return node
-
-    found = {
-        "continent": at("continent", "code"),
-        "country": at("country", "iso_code"),
-        "country_name": at("country", "names", "en"),
-        "region": at("subdivisions", 0, "iso_code") or at("subdivisions", 0, "names", "en"),
-        "city": at("city", "names", "en"),
-        "zip": at("postal", "code"),
-        "latitude": at("location", "latitude"),
-        "longitude": at("location", "longitude"),
-        "autonomous_system_number": at("autonomous_system_number"),
-        "autonomous_system_organization": at("autonomous_system_organization"),
-    }
+    found = {name: _at(record, path) for name, path in _PATHS.items()}
+    found["region"] = found["region"] or _at(record, ("subdivisions", 0, "names", "en"))
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _at(node: Any, path: Sequence[str | int]) -> Any:
+    for step in path:
+        try:
+            node = node[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return node

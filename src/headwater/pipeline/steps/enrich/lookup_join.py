@@ -13,13 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.destinations.column_types import Kind
-from headwater.pipeline.spark.storage import ObjectFolder, read_objects, write_objects
+from headwater.pipeline.spark.storage import (
+    ExecutorFolder,
+    ObjectFolder,
+    Staging,
+    read_objects,
+    write_objects,
+)
 from headwater.pipeline.steps.convert import literal, value_sql
 from headwater.pipeline.steps.enrich.base import Enricher, load_enricher
 from headwater.pipeline.steps.field_tree import BatchFields, Field, JsonTypes, Lookup, parse_pointer
 from headwater.pipeline.steps.parse_events import FieldParser
 from headwater.pipeline.steps.read_lines import LINE
-from headwater.pipeline.steps.stage import ExecutorFolder, Staging
 from headwater.settings import EnrichmentSettings, PipelineSettings
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, ClassVar
 
 from ua_parser import Parser
@@ -15,9 +16,6 @@ from headwater.settings import PipelineSettings
 
 _LONGEST = 2_048
 """Characters that are looked at: a browser's have a few hundred, longer ones only cost time (G8)."""
-
-_parsers: list[Parser] = []
-"""The process' one parser: its patterns take half a second and tens of megabytes."""
 
 
 class UserAgentParse(Enricher):
@@ -38,25 +36,28 @@ class UserAgentParse(Enricher):
         pass
 
     def open(self) -> None:
-        if _parsers:
-            return
-        try:
-            from ua_parser.regex import Resolver
-        except ImportError as error:
-            # the parser in Python is sixty times slower, and would be taken for a fault of ours
-            raise ExtensionError(
-                f"`user_agent_parse` needs the Rust part of ua-parser: {error}.",
-                hint="pip install 'ua-parser[regex]'",
-            ) from error
-        _parsers.append(Parser(Resolver(load_builtins())))
+        _parser()
 
     def lookup(self, values: Sequence[str]) -> list[Found]:
-        self.open()
         return [_parsed(value[:_LONGEST]) for value in values]
 
 
+@cache
+def _parser() -> Parser:
+    """The one parser of the process: its patterns take half a second and tens of megabytes."""
+    try:
+        from ua_parser.regex import Resolver
+    except ImportError as error:
+        # the parser in Python is sixty times slower, and would be taken for a fault of ours
+        raise ExtensionError(
+            f"`user_agent_parse` needs the Rust part of ua-parser: {error}.",
+            hint="pip install 'ua-parser[regex]'",
+        ) from error
+    return Parser(Resolver(load_builtins()))
+
+
 def _parsed(value: str) -> Found:
-    result = _parsers[0].parse(value)
+    result = _parser().parse(value)
     found: dict[str, Any] = {}
     if agent := result.user_agent:
         found |= {"ua_family": agent.family, "ua_version": _version(agent)}
