@@ -27,7 +27,7 @@ from headwater.pipeline.steps.mapping import map_fields
 from headwater.pipeline.steps.parse_events import events_only, find_fields
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import read_lines
-from headwater.settings import MappingSettings, Settings
+from headwater.settings import DestinationSettings, MappingSettings, Settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,14 +136,8 @@ class Rig:
         fields = find_fields(lines)
         used = mapping or MappingSettings()
         columns = batch_columns(map_fields(fields.root, used), capabilities.max_identifier_length)
-        fit = fit_table(
-            fields.root,
-            columns,
-            existing,
-            capabilities=capabilities,
-            max_columns=max_columns,
-            mapping=used,
-        )
+        settings = DestinationSettings(id="dwh", type="duckdb", mappings=used, max_columns=max_columns)
+        fit = fit_table(fields.root, columns, existing, settings, capabilities)
         return Projected(fields, columns, fit, project(events_only(lines, fields), fit))
 
 

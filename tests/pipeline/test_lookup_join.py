@@ -18,7 +18,7 @@ from headwater.pipeline.steps.fit_table import fit_table
 from headwater.pipeline.steps.mapping import map_fields
 from headwater.pipeline.steps.parse_events import find_fields
 from headwater.pipeline.steps.project import project
-from headwater.settings import MappingSettings, PipelineSettings
+from headwater.settings import DestinationSettings, MappingSettings, PipelineSettings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
 FIREFOX = "Mozilla/5.0 (X11; Linux x86_64; rv:120.0) Gecko/20100101 Firefox/120.0"
@@ -52,14 +52,8 @@ def enriched(rig: Rig, rule: Rule, *events: Any) -> tuple[list[dict[str, Any]], 
     fields = find_fields(lines, rule.browser_keys)
     lookups = look_up(lines, fields.root, [rule], rig.folder / "lookups")
     columns = batch_columns(map_fields(fields.root, MappingSettings()), 63)
-    fit = fit_table(
-        fields.root,
-        columns,
-        None,
-        capabilities=DuckDBDestination.capabilities,
-        max_columns=1000,
-        mapping=MappingSettings(),
-    )
+    settings = DestinationSettings(id="dwh", type="duckdb")
+    fit = fit_table(fields.root, columns, None, settings, DuckDBDestination.capabilities)
     frame = project(lines, fit, lookups)
     rows = sorted(frame.collect(), key=lambda row: int(row["_headwater_row"]))
     plan = frame._jdf.queryExecution().executedPlan().toString()

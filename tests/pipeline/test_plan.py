@@ -72,7 +72,7 @@ def test_only_distinct_values_reach_python_when_a_file_is_loaded(rig: Rig) -> No
     [lookup] = plans.with_python()
     assert "MapInArrow" in lookup
     assert "from_json" not in lookup
-    assert "ReadSchema: struct<value:string>" in lookup
+    assert "ReadSchema: struct<rule:int,value:string>" in lookup
 
 
 def test_a_python_function_would_be_seen_when_a_plan_had_one(rig: Rig) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row
 
 
+@dataclass(frozen=True)
 class RejectWriter:
     """Writes lines, which have their reason beside them, to the rejects of one destination."""
 
-    def __init__(self, events_dir: Path, destination_id: str, clock: Clock) -> None:
-        self._events_dir = events_dir
-        self._destination_id = destination_id
-        self._clock = clock
+    events_dir: Path
+    destination_id: str
+    clock: Clock
 
     def write(self, lines: DataFrame, *sources: str) -> int:
         """Writes lines of one source, with one partition in memory at a time (G8); returns their number.
@@ -36,16 +37,16 @@ class RejectWriter:
         found = rows.toLocalIterator() if len(sources) == 1 else iter(rows.collect())
         if (first := next(found, None)) is None:
             return 0
-        now = self._clock.now()
+        now = self.clock.now()
         rejects = (self._reject(row, sources, now) for row in chain([first], found))
-        return DestinationRejects(self._events_dir).append(self._destination_id, rejects)
+        return DestinationRejects(self.events_dir).append(self.destination_id, rejects)
 
     def _reject(self, row: Row, sources: Sequence[str], now: float) -> EventError:
         file, number = (0, row[ROW]) if len(sources) == 1 else file_and_line(row[ROW])
         return EventError.of(
             bytes(row[LINE]),
             row[REASON],
-            destination_id=self._destination_id,
+            destination_id=self.destination_id,
             source=f"{sources[file]}:{number}",
             at=now,
         )

@@ -78,15 +78,6 @@ class LogSource(DataSource):
         return _StreamReader(_Log(self.options, schema))
 
 
-class Partition(InputPartition):
-    """Positions that one task reads."""
-
-    def __init__(self, first: int, end: int) -> None:
-        super().__init__(None)
-        self.first = first
-        self.end = end
-
-
 class _Log:
     """The options and the reading of both readers; sent to executors with them."""
 
@@ -115,16 +106,18 @@ class _Log:
         """The position after the last event that was acknowledged."""
         return max(tail_of(self.folder), 1)
 
-    def partitions(self, first: int, end: int) -> list[Partition]:
+    def partitions(self, first: int, end: int) -> list[InputPartition]:
+        """The positions that each task reads."""
         step = self.partition_events
-        return [Partition(at, min(at + step, end)) for at in range(first, end, step)]
+        return [InputPartition(range(at, min(at + step, end))) for at in range(first, end, step)]
 
-    def read(self, partition: Partition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The events of a partition as Arrow batches of bounded size (G8)."""
+        positions: range = partition.value
         gathered: list[Commit] = []
         events = size = 0
-        expected = partition.first
-        for commit in commits(self.folder, partition.first, partition.end):
+        expected = positions.start
+        for commit in commits(self.folder, positions.start, positions.stop):
             self._miss(expected, commit.first)
             expected = commit.end
             gathered.append(commit)
@@ -135,7 +128,7 @@ class _Log:
                 gathered, events, size = [], 0, 0
         if gathered:
             yield self._batch(gathered)
-        self._miss(expected, partition.end)
+        self._miss(expected, positions.stop)
 
     def _miss(self, expected: int, found: int) -> None:
         if expected < found and self.fail_on_loss:
@@ -177,7 +170,6 @@ class _BatchReader(DataSourceReader):
         return log.partitions(log.first or log.oldest(), log.end or log.newest())
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Partition)
         return self._log.read(partition)
 
 
@@ -218,7 +210,6 @@ class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._log.partitions(int(start["position"]), int(end["position"]))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        assert isinstance(partition, Partition)
         return self._log.read(partition)
 
 

@@ -78,25 +78,22 @@ def fit_table(
     root: Field,
     columns: dict[str, BatchColumn],
     existing: Table | None,
-    *,
+    settings: DestinationSettings,
     capabilities: Capabilities,
-    max_columns: int,
-    mapping: MappingSettings,
-    first: Iterable[str] = (),
 ) -> TableFit:
     """Decides the kind of each column: that of the table if it has the column, else the batch's own.
 
-    New columns are added in the order of their first appearance, those of the key (`first`) before all, as
-    long as there is room. The others overflow.
+    New columns are added in the order of their first appearance, those of the key before all, as long as
+    there is room. The others overflow.
     """
     fold = str.lower if capabilities.folds_case else str
     stored = {fold(name): column for name, column in (existing.columns if existing else {}).items()}
-    room = min(max_columns, capabilities.max_columns) - len(stored)
+    room = min(settings.max_columns, capabilities.max_columns) - len(stored)
     if UNMAPPED not in stored:
         room -= 1  # the column for values that do not fit is always needed
     fit = TableFit()
     over_limit = []
-    order = [name for name in first if name in columns]
+    order = [name for name in _key(settings, capabilities) if name in columns]
     for name in [*order, *(name for name in columns if name not in order)]:
         column = columns[name]
         if (found := stored.get(fold(name))) is not None:
@@ -109,7 +106,7 @@ def fit_table(
             over_limit.append(column)
             continue
         fit.columns[name] = column
-    fit.overflow = _overflow(root, fit.columns.values(), over_limit, mapping)
+    fit.overflow = _overflow(root, fit.columns.values(), over_limit, settings.mappings)
     return fit
 
 
@@ -170,23 +167,19 @@ def plan_table(
     capabilities: Capabilities,
 ) -> tuple[TableFit, Table]:
     """How the batch fits the existing table, and the table that it needs."""
-    limit = capabilities.max_identifier_length
-    key = tuple(column_name(parse_pointer(column), limit) for column in settings.primary_key)
-    fit = fit_table(
-        root,
-        columns,
-        existing,
-        capabilities=capabilities,
-        max_columns=settings.max_columns,
-        mapping=settings.mappings,
-        first=key,
-    )
+    fit = fit_table(root, columns, existing, settings, capabilities)
     structure = [column.column for column in fit.columns.values()]
     if fit.needs_unmapped:
         structure.append(Column(UNMAPPED, Kind.JSON))
     # A new table cannot have a key of which its first batch has no value; a later batch adds it.
+    key = _key(settings, capabilities)
     has_key = existing is not None or all(column in fit.columns for column in key)
     return fit, table_of(name, structure, key if has_key else ())
+
+
+def _key(settings: DestinationSettings, capabilities: Capabilities) -> tuple[str, ...]:
+    limit = capabilities.max_identifier_length
+    return tuple(column_name(parse_pointer(column), limit) for column in settings.primary_key)
 
 
 class TablePatcher:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,34 +116,27 @@ def rules_of(
     return rules
 
 
+@dataclass
 class Lookups:
     """The rules of a destination. With a `staging`, executors look up values too; else the driver alone."""
 
-    def __init__(
-        self,
-        configured: Sequence[EnrichmentSettings],
-        settings: PipelineSettings,
-        *,
-        browser_keys: str = "",
-        staging: Staging | None = None,
-    ) -> None:
-        self._configured = configured
-        self._settings = settings
-        self._browser_keys = browser_keys
-        self._staging = staging
-        self._open: dict[str, tuple[float, list[Rule]]] = {}
+    configured: Sequence[EnrichmentSettings]
+    settings: PipelineSettings
+    browser_keys: str = ""
+    staging: Staging | None = None
+    _open: dict[str, tuple[float, list[Rule]]] = field(default_factory=dict)
 
     def find(self, events: DataFrame, fields: BatchFields, folder: Path) -> list[LookupTable]:
         """Looks up the values of all rules, and adds the fields of the results to the tree."""
-        rules = self._rules(self._browser_keys if fields.from_browser else "")
-        results = self._staging.executor_folder(folder) if self._staging is not None else None
+        rules = self._rules(self.browser_keys if fields.from_browser else "")
+        results = self.staging.executor_folder(folder) if self.staging is not None else None
         return look_up(events, fields.root, rules, results)
 
     def _rules(self, browser_keys: str) -> list[Rule]:
         """The open rules, kept for a while: to open them takes longer than to look up a few values."""
         found = self._open.get(browser_keys)
         if found is None or time.monotonic() - found[0] > RULES_SECONDS:
-            rules = rules_of(self._configured, self._settings, browser_keys=browser_keys)
+            rules = rules_of(self.configured, self.settings, browser_keys=browser_keys)
             found = self._open[browser_keys] = time.monotonic(), rules
         return found[1]
 
@@ -162,23 +155,20 @@ def look_up(
         return []
     values = _values(lines, usable)
     if folder is not None:
-        values = values.distinct().persist()
-    try:
-        few = (values if folder is None else values.limit(FEW_VALUES + 1)).toArrow()
-        tables = []
-        for number, rule, source in usable:
-            if folder is None or few.num_rows <= FEW_VALUES:
-                found = _look_up_in_driver(few, number, rule.enricher, lines.sparkSession)
-            else:
-                own = values.where(f"rule = {number}").select("value")
-                found = _look_up_on_executors(own, rule.enricher, folder / f"results-{number}")
-            if found.fields:
-                _add_lookup_fields(root, rule, number, found.fields)
-                is_small = found.count <= BROADCAST_VALUES
-                tables.append(LookupTable(rule, number, found.results, is_small, source.json_types))
-        return tables
-    finally:
-        values.unpersist()
+        values = _stored(values.distinct(), folder / "values", "rule int, value string")
+    few = (values if folder is None else values.limit(FEW_VALUES + 1)).toArrow()
+    tables = []
+    for number, rule, source in usable:
+        if folder is None or few.num_rows <= FEW_VALUES:
+            found = _look_up_in_driver(few, number, rule.enricher, lines.sparkSession)
+        else:
+            own = values.where(f"rule = {number}").select("value")
+            found = _look_up_on_executors(own, rule.enricher, folder / f"results-{number}")
+        if found.fields:
+            _add_lookup_fields(root, rule, number, found.fields)
+            is_small = found.count <= BROADCAST_VALUES
+            tables.append(LookupTable(rule, number, found.results, is_small, source.json_types))
+    return tables
 
 
 @dataclass
@@ -195,28 +185,33 @@ def _look_up_in_driver(values: pa.Table, number: int, enricher: Enricher, spark:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    own = values.filter(pc.equal(values.column("rule"), number)).column("value").unique()
+    own = values.filter(pc.equal(values.column("rule"), number)).column("value").combine_chunks().unique()
     batch = pa.RecordBatch.from_arrays([own], ["value"])
     found = pa.Table.from_batches(_function(enricher)(iter([batch])))
     found = found.filter(found.column("found").is_valid())
     parts = found.column("found").combine_chunks().flatten()
     fields = [name for name, part in zip(enricher.fields, parts, strict=True) if part.null_count < len(part)]
-    return _LookedUp(spark.createDataFrame(found, _schema(enricher)), found.num_rows, fields)
+    results = spark.createDataFrame(found if found.num_rows else [], _schema(enricher))
+    return _LookedUp(results, found.num_rows, fields)
 
 
 def _look_up_on_executors(values: DataFrame, enricher: Enricher, folder: ExecutorFolder) -> _LookedUp:
-    spark, schema = values.sparkSession, _schema(enricher)
+    schema = _schema(enricher)
     found = values.mapInArrow(_function(enricher), schema).where("found IS NOT NULL")
-    if isinstance(folder, ObjectFolder):
-        results = read_objects(spark, folder, write_objects(found, folder), schema)
-    else:
-        found.write.parquet(str(folder))
-        results = spark.read.schema(schema).parquet(str(folder))
+    results = _stored(found, folder, schema)
     counts = [f"count(found.`{name}`)" for name in enricher.fields]
     count, *present = results.selectExpr("count(*)", *counts).collect()[0]
     return _LookedUp(
         results, count, [name for name, has in zip(enricher.fields, present, strict=True) if has]
     )
+
+
+def _stored(rows: DataFrame, folder: ExecutorFolder, schema: str) -> DataFrame:
+    """The rows, written by the executors and read again, so that they are computed once."""
+    if isinstance(folder, ObjectFolder):
+        return read_objects(rows.sparkSession, folder, write_objects(rows, folder), schema)
+    rows.write.parquet(str(folder))
+    return rows.sparkSession.read.schema(schema).parquet(str(folder))
 
 
 def _usable(root: Field, rules: Sequence[Rule]) -> list[tuple[int, Rule, Field]]:
