@@ -81,7 +81,7 @@ class EventSource(Protocol):
         """The events from one position up to another, without those that were removed."""
 
     def write_tail(self) -> None:
-        """Writes the position after the last event for `headwater status`; the gateway does so for a queue."""
+        """Writes the end position for `headwater status`; the gateway does so for a queue."""
         return
 
     def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> StreamArchive | None:
