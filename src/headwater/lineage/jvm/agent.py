@@ -85,23 +85,24 @@ class Agent:
         return self._agent.rdd(job, rdd)
 
     def node(self, execution: int, number: int) -> Any:
-        """A node of a query's analyzed plan; None once the query is released."""
-        return self._agent.node(execution, number)
+        """A node of a query's analyzed plan by its number in the plan's document; None once it is released."""
+        nodes = self._agent.nodes(execution)
+        return None if nodes is None else nodes[number]
 
     # --- plans
 
     def call_node(self, execution: int, number: int, field: str, method: str) -> Any:
         """The result of a lineage method of a node, or of the object in one of its fields."""
-        plan = self._analyzed(execution)
-        if plan is None:
+        nodes = self._agent.nodes(execution)
+        if nodes is None:
             return None
-        answer = self._call("LineageNodeCaller", "call", plan, number, field, method, _ANSWER_EVENT)
+        answer = self._call("LineageNodeCaller", "call", nodes, number, field, method, _ANSWER_EVENT)
         return msgspec.json.decode(str(answer))
 
     def pickled_source(self, execution: int, number: int) -> bytes | None:
         """The pickled Python data source of a node."""
-        plan = self._analyzed(execution)
-        found = self._call("LineageNodeCaller", "pythonSource", plan, number) if plan is not None else None
+        nodes = self._agent.nodes(execution)
+        found = self._call("LineageNodeCaller", "pythonSource", nodes, number) if nodes is not None else None
         return bytes(found) if found is not None else None
 
     def write_plan(self, plan: Any, chars: int = _DOCUMENT_CHARS) -> str:
@@ -124,10 +125,6 @@ class Agent:
             return ""
         catalog = session.sharedState().externalCatalog()
         return str(self._call("NodeFields", "lookup", catalog, database, table) or "")
-
-    def _analyzed(self, execution: int) -> Any:
-        query = self._agent.query(execution)
-        return None if query is None else query.analyzed()
 
     def _call(self, unit: str, method: str, *arguments: Any) -> Any:
         key = f"{unit}.{method}"

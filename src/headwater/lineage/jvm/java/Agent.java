@@ -4,10 +4,9 @@ import java.lang.ref.SoftReference;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
 import java.util.Collections;
-import java.util.Enumeration;
 import java.util.HashSet;
-import java.util.Iterator;
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
@@ -35,6 +34,7 @@ public class Agent extends SparkEventFilter {
     private static final int POLL_MESSAGES = 256;
     private static final int MAX_PLAN = 16 << 20;       // chars of one plan
     private static final int MAX_KEPT = 1000;           // live executions and jobs
+    private static final int MAX_SQL = 100000;          // chars of one statement
     private static final int LONG_TEXT = 4000;
     private static final int STACK_TEXT = 10000;
 
@@ -45,14 +45,13 @@ public class Agent extends SparkEventFilter {
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
     private final Set rddJobs = new HashSet();          // running jobs that belong to no query
-    private final Map planSent = Collections.synchronizedMap(new Kept());   // executions whose plan was sent
+    private final Map nodes = Collections.synchronizedMap(new Kept());   // of the plans that were sent, by execution
 
-    private final Method walk = unit("PlanWriter", "plan", 2);
-    private final Method nodes = unit("PlanWriter", "nodes", 1);
-    private final Method executed = unit("ScanMetrics", "executed", 2);
-    private final Method chain = unit("RddChain", "chain", 2);
-    private final Method flat = unit("RddChain", "flat", 1);
-    private final Method outputs = unit("RddChain", "outputs", 2);
+    private final Method writePlan = Reflection.unit(Agent.class, "PlanWriter", "plan");
+    private final Method executed = Reflection.unit(Agent.class, "ScanMetrics", "executed");
+    private final Method chain = Reflection.unit(Agent.class, "RddChain", "chain");
+    private final Method flat = Reflection.unit(Agent.class, "RddChain", "flat");
+    private final Method outputs = Reflection.unit(Agent.class, "RddChain", "outputs");
 
     public static final class Kept extends LinkedHashMap {
         protected boolean removeEldestEntry(Map.Entry eldest) {
@@ -75,12 +74,8 @@ public class Agent extends SparkEventFilter {
         stopListening(millis);
         messages.close();
         executions.clear();
+        nodes.clear();
         jobs.clear();
-    }
-
-    /* Waits until all of Spark's events so far are handled; whether they are. */
-    public boolean waitUntilHandled(long millis) {
-        return super.waitUntilHandled(millis);
     }
 
     /* The number of messages so far, polled or not. */
@@ -98,9 +93,9 @@ public class Agent extends SparkEventFilter {
 
     /* The same; executions whose numbers are in `released` need not be kept any longer. */
     public String poll(String released) throws InterruptedException {
-        String[] each = released.split(",");
-        for (int at = 0; at < each.length; at++) {
-            release(Long.parseLong(each[at]));
+        for (String execution : released.split(",")) {
+            executions.remove(Long.valueOf(execution));
+            nodes.remove(Long.valueOf(execution));
         }
         return poll();
     }
@@ -126,41 +121,26 @@ public class Agent extends SparkEventFilter {
 
     /* The QueryExecution; null when it is no longer kept. */
     public Object query(long execution) {
-        return recall(executions, Long.valueOf(execution));
+        return recall(executions, execution);
     }
 
-    /* A node of the analyzed plan by its number in the plan's document. */
-    public Object node(long execution, int node) {
-        try {
-            QueryExecution found = (QueryExecution) query(execution);
-            if (found == null || nodes == null) {
-                return null;
-            }
-            Object all = nodes.invoke(null, new Object[] {found.analyzed()});
-            return ((java.util.List) all).get(node);
-        } catch (Throwable error) {
-            return null;
-        }
+    /* The nodes of the analyzed plan, by their numbers in the plan's document; null when they are no longer kept. */
+    public Object nodes(long execution) {
+        return recall(nodes, execution);
     }
 
     /* The ActiveJob; null when it is no longer kept, or had ended before it was seen. */
     public Object job(int job) {
-        return recall(jobs, Integer.valueOf(job));
+        return recall(jobs, job);
     }
 
     /* An RDD of a job by its id. */
     public Object rdd(int job, int rdd) {
         try {
-            Object found = job(job);
-            if (found == null || flat == null) {
-                return null;
-            }
-            Object last = Reflection.call(Reflection.call(found, "finalStage"), "rdd");
-            Iterator all = ((java.util.List) flat.invoke(null, new Object[] {last})).iterator();
-            while (all.hasNext()) {
-                Object one = all.next();
-                if (((Integer) Reflection.call(one, "id")).intValue() == rdd) {
-                    return one;
+            Object last = Reflection.call(Reflection.call(job(job), "finalStage"), "rdd");
+            for (Object each : (List) Reflection.invoke(flat, last)) {
+                if ((Integer) Reflection.call(each, "id") == rdd) {
+                    return each;
                 }
             }
         } catch (Throwable error) {
@@ -169,31 +149,18 @@ public class Agent extends SparkEventFilter {
         return null;
     }
 
-    public void release(long execution) {
-        executions.remove(Long.valueOf(execution));
-        planSent.remove(Long.valueOf(execution));
-    }
-
     /*
      * py4j leaves Nagle's algorithm on, so that texts over 8 kB wait 44 ms for a delayed acknowledgement; every
      * connection, hence every Python thread, needs this once.
      */
-    public int noDelay(Object server) {
-        int done = 0;
-        try {
-            Iterator all = ((Iterable) Reflection.fieldOrNull(server, "connections")).iterator();
-            while (all.hasNext()) {
-                try {
-                    ((java.net.Socket) Reflection.fieldOrNull(all.next(), "socket")).setTcpNoDelay(true);
-                    done++;
-                } catch (Throwable ignored) {
-                    // closed, or of another kind
-                }
+    public void noDelay(Object server) {
+        for (Object connection : Reflection.each(Reflection.fieldOrNull(server, "connections"))) {
+            try {
+                ((java.net.Socket) Reflection.fieldOrNull(connection, "socket")).setTcpNoDelay(true);
+            } catch (Throwable ignored) {
+                // closed, or of another kind: it is slower
             }
-        } catch (Throwable ignored) {
-            // the connection is slower
         }
-        return done;
     }
 
     /* ------------------------------------------------------------------ called by Spark */
@@ -226,13 +193,9 @@ public class Agent extends SparkEventFilter {
 
     private void applicationEnded(SparkListenerApplicationEnd event) {
         JsonWriter out = begin("app_end", event.time());
-        try {
-            Object code = Reflection.option(Reflection.call(event, "exitCode"));
-            if (code instanceof Integer && ((Integer) code).intValue() != 0) {
-                out.field("error", "exit code " + code);
-            }
-        } catch (Throwable ignored) {
-            // older than 3.5
+        Object code = Reflection.callOrNull(event, "exitCode");                     // since 3.5
+        if (code instanceof Integer && (Integer) code != 0) {
+            out.field("error", "exit code " + code);
         }
         end(out);
     }
@@ -240,45 +203,22 @@ public class Agent extends SparkEventFilter {
     private void started(SparkListenerSQLExecutionStart event) {
         JsonWriter out = begin("sql_start", event.time());
         out.field("id", event.executionId());
-        try {
-            Object root = Reflection.option(Reflection.call(event, "rootExecutionId"));
-            if (root instanceof Long) {
-                out.field("root", ((Long) root).longValue());
-            }
-        } catch (Throwable ignored) {
-            // older than 3.5
-        }
+        out.optional("root", Reflection.callOrNull(event, "rootExecutionId"), 0);   // since 3.5
         out.key("description").string(event.description(), LONG_TEXT);
-        try {
-            Object id = Reflection.option(Reflection.call(event, "queryId"));
-            if (id != null) {
-                out.field("query_id", id.toString());
-            }
-        } catch (Throwable ignored) {
-            // older than 4.2
+        out.optional("query_id", Reflection.callOrNull(event, "queryId"), LONG_TEXT);   // since 4.2
+        out.key("properties").raw('{');
+        for (Object each : Reflection.map(event.modifiedConfigs()).entrySet()) {
+            Map.Entry property = (Map.Entry) each;
+            out.key((String) property.getKey()).string((String) property.getValue(), LONG_TEXT);
         }
-        try {
-            out.key("properties").raw('{');
-            scala.collection.Iterator all = event.modifiedConfigs().iterator();
-            while (all.hasNext()) {
-                scala.Tuple2 pair = (scala.Tuple2) all.next();
-                out.key((String) pair._1()).string((String) pair._2(), LONG_TEXT);
-            }
-            out.raw('}');
-        } catch (Throwable error) {
-            messages.countDropped();
-            return;
+        out.raw('}');
+        Object physical = event.sparkPlanInfo();
+        Object name = Reflection.callOrNull(physical, "nodeName");
+        List children = Reflection.each(Reflection.callOrNull(physical, "children"));
+        if (String.valueOf(name).startsWith("WholeStageCodegen") && !children.isEmpty()) {
+            name = Reflection.callOrNull(children.get(0), "nodeName");
         }
-        try {
-            String name = event.sparkPlanInfo().nodeName();
-            if (name.startsWith("WholeStageCodegen") && event.sparkPlanInfo().children().nonEmpty()) {
-                name = ((org.apache.spark.sql.execution.SparkPlanInfo)
-                        event.sparkPlanInfo().children().apply(0)).nodeName();
-            }
-            out.field("physical", name);
-        } catch (Throwable ignored) {
-            // the job is named by its logical plan
-        }
+        out.optional("physical", name, LONG_TEXT);
         QueryExecution query = null;
         try {
             query = SQLExecution.getQueryExecution(event.executionId());
@@ -286,85 +226,44 @@ public class Agent extends SparkEventFilter {
             // the end has it
         }
         if (query != null) {
-            remember(executions, Long.valueOf(event.executionId()), query);
+            remember(executions, event.executionId(), query);
             stream(out, query);
-            database(out, query);
+            // the session's current database, which qualifies names of tables
+            Object state = Reflection.callOrNull(Reflection.callOrNull(query, "sparkSession"), "sessionState");
+            Object catalog = Reflection.callOrNull(state, "catalog");
+            out.optional("database", Reflection.callOrNull(catalog, "getCurrentDatabase"), LONG_TEXT);
             plan(out, query, event.executionId());
         }
         end(out);
     }
 
-    /* The session's current database, which qualifies names of tables. */
-    private void database(JsonWriter out, QueryExecution query) {
-        int mark = out.mark();
-        try {
-            Object state = Reflection.call(Reflection.call(query, "sparkSession"), "sessionState");
-            out.field("database", String.valueOf(Reflection.call(Reflection.call(state, "catalog"), "getCurrentDatabase")));
-        } catch (Throwable error) {
-            out.back(mark);
-        }
-    }
-
     private void ended(SparkListenerSQLExecutionEnd event) {
-        Long id = Long.valueOf(event.executionId());
         JsonWriter out = begin("sql_end", event.time());
         out.field("id", event.executionId());
-        Object failure = null;
-        try {
-            Object name = Reflection.option(Reflection.call(event, "executionName"));
-            if (name != null) {
-                out.field("name", (String) name);
-            }
-        } catch (Throwable ignored) {
-            // missing in this release
-        }
-        try {
-            failure = Reflection.option(Reflection.call(event, "executionFailure"));
-        } catch (Throwable ignored) {
-            // missing in this release
-        }
+        out.optional("name", Reflection.callOrNull(event, "executionName"), LONG_TEXT);
+        Object failure = Reflection.callOrNull(event, "executionFailure");
         if (failure instanceof Throwable) {
             failed(out, (Throwable) failure);
         } else {
-            try {
-                Object text = Reflection.option(Reflection.call(event, "errorMessage"));
-                if (text != null && ((String) text).length() > 0) {
-                    failure = text;
-                    out.key("error").string((String) text, LONG_TEXT);
-                }
-            } catch (Throwable ignored) {
-                // older than 3.4
-            }
+            Object text = Reflection.callOrNull(event, "errorMessage");             // since 3.4
+            failure = "".equals(text) ? null : text;
+            out.optional("error", failure, LONG_TEXT);
         }
-        try {
-            scala.collection.Iterator all = ((scala.collection.Iterable) Reflection.call(event, "jobIds")).iterator();
-            out.key("jobs").raw('[');
-            while (all.hasNext()) {
-                out.comma().number(((Number) all.next()).longValue());
-            }
-            out.raw(']');
-        } catch (Throwable ignored) {
-            // older than 4.0
-        }
-        QueryExecution query = null;
-        try {
-            query = (QueryExecution) Reflection.call(event, "qe");
-        } catch (Throwable ignored) {
-            // no plan then
-        }
+        out.key("jobs").list(Reflection.each(Reflection.callOrNull(event, "jobIds")));  // since 4.0
+        QueryExecution query = (QueryExecution) Reflection.callOrNull(event, "qe");
         if (query == null) {
             query = (QueryExecution) query(event.executionId());
         }
         if (query != null) {
-            remember(executions, id, query);
-            if (!planSent.containsKey(id)) {
+            remember(executions, event.executionId(), query);
+            if (!nodes.containsKey(event.executionId())) {
                 plan(out, query, event.executionId());
             }
-            if (failure == null && executed != null) {   // a failed one may not even be planned
+            if (failure == null) {                          // a failed one may not even be planned
                 int mark = out.mark();
                 try {
                     out.key("executed").raw('[');
-                    executed.invoke(null, new Object[] {query, out});
+                    Reflection.invoke(executed, query, out);
                     out.raw(']');
                 } catch (Throwable error) {
                     out.back(mark);
@@ -375,40 +274,28 @@ public class Agent extends SparkEventFilter {
     }
 
     /* The run of the streaming query and the number of the micro-batch, if the execution is one. */
-    private void stream(JsonWriter out, QueryExecution query) {
+    private static void stream(JsonWriter out, QueryExecution query) {
         if (query.getClass().getName().endsWith("IncrementalExecution")) {
-            int mark = out.mark();
-            try {
-                out.field("stream_run", Reflection.call(query, "runId").toString());
-                out.field("batch", ((Long) Reflection.call(query, "currentBatchId")).longValue());
-            } catch (Throwable error) {
-                out.back(mark);
-            }
+            out.optional("stream_run", Reflection.callOrNull(query, "runId"), LONG_TEXT);
+            out.optional("batch", Reflection.callOrNull(query, "currentBatchId"), 0);
         }
     }
 
     private void plan(JsonWriter out, QueryExecution query, long execution) {
+        out.optional("sql", sql(query), MAX_SQL);
         int mark = out.mark();
         String problem = null;
+        Object written = null;
         try {
-            String sql = sql(query);
-            if (sql != null) {
-                out.key("sql").string(sql, 100000);
-            }
-            mark = out.mark();
-            if (walk == null) {
-                problem = "PlanWriter is missing";
-            } else if (isShortOfMemory()) {
+            if (isShortOfMemory()) {
                 problem = "less than " + memoryThreshold + " percent of the driver's heap is free";
             } else {
                 out.key("plan");
-                walk.invoke(null, new Object[] {query.analyzed(), out});
-                if (messages.isFullFor(out.length())) {
+                written = Reflection.invoke(writePlan, query.analyzed(), out);
+                if (messages.isFullFor(out.mark())) {
                     problem = "too many messages wait for Python";
                 }
             }
-        } catch (java.lang.reflect.InvocationTargetException error) {
-            problem = text(error.getCause());
         } catch (Throwable error) {
             problem = text(error);
         }
@@ -416,7 +303,7 @@ public class Agent extends SparkEventFilter {
             out.back(mark);
             out.key("plan_error").string(problem, LONG_TEXT);
         }
-        remember(planSent, Long.valueOf(execution), Boolean.TRUE);
+        remember(nodes, execution, written);
     }
 
     /*
@@ -424,28 +311,18 @@ public class Agent extends SparkEventFilter {
      * the analyzer has replaced has lost it, but its query has it, which may be an inner child. CREATE TABLE
      * without a query keeps it nowhere.
      */
-    private static String sql(QueryExecution query) {
+    private static Object sql(QueryExecution query) {
         ArrayList todo = new ArrayList();
         todo.add(query.logical());
         for (int at = 0; at < todo.size() && at < 200; at++) {
-            Object node = todo.get(at);
-            Object text = Reflection.option(Reflection.callOrNull(Reflection.callOrNull(node, "origin"), "sqlText"));   // since 3.4
-            if (text instanceof String) {
-                return (String) text;
+            Object text = Reflection.callOrNull(Reflection.callOrNull(todo.get(at), "origin"), "sqlText");  // since 3.4
+            if (text != null) {
+                return text;
             }
-            push(todo, Reflection.callOrNull(node, "children"));
-            push(todo, Reflection.callOrNull(node, "innerChildren"));
+            todo.addAll(Reflection.each(Reflection.callOrNull(todo.get(at), "children")));
+            todo.addAll(Reflection.each(Reflection.callOrNull(todo.get(at), "innerChildren")));
         }
         return null;
-    }
-
-    private static void push(ArrayList todo, Object nodes) {
-        if (nodes instanceof scala.collection.Iterable) {
-            scala.collection.Iterator all = ((scala.collection.Iterable) nodes).iterator();
-            while (all.hasNext()) {
-                todo.add(all.next());
-            }
-        }
     }
 
     private void jobStarted(SparkListenerJobStart event) {
@@ -459,28 +336,24 @@ public class Agent extends SparkEventFilter {
             out.field("root", Long.parseLong(root == null ? execution : root));
         }
         out.key("stages").raw('[');
-        scala.collection.Iterator all = event.stageInfos().iterator();
-        while (all.hasNext()) {
-            StageInfo stage = (StageInfo) all.next();
+        for (Object each : Reflection.each(event.stageInfos())) {
+            StageInfo stage = (StageInfo) each;
             out.comma().raw('{').field("id", (long) stage.stageId());
             out.key("name").string(stage.name(), 300);
             out.field("tasks", (long) stage.numTasks()).raw('}');
         }
         out.raw(']');
         out.key("properties").raw('{');
-        if (properties != null) {
-            Enumeration names = properties.propertyNames();
-            while (names.hasMoreElements()) {
-                String name = String.valueOf(names.nextElement());
-                if (isWanted(name)) {
-                    out.key(name).string(properties.getProperty(name), LONG_TEXT);
-                }
+        for (Object each : properties == null ? Collections.EMPTY_SET : properties.stringPropertyNames()) {
+            String name = (String) each;
+            if (isWanted(name)) {
+                out.key(name).string(properties.getProperty(name), LONG_TEXT);
             }
         }
         out.raw('}');
         rdds(out, event.jobId(), execution != null);
         if (execution == null) {
-            rddJobs.add(Integer.valueOf(event.jobId()));
+            rddJobs.add(event.jobId());
             end(out);
         } else {
             sendWithNext(out);
@@ -498,30 +371,26 @@ public class Agent extends SparkEventFilter {
     private void rdds(JsonWriter out, int job, boolean isSql) {
         int mark = out.mark();
         try {
-            scala.Option found = ((scala.collection.Map) Reflection.call(Reflection.call(context, "dagScheduler"), "jobIdToActiveJob"))
-                    .get(Integer.valueOf(job));
-            if (found.isEmpty()) {
+            Object scheduler = Reflection.call(context, "dagScheduler");
+            scala.collection.Map active = (scala.collection.Map) Reflection.call(scheduler, "jobIdToActiveJob");
+            Object found = Reflection.option(active.get(job));
+            if (found == null) {
                 if (!isSql) {
                     out.field("rdd_error", "the job had ended before its RDDs could be read");
                 }
                 return;
             }
-            Object active = found.get();
-            remember(jobs, Integer.valueOf(job), active);
-            if (isSql && !includesRddsOfQueries || chain == null) {
+            remember(jobs, job, found);
+            if (isSql && !includesRddsOfQueries) {
                 return;
             }
-            Object stage = Reflection.call(active, "finalStage");
             out.key("rdds");
-            chain.invoke(null, new Object[] {Reflection.call(stage, "rdd"), out});
-            if (!isSql && outputs != null) {
+            Reflection.invoke(chain, Reflection.call(Reflection.call(found, "finalStage"), "rdd"), out);
+            if (!isSql) {
                 mark = out.mark();
                 out.key("outputs");
-                outputs.invoke(null, new Object[] {active, out});
+                Reflection.invoke(outputs, found, out);
             }
-        } catch (java.lang.reflect.InvocationTargetException error) {
-            out.back(mark);
-            out.key("rdd_error").string(text(error.getCause()), LONG_TEXT);
         } catch (Throwable error) {
             out.back(mark);
             out.key("rdd_error").string(text(error), LONG_TEXT);
@@ -535,7 +404,7 @@ public class Agent extends SparkEventFilter {
         if (result.getClass().getName().endsWith("JobFailed")) {
             failed(out, (Throwable) Reflection.call(result, "exception"));
         }
-        if (rddJobs.remove(Integer.valueOf(event.jobId()))) {
+        if (rddJobs.remove(event.jobId())) {
             end(out);
         } else {
             sendWithNext(out);
@@ -549,21 +418,18 @@ public class Agent extends SparkEventFilter {
         out.field("attempt", (long) stage.attemptNumber());
         out.key("name").string(stage.name(), 300);
         out.field("tasks", (long) stage.numTasks());
-        Object reason = Reflection.option(stage.failureReason());
-        if (reason != null) {
-            out.key("error").string((String) reason, LONG_TEXT);
-        }
+        out.optional("error", Reflection.option(stage.failureReason()), LONG_TEXT);
         Object metrics = stage.taskMetrics();
         if (metrics != null) {
             Object input = Reflection.call(metrics, "inputMetrics");
             Object output = Reflection.call(metrics, "outputMetrics");
             out.key("metrics").raw('{');
-            out.field("records_read", ((Long) Reflection.call(input, "recordsRead")).longValue());
-            out.field("bytes_read", ((Long) Reflection.call(input, "bytesRead")).longValue());
-            out.field("records_written", ((Long) Reflection.call(output, "recordsWritten")).longValue());
-            out.field("bytes_written", ((Long) Reflection.call(output, "bytesWritten")).longValue());
-            out.field("run_millis", ((Long) Reflection.call(metrics, "executorRunTime")).longValue());
-            out.field("cpu_nanos", ((Long) Reflection.call(metrics, "executorCpuTime")).longValue());
+            out.optional("records_read", Reflection.call(input, "recordsRead"), 0);
+            out.optional("bytes_read", Reflection.call(input, "bytesRead"), 0);
+            out.optional("records_written", Reflection.call(output, "recordsWritten"), 0);
+            out.optional("bytes_written", Reflection.call(output, "bytesWritten"), 0);
+            out.optional("run_millis", Reflection.call(metrics, "executorRunTime"), 0);
+            out.optional("cpu_nanos", Reflection.call(metrics, "executorCpuTime"), 0);
             out.raw('}');
         }
         sendWithNext(out);
@@ -582,7 +448,7 @@ public class Agent extends SparkEventFilter {
             Object progress = Reflection.call(event, "progress");
             JsonWriter out = begin("stream_batch", now);
             out.field("run", Reflection.call(progress, "runId").toString());
-            out.field("batch", ((Long) Reflection.call(progress, "batchId")).longValue());
+            out.optional("batch", Reflection.call(progress, "batchId"), 0);
             String json = (String) Reflection.call(progress, "json");
             out.key("progress").raw(json.length() > 1000000 ? "{}" : json);
             end(out);
@@ -590,10 +456,7 @@ public class Agent extends SparkEventFilter {
             JsonWriter out = begin("stream_end", now);
             out.field("id", Reflection.call(event, "id").toString());
             out.field("run", Reflection.call(event, "runId").toString());
-            Object error = Reflection.option(Reflection.call(event, "exception"));
-            if (error != null) {
-                out.key("error").string((String) error, LONG_TEXT);
-            }
+            out.optional("error", Reflection.callOrNull(event, "exception"), LONG_TEXT);
             end(out);
         }
     }
@@ -621,14 +484,9 @@ public class Agent extends SparkEventFilter {
     private static void failed(JsonWriter out, Throwable error) {
         out.key("error").string(text(error), LONG_TEXT);
         out.field("error_class", error.getClass().getName());
-        int mark = out.mark();
-        try {
-            java.io.StringWriter stack = new java.io.StringWriter();
-            error.printStackTrace(new java.io.PrintWriter(stack));
-            out.key("stack").string(stack.toString(), STACK_TEXT);
-        } catch (Throwable ignored) {
-            out.back(mark);
-        }
+        java.io.StringWriter stack = new java.io.StringWriter();
+        error.printStackTrace(new java.io.PrintWriter(stack));
+        out.key("stack").string(stack.toString(), STACK_TEXT);
     }
 
     private static String text(Throwable error) {
@@ -646,21 +504,5 @@ public class Agent extends SparkEventFilter {
     private static Object recall(Map map, Object key) {
         SoftReference found = (SoftReference) map.get(key);
         return found == null ? null : found.get();
-    }
-
-    /* A method of another unit, by name; null if this Spark does not compile that unit. */
-    private static Method unit(String unit, String method, int arguments) {
-        try {
-            Class found = Class.forName("headwater.lineage." + unit, true, Agent.class.getClassLoader());
-            Method[] all = found.getMethods();
-            for (int at = 0; at < all.length; at++) {
-                if (all[at].getName().equals(method) && all[at].getParameterTypes().length == arguments) {
-                    return all[at];
-                }
-            }
-        } catch (Throwable missing) {
-            // then its feature is missing too
-        }
-        return null;
     }
 }

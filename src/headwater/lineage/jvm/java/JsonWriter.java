@@ -13,8 +13,6 @@ public class JsonWriter {
         }
     }
 
-    private static final char[] HEX = "0123456789abcdef".toCharArray();
-
     private final StringBuilder text = new StringBuilder(512);
     private final int budget;
 
@@ -29,10 +27,6 @@ public class JsonWriter {
 
     public void back(int mark) {
         text.setLength(mark);
-    }
-
-    public int length() {
-        return text.length();
     }
 
     private void check() {
@@ -63,6 +57,16 @@ public class JsonWriter {
             }
         }
         return this;
+    }
+
+    /* Ends an object or array that began at `mark`; forgets one that is empty, and answers false. */
+    public boolean end(int mark, char bracket) {
+        if (text.length() == mark + 1) {
+            back(mark);
+            return false;
+        }
+        raw(bracket);
+        return true;
     }
 
     /* A key, with the comma before it if one is needed. */
@@ -101,8 +105,26 @@ public class JsonWriter {
         return this;
     }
 
-    public JsonWriter bool(boolean value) {
-        return raw(value ? "true" : "false");
+    /* A number, a boolean, null, or the text of anything else, cut to `most` chars. */
+    public JsonWriter value(Object value, int most) {
+        if (value == null || value instanceof Number || value instanceof Boolean) {
+            return raw(String.valueOf(value));
+        }
+        return string(value.toString(), most);
+    }
+
+    /* A list of such values. */
+    public JsonWriter list(Iterable values) {
+        raw('[');
+        for (Object value : values) {
+            comma().value(value, budget);
+        }
+        return raw(']');
+    }
+
+    /* A key and its value, or nothing if the value is null. */
+    public JsonWriter optional(String name, Object value, int most) {
+        return value == null ? this : key(name).value(value, most);
     }
 
     public JsonWriter field(String name, String value) {
@@ -113,37 +135,24 @@ public class JsonWriter {
         return key(name).number(value);
     }
 
-    public JsonWriter field(String name, boolean value) {
-        return key(name).bool(value);
-    }
-
     public String toString() {
         return text.toString();
     }
 
     private void quote(String value) {
         text.append('"');
-        int length = value.length();
-        for (int at = 0; at < length; at++) {
-            char c = value.charAt(at);
+        for (int at = 0; at < value.length();) {
+            int c = value.codePointAt(at);
+            at += Character.charCount(c);
             if (c == '"' || c == '\\') {
-                text.append('\\').append(c);
-            } else if (c < 0x20 || (c >= 0xD800 && c <= 0xDFFF && !paired(value, at))) {
+                text.append('\\').append((char) c);
+            } else if (c < 0x20 || c >= 0xD800 && c <= 0xDFFF) {
                 // half of a surrogate pair is legal in a Java string and nowhere else
-                text.append("\\u").append(HEX[c < 0x20 ? 0 : 15]).append(HEX[c < 0x20 ? 0 : 15]);
-                text.append(HEX[c < 0x20 ? (c >> 4) & 15 : 15]).append(HEX[c < 0x20 ? c & 15 : 13]);
+                text.append("\\u").append(Integer.toHexString(0x10000 | (c < 0x20 ? c : 0xFFFD)).substring(1));
             } else {
-                text.append(c);
+                text.appendCodePoint(c);
             }
         }
         text.append('"');
-    }
-
-    private static boolean paired(String value, int at) {
-        char c = value.charAt(at);
-        if (Character.isHighSurrogate(c)) {
-            return at + 1 < value.length() && Character.isLowSurrogate(value.charAt(at + 1));
-        }
-        return at > 0 && Character.isHighSurrogate(value.charAt(at - 1));
     }
 }

@@ -1,9 +1,16 @@
 package headwater.lineage;
 
+import java.lang.reflect.Field;
+import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
 import java.net.URI;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Collections;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import org.apache.hadoop.fs.Path;
 import org.apache.spark.rdd.RDD;
 import org.apache.spark.sql.catalyst.TableIdentifier;
@@ -30,75 +37,74 @@ public class NodeFields {
     private static final int MOST_TEXT = 8000;
     private static final int MOST_ITEMS = 1000;
     private static final int MOST_DEPTH = 5;
-    private static final Object NO_SCHEMA = new Object();
-    private static final String[] QUERIES = {"query", "source", "target"}; // PlanWriter writes these plans
-    private static final java.lang.reflect.Method CHAIN = chain(); // RddChain.chain; that unit may be missing
+    private static final String[] QUERIES = {"query", "source", "target"};  // PlanWriter writes these plans
+    // nodes whose columns PlanWriter has written
+    private static final List HAVE_COLUMNS = Arrays.asList("LogicalRelation", "HiveTableRelation", "View");
+    private static final Method CHAIN = Reflection.unit(NodeFields.class, "RddChain", "chain");
 
-    private static java.lang.reflect.Method chain() {
-        try {
-            return Class.forName("headwater.lineage.RddChain", true, NodeFields.class.getClassLoader())
-                .getMethod("chain", new Class[] {Object.class, JsonWriter.class});
-        } catch (Throwable absent) {
-            return null;
-        }
+    private final JsonWriter out;
+    private final Set skipped = Collections.newSetFromMap(new IdentityHashMap());
+    private boolean hasSchemas = true;                     // of tables: whether to write their columns
+
+    private NodeFields(JsonWriter out) {
+        this.out = out;
     }
 
     /* The value of a node's key "f". */
     public static void node(LogicalPlan node, JsonWriter out) {
-        IdentityHashMap skipped = new IdentityHashMap();
-        remember(node.children(), skipped);
-        remember(Reflection.callOrNull(node, "innerChildren"), skipped);
-        for (int i = 0; i < QUERIES.length; i++) {
-            Object query = Reflection.callOrNull(node, QUERIES[i]);
+        NodeFields fields = new NodeFields(out);
+        fields.skip(node.children());
+        fields.skip(Reflection.callOrNull(node, "innerChildren"));
+        for (String name : QUERIES) {
+            Object query = Reflection.callOrNull(node, name);
             if (query instanceof LogicalPlan) {
-                skipped.put(query, query);
+                fields.skipped.add(query);
             }
         }
-        String kind = node.getClass().getSimpleName();
-        if (kind.equals("LogicalRelation") || kind.equals("HiveTableRelation") || kind.equals("View")) {
-            skipped.put(NO_SCHEMA, NO_SCHEMA); // PlanWriter has written the columns of a leaf
-        }
-        product(node, skipped, out, 0);
+        fields.hasSchemas = !HAVE_COLUMNS.contains(node.getClass().getSimpleName());
+        fields.product((scala.Product) node, 0);
     }
 
-    private static void remember(Object kids, IdentityHashMap skipped) {
-        if (kids instanceof scala.collection.Iterable) {
-            scala.collection.Iterator all = ((scala.collection.Iterable) kids).iterator();
-            while (all.hasNext()) {
-                Object kid = all.next();
-                // a resolved name is as small as a field, and the command is of no use without it
-                if (!kid.getClass().getSimpleName().startsWith("Resolved")) {
-                    skipped.put(kid, kid);
+    private void skip(Object kids) {
+        for (Object kid : Reflection.each(kids)) {
+            // a resolved name is as small as a field, and the command is of no use without it
+            if (!kid.getClass().getSimpleName().startsWith("Resolved")) {
+                skipped.add(kid);
+            }
+        }
+    }
+
+    private void product(scala.Product product, int depth) {
+        out.raw('{');
+        List names = names(product);
+        for (int at = 0; at < product.productArity(); at++) {
+            Object value = product.productElement(at);
+            if (!skipped.contains(value)) {
+                put(at < names.size() ? (String) names.get(at) : "_" + at, value, depth);
+            }
+        }
+        out.raw('}');
+    }
+
+    private static List names(scala.Product product) {
+        List names = Reflection.each(Reflection.callOrNull(product, "productElementNames"));
+        if (names.isEmpty()) { // Scala 2.12: the parameters are the first final fields; lazy ones may precede
+            names = new ArrayList();
+            for (Object field : Reflection.fields(product.getClass())) {
+                if (Modifier.isFinal(((Field) field).getModifiers())) {
+                    names.add(((Field) field).getName());
                 }
             }
         }
-    }
-
-    private static void product(Object holder, IdentityHashMap skipped, JsonWriter out, int depth) {
-        out.raw("{");
-        scala.Product product = (scala.Product) holder;
-        for (int i = 0; i < product.productArity(); i++) {
-            Object each = null;
-            try {
-                each = product.productElement(i);
-            } catch (Throwable error) {
-                continue;
-            }
-            if (each == null || skipped.containsKey(each)) {
-                continue;
-            }
-            put(name(product, i), each, skipped, out, depth);
-        }
-        out.raw("}");
+        return names;
     }
 
     /* A key and its value, or nothing if the value is empty or cannot be read. */
-    private static void put(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth) {
+    private void put(String name, Object value, int depth) {
         int mark = out.mark();
         try {
-            out.key(name);
-            int start = out.mark();
-            value(name, each, skipped, out, depth);
+            int start = out.key(name).mark();
+            value(name, value, depth);
             if (out.mark() == start) {
                 out.back(mark);
             }
@@ -109,419 +115,307 @@ public class NodeFields {
         }
     }
 
-    private static String name(scala.Product product, int at) {
-        try {
-            return String.valueOf(product.getClass()
-                .getMethod("productElementName", new Class[] {Integer.TYPE})
-                .invoke(product, new Object[] {Integer.valueOf(at)}));
-        } catch (Throwable error) { // Scala 2.12: the parameters are the first final fields; lazy ones may precede
-            java.lang.reflect.Field[] fields = product.getClass().getDeclaredFields();
-            int seen = 0;
-            for (int i = 0; i < fields.length; i++) {
-                int modifiers = fields[i].getModifiers();
-                if (java.lang.reflect.Modifier.isStatic(modifiers)
-                        || !java.lang.reflect.Modifier.isFinal(modifiers)) {
-                    continue;
-                }
-                if (seen++ == at) {
-                    return fields[i].getName();
-                }
-            }
-            return "_" + at;
-        }
-    }
-
-    private static void value(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth)
-            throws Throwable {
+    private void value(String name, Object each, int depth) throws Throwable {
         if (each == null || depth > MOST_DEPTH) {
             return;
         }
         if (each instanceof scala.Option) {
             Object held = Reflection.option(each);
-            if (held != null && !skipped.containsKey(held)) {
-                value(name, held, skipped, out, depth);
+            if (!skipped.contains(held)) {
+                value(name, held, depth);
             }
         } else if (each instanceof String) {
             out.string(SecretMask.option(name, (String) each), MOST_TEXT);
-        } else if (each instanceof Boolean) {
-            out.bool(((Boolean) each).booleanValue());
-        } else if (each instanceof Integer || each instanceof Long) {
-            out.number(((Number) each).longValue());
+        } else if (each instanceof Boolean || each instanceof Integer || each instanceof Long) {
+            out.raw(each.toString());
         } else if (each instanceof Enum || each instanceof Path || each instanceof URI) {
             out.string(SecretMask.url(each.toString()));
         } else if (each instanceof CatalogTable) {
-            table((CatalogTable) each, !skipped.containsKey(NO_SCHEMA), out, depth);
+            table((CatalogTable) each, depth);
         } else if (each instanceof TableIdentifier) {
-            identifier((TableIdentifier) each, out);
+            identifier((TableIdentifier) each);
         } else if (each instanceof Identifier) {
-            named((Identifier) each, out);
+            out.raw('{').field("@", "name").key("namespace").list(Reflection.each(((Identifier) each).namespace()));
+            out.field("name", ((Identifier) each).name()).raw('}');
         } else if (each instanceof Table) {
-            v2(((Table) each), skipped, out, depth);
+            v2((Table) each, depth);
         } else if (each instanceof CatalogPlugin) {
-            out.raw("{").field("@", "catalog").field("cls", each.getClass().getName());
-            out.field("name", ((CatalogPlugin) each).name()).raw("}");
+            out.raw('{').field("@", "catalog").field("cls", each.getClass().getName());
+            out.field("name", ((CatalogPlugin) each).name()).raw('}');
         } else if (each instanceof HadoopFsRelation) {
-            files((HadoopFsRelation) each, out, depth);
+            files((HadoopFsRelation) each, depth);
         } else if (each instanceof BaseRelation) {
-            relation((BaseRelation) each, out, depth);
+            relation((BaseRelation) each, depth);
         } else if (each instanceof CaseInsensitiveStringMap) {
-            map(((CaseInsensitiveStringMap) each).asCaseSensitiveMap(), out, depth);
-        } else if (each instanceof Map) {
-            map((Map) each, out, depth);
-        } else if (each instanceof scala.collection.Map) {
-            map((scala.collection.Map) each, out, depth);
+            map(((CaseInsensitiveStringMap) each).asCaseSensitiveMap());
+        } else if (each instanceof Map || each instanceof scala.collection.Map) {
+            map(each);
         } else if (each instanceof DataType) {
             out.raw(((DataType) each).json());
         } else if (each instanceof RDD) {
             if (CHAIN != null) {
-                CHAIN.invoke(null, new Object[] {each, out});
+                Reflection.invoke(CHAIN, each, out);
             }
         } else if (each instanceof LogicalPlan) {
-            plan((LogicalPlan) each, out, depth);
+            plan((LogicalPlan) each, depth);
         } else if (each instanceof Expression) {
             return; // PlanWriter writes expressions
         } else if (each instanceof Transform) {
             out.string(each.toString(), 200);
-        } else if (each instanceof scala.collection.Seq) {
-            items(name, ((scala.collection.Iterable) each).iterator(), skipped, out, depth);
-        } else if (each instanceof Object[]) {
-            items(name, scala.Predef$.MODULE$.genericWrapArray(each).iterator(), skipped, out, depth);
+        } else if (each instanceof scala.collection.Seq || each instanceof Object[]) {
+            items(name, Reflection.each(each), depth);
         } else {
-            other(name, each, skipped, out, depth);
+            other(each, depth);
         }
     }
 
     /* An object with its class: formats, providers, sources, sinks, specs, changes. */
-    private static void other(String name, Object each, IdentityHashMap skipped, JsonWriter out, int depth)
-            throws Throwable {
+    private void other(Object each, int depth) throws Throwable {
         String full = each.getClass().getName();
         String simple = full.substring(full.lastIndexOf('.') + 1);
-        if (simple.endsWith("SaveMode") || simple.startsWith("OutputMode") || simple.indexOf("OutputMode") >= 0) {
+        if (simple.endsWith("SaveMode") || simple.indexOf("OutputMode") >= 0) {
             out.string(each.toString());
             return;
         }
         if (simple.startsWith("JDBCOptions") || simple.startsWith("JdbcOptions")) {
-            jdbc(each, out);
+            jdbc(each);
             return;
         }
         if (simple.equals("SparkSession") || simple.equals("Metadata") || simple.endsWith("FileIndex")) {
             return;
         }
-        out.raw("{").field("@", "object").field("cls", full);
-        Object shortName = null;
-        if (each instanceof DataSourceRegister) {
-            shortName = Reflection.callOrNull(each, "shortName");
-        }
-        if (shortName instanceof String) {
-            out.field("name", (String) shortName);
-        }
+        out.raw('{').field("@", "object").field("cls", full).optional("name", shortName(each), MOST_TEXT);
         if (each instanceof scala.Product && ((scala.Product) each).productArity() > 0) {
             out.key("f");
-            product(each, skipped, out, depth + 1);
+            product((scala.Product) each, depth + 1);
         } else {
-            plainFields(each, out, depth);
+            plainFields(each, depth);
         }
-        out.raw("}");
+        out.raw('}');
+    }
+
+    private static Object shortName(Object format) {
+        return format instanceof DataSourceRegister ? Reflection.callOrNull(format, "shortName") : null;
     }
 
     /* Text, paths and maps that an object of no known kind holds. */
-    private static void plainFields(Object each, JsonWriter out, int depth) {
+    private void plainFields(Object each, int depth) {
+        String type = each.getClass().getName();
+        if (type.startsWith("java.") || type.startsWith("scala.")) {
+            return;
+        }
         int mark = out.mark();
-        out.key("f").raw("{");
-        int start = out.mark();
-        String pack = each.getClass().getName();
-        if (!pack.startsWith("java.") && !pack.startsWith("scala.")) {
-            IdentityHashMap none = new IdentityHashMap();
-            for (Class at = each.getClass(); at != null && at != Object.class; at = at.getSuperclass()) {
-                java.lang.reflect.Field[] fields = at.getDeclaredFields();
-                for (int i = 0; i < fields.length && i < 60; i++) {
-                    Object value = null;
-                    try {
-                        if (java.lang.reflect.Modifier.isStatic(fields[i].getModifiers())) {
-                            continue;
-                        }
-                        fields[i].setAccessible(true);
-                        value = fields[i].get(each);
-                    } catch (Throwable error) {
-                        continue;
-                    }
-                    value = Reflection.option(value);
-                    boolean plain = value instanceof String || value instanceof Path || value instanceof URI
-                        || value instanceof Map || value instanceof scala.collection.Map
-                        || value instanceof CatalogTable || value instanceof DataSourceRegister
-                        || (value != null && value.getClass().getName().endsWith("Strategy"));
-                    if (plain) {
-                        String name = fields[i].getName();
-                        put(name.substring(name.lastIndexOf('$') + 1), value, none, out, depth + 2);
-                    }
-                }
+        int start = out.key("f").mark();
+        out.raw('{');
+        for (Object field : Reflection.fields(each.getClass())) {
+            Object value = Reflection.option(Reflection.valueOrNull((Field) field, each));
+            boolean plain = value instanceof String || value instanceof Path || value instanceof URI
+                || value instanceof Map || value instanceof scala.collection.Map
+                || value instanceof CatalogTable || value instanceof DataSourceRegister
+                || (value != null && value.getClass().getName().endsWith("Strategy"));
+            if (plain) {
+                String name = ((Field) field).getName();
+                new NodeFields(out).put(name.substring(name.lastIndexOf('$') + 1), value, depth + 2);
             }
         }
-        if (out.mark() == start) {
+        if (!out.end(start, '}')) {
             out.back(mark);
-        } else {
-            out.raw("}");
         }
     }
 
-    private static void items(String name, scala.collection.Iterator all, IdentityHashMap skipped, JsonWriter out, int depth)
-            throws Throwable {
-        int mark = out.mark();
-        out.raw("[");
+    private void items(String name, List all, int depth) throws Throwable {
         int start = out.mark();
+        out.raw('[');
         int count = 0;
-        while (all.hasNext()) {
-            Object each = all.next();
-            if (each instanceof Attribute || each instanceof Expression || skipped.containsKey(each)) {
+        for (Object each : all) {
+            if (each instanceof Expression || skipped.contains(each) || count++ >= MOST_ITEMS) {
                 continue;
-            }
-            if (count++ >= MOST_ITEMS) {
-                break;
             }
             int before = out.mark();
             out.comma();
             int at = out.mark();
-            value(name, each, skipped, out, depth + 1);
+            value(name, each, depth + 1);
             if (out.mark() == at) {
                 out.back(before);
             }
         }
-        if (out.mark() == start) {
-            out.back(mark);
-        } else {
-            out.raw("]");
-        }
+        out.end(start, ']');
     }
 
-    private static void map(Map map, JsonWriter out, int depth) throws Throwable {
-        out.raw("{");
+    private void map(Object map) {
+        if (map.getClass().getSimpleName().equals("CaseInsensitiveMap")) {
+            // made case-insensitive, the keys have lost their case: the original is better
+            Object original = Reflection.callOrNull(map, "originalMap");
+            map = original instanceof scala.collection.Map ? original : map;
+        }
+        out.raw('{');
         int count = 0;
-        for (Iterator all = map.entrySet().iterator(); all.hasNext() && count++ < MOST_ITEMS;) {
-            Map.Entry entry = (Map.Entry) all.next();
-            pair(entry.getKey(), entry.getValue(), out, depth);
+        for (Object each : Reflection.map(map).entrySet()) {
+            Map.Entry entry = (Map.Entry) each;
+            String name = String.valueOf(entry.getKey());
+            Object value = Reflection.option(entry.getValue());
+            // Spark's own bookkeeping among the properties of tables
+            boolean own = name.startsWith("view.") || name.startsWith("spark.sql.sources.schema")
+                || name.startsWith("spark.sql.create.version");
+            if (count++ < MOST_ITEMS && value != null && !own) {
+                out.key(name).string(SecretMask.option(name, String.valueOf(value)), MOST_TEXT);
+            }
         }
-        out.raw("}");
+        out.raw('}');
     }
 
-    private static void map(scala.collection.Map map, JsonWriter out, int depth) throws Throwable {
-        // made case-insensitive, the keys have lost their case: the original is better
-        Object original = map.getClass().getSimpleName().equals("CaseInsensitiveMap")
-            ? Reflection.callOrNull(map, "originalMap") : null;
-        scala.collection.Map entries =
-            original instanceof scala.collection.Map ? (scala.collection.Map) original : map;
-        out.raw("{");
-        int count = 0;
-        scala.collection.Iterator all = ((scala.collection.Iterable) entries).iterator();
-        while (all.hasNext() && count++ < MOST_ITEMS) {
-            scala.Tuple2 entry = (scala.Tuple2) all.next();
-            pair(entry._1(), entry._2(), out, depth);
-        }
-        out.raw("}");
-    }
-
-    private static void pair(Object key, Object value, JsonWriter out, int depth) throws Throwable {
-        value = Reflection.option(value);
-        String name = String.valueOf(key);
-        // Spark's own bookkeeping among the properties of tables
-        boolean own = name.startsWith("view.") || name.startsWith("spark.sql.sources.schema")
-            || name.startsWith("spark.sql.create.version");
-        if (value != null && !own) {
-            out.key(name).string(SecretMask.option(name, String.valueOf(value)), MOST_TEXT);
-        }
-    }
-
-    private static void identifier(TableIdentifier id, JsonWriter out) {
-        out.raw("{").field("@", "id");
-        Object catalog = Reflection.option(Reflection.callOrNull(id, "catalog"));
-        if (catalog != null) {
-            out.field("catalog", String.valueOf(catalog));
-        }
-        if (id.database().isDefined()) {
-            out.field("database", String.valueOf(id.database().get()));
-        }
-        out.field("table", id.table()).raw("}");
-    }
-
-    private static void named(Identifier id, JsonWriter out) {
-        out.raw("{").field("@", "name").key("namespace").raw("[");
-        String[] parts = id.namespace();
-        for (int i = 0; i < parts.length; i++) {
-            out.comma().string(parts[i]);
-        }
-        out.raw("]").field("name", id.name()).raw("}");
+    private void identifier(TableIdentifier id) {
+        out.raw('{').field("@", "id").optional("catalog", Reflection.callOrNull(id, "catalog"), MOST_TEXT);
+        out.optional("database", Reflection.option(id.database()), MOST_TEXT).field("table", id.table()).raw('}');
     }
 
     /* A table that the shared catalog has, for commands that hold nothing but its name; "" if there is none. */
     public static String lookup(Object catalog, String database, String name) {
         try {
-            Object found = catalog.getClass()
-                .getMethod("getTable", new Class[] {String.class, String.class})
-                .invoke(catalog, new Object[] {database, name});
+            Method getTable = catalog.getClass().getMethod("getTable", String.class, String.class);
             JsonWriter out = new JsonWriter(1000000);
-            table((CatalogTable) found, true, out, 0);
+            new NodeFields(out).table((CatalogTable) getTable.invoke(catalog, database, name), 0);
             return out.toString();
         } catch (Throwable error) {
             return "";
         }
     }
 
-    private static void table(CatalogTable table, boolean schema, JsonWriter out, int depth) throws Throwable {
-        IdentityHashMap none = new IdentityHashMap();
-        out.raw("{").field("@", "catalogTable").key("id");
-        identifier(table.identifier(), out);
+    private void table(CatalogTable table, int depth) {
+        out.raw('{').field("@", "catalogTable").key("id");
+        identifier(table.identifier());
         out.field("type", table.tableType().name());
-        put("provider", table.provider(), none, out, depth);
-        put("location", table.storage().locationUri(), none, out, depth);
-        put("serde", table.storage().serde(), none, out, depth);
-        put("inputFormat", table.storage().inputFormat(), none, out, depth);
-        put("options", table.storage().properties(), none, out, depth);
-        put("partitions", table.partitionColumnNames(), none, out, depth);
-        put("owner", table.owner(), none, out, depth);
-        put("comment", table.comment(), none, out, depth);
-        put("viewText", table.viewText(), none, out, depth);
-        put("properties", table.properties(), none, out, depth);
-        if (schema) {
-            put("schema", table.schema(), none, out, depth);
+        put("provider", table.provider(), depth);
+        put("location", table.storage().locationUri(), depth);
+        put("serde", table.storage().serde(), depth);
+        put("inputFormat", table.storage().inputFormat(), depth);
+        put("options", table.storage().properties(), depth);
+        put("partitions", table.partitionColumnNames(), depth);
+        put("owner", table.owner(), depth);
+        put("comment", table.comment(), depth);
+        put("viewText", table.viewText(), depth);
+        put("properties", table.properties(), depth);
+        if (hasSchemas) {
+            put("schema", table.schema(), depth);
         }
-        out.raw("}");
+        out.raw('}');
     }
 
-    private static void files(HadoopFsRelation relation, JsonWriter out, int depth) throws Throwable {
-        out.raw("{").field("@", "files").field("index", relation.location().getClass().getSimpleName());
-        out.key("paths").raw("[");
-        scala.collection.Iterator all =
-            ((scala.collection.Iterable) Reflection.call(relation.location(), "rootPaths")).iterator();
-        int count = 0;
-        while (all.hasNext() && count < MOST_ITEMS) {
-            out.comma().string(SecretMask.url(String.valueOf(all.next())));
-            count++;
-        }
-        out.raw("]");
-        if (all.hasNext()) {
-            out.field("more", true);
-        }
+    private void files(HadoopFsRelation relation, int depth) throws Throwable {
+        String index = relation.location().getClass().getSimpleName();
+        List paths = Reflection.each(Reflection.call(relation.location(), "rootPaths"));
+        out.raw('{').field("@", "files").field("index", index);
+        put("paths", paths.toArray(), 0);
+        out.optional("more", paths.size() > MOST_ITEMS ? Boolean.TRUE : null, 0);
         Object format = relation.fileFormat();
-        Object shortName = format instanceof DataSourceRegister ? Reflection.callOrNull(format, "shortName") : null;
-        out.field("format", shortName == null ? format.getClass().getSimpleName() : String.valueOf(shortName));
-        put("options", relation.options(), new IdentityHashMap(), out, depth);
-        put("partitions", names(relation.partitionSchema()), new IdentityHashMap(), out, depth);
-        boolean delta = relation.location().getClass().getSimpleName().startsWith("Tahoe");
-        Object version = delta ? Reflection.callOrNull(relation.location(), "version") : null;
-        if (version instanceof Number) {
-            out.field("version", String.valueOf(version));
+        Object shortName = shortName(format);
+        out.field("format", shortName == null ? format.getClass().getSimpleName() : (String) shortName);
+        put("options", relation.options(), depth);
+        put("partitions", relation.partitionSchema().fieldNames(), depth);
+        if (index.startsWith("Tahoe")) {
+            version(Reflection.callOrNull(relation.location(), "version"));
         }
-        out.raw("}");
+        out.raw('}');
     }
 
-    private static Object names(org.apache.spark.sql.types.StructType schema) {
-        return schema.fieldNames();
-    }
-
-    private static void relation(BaseRelation relation, JsonWriter out, int depth) throws Throwable {
+    private void relation(BaseRelation relation, int depth) throws Throwable {
         Object options = Reflection.fieldOrNull(relation, "jdbcOptions");
         if (options != null) {
-            jdbc(options, out);
+            jdbc(options);
             return;
         }
         String kind = relation.getClass().getSimpleName().startsWith("Kafka") ? "kafka" : "relation";
-        out.raw("{").field("@", kind).field("cls", relation.getClass().getName());
-        plainFields(relation, out, depth);
-        out.raw("}");
+        out.raw('{').field("@", kind).field("cls", relation.getClass().getName());
+        plainFields(relation, depth);
+        out.raw('}');
     }
 
-    private static void jdbc(Object options, JsonWriter out) throws Throwable {
-        out.raw("{").field("@", "jdbc").field("url", SecretMask.url(String.valueOf(Reflection.call(options, "url"))));
+    private void jdbc(Object options) throws Throwable {
+        out.raw('{').field("@", "jdbc").field("url", SecretMask.url(String.valueOf(Reflection.call(options, "url"))));
         Object parameters = Reflection.callOrNull(options, "parameters");
         if (parameters instanceof scala.collection.Map) {
             out.key("options");
-            map((scala.collection.Map) parameters, out, 0);
+            map(parameters);
         }
-        out.raw("}");
+        out.raw('}');
     }
 
-    private static void v2(Table table, IdentityHashMap skipped, JsonWriter out, int depth) throws Throwable {
+    private void v2(Table table, int depth) throws Throwable {
+        String kind = table.getClass().getSimpleName();
         Object v1 = Reflection.callOrNull(table, "v1Table");
-        if (v1 instanceof CatalogTable && table.getClass().getSimpleName().equals("V1Table")) {
-            table((CatalogTable) v1, !skipped.containsKey(NO_SCHEMA), out, depth);
+        if (v1 instanceof CatalogTable && kind.equals("V1Table")) {
+            table((CatalogTable) v1, depth);
             return;
         }
-        if (table.getClass().getSimpleName().equals("RowLevelOperationTable")) { // around the table that changes
-            Object inner = Reflection.callOrNull(table, "table");
-            if (inner instanceof Table) {
-                v2((Table) inner, skipped, out, depth);
-                return;
-            }
+        Object changed = kind.equals("RowLevelOperationTable") ? Reflection.callOrNull(table, "table") : null;
+        if (changed instanceof Table) {
+            v2((Table) changed, depth);
+            return;
         }
-        IdentityHashMap none = new IdentityHashMap();
-        out.raw("{").field("@", "table").field("cls", table.getClass().getName());
-        Object name = Reflection.callOrNull(table, "name"); // of old sinks it throws
-        if (name instanceof String) {
-            out.key("name").string((String) name, 1000);
+        NodeFields fields = new NodeFields(out);            // with the columns of tables
+        out.raw('{').field("@", "table").field("cls", table.getClass().getName());
+        out.optional("name", Reflection.callOrNull(table, "name"), 1000);   // of old sinks it throws
+        fields.put("properties", Reflection.callOrNull(table, "properties"), depth);
+        fields.put("jdbc", Reflection.fieldOrNull(table, "jdbcOptions"), depth);
+        Object format = Reflection.callOrNull(table, "formatName");
+        if (format instanceof String) {                     // a file source of the second API
+            fields.put("format", format, depth);
+            fields.put("paths", Reflection.callOrNull(table, "paths"), depth);
         }
-        put("properties", Reflection.callOrNull(table, "properties"), none, out, depth);
-        put("jdbc", Reflection.fieldOrNull(table, "jdbcOptions"), none, out, depth);
-        if (Reflection.callOrNull(table, "formatName") instanceof String) { // a file source of the second API
-            put("format", Reflection.callOrNull(table, "formatName"), none, out, depth);
-            put("paths", Reflection.callOrNull(table, "paths"), none, out, depth);
+        if (kind.equals("PythonTable")) {
+            fields.put("provider", Reflection.fieldOrNull(table, "shortName"), depth);
         }
-        if (table.getClass().getSimpleName().equals("PythonTable")) {
-            put("provider", Reflection.fieldOrNull(table, "shortName"), none, out, depth);
+        fields.lake(table, depth);
+        if (kind.endsWith("Sink")) {                        // the first API of streams: a table in name alone
+            fields.plainFields(table, depth);
         }
-        lake(table, out, depth);
-        if (table.getClass().getSimpleName().endsWith("Sink")) { // the first API of streams: a table in name alone
-            plainFields(table, out, depth);
-        }
-        out.raw("}");
+        out.raw('}');
     }
 
     /* Iceberg and Delta by the methods of their tables, which are in memory by now. */
-    private static void lake(Table table, JsonWriter out, int depth) {
-        IdentityHashMap none = new IdentityHashMap();
+    private void lake(Table table, int depth) {
         String name = table.getClass().getName();
         if (name.startsWith("org.apache.iceberg.")) {
             Object iceberg = Reflection.callOrNull(table, "table");
-            put("location", Reflection.callOrNull(iceberg, "location"), none, out, depth);
+            put("location", Reflection.callOrNull(iceberg, "location"), depth);
             Object fixed = Reflection.callOrNull(table, "snapshotId");
-            Object snapshot = fixed != null ? fixed : Reflection.callOrNull(Reflection.callOrNull(iceberg, "currentSnapshot"), "snapshotId");
-            if (snapshot instanceof Number) {
-                out.field("version", String.valueOf(snapshot));
-            }
+            Object current = Reflection.callOrNull(iceberg, "currentSnapshot");
+            version(fixed != null ? fixed : Reflection.callOrNull(current, "snapshotId"));
         } else if (name.startsWith("org.apache.spark.sql.delta.") || name.startsWith("io.delta.")) {
-            put("location", Reflection.callOrNull(table, "path"), none, out, depth);
-            put("catalogTable", Reflection.callOrNull(table, "catalogTable"), none, out, depth);
-            Object snapshot = Reflection.callOrNull(Reflection.callOrNull(table, "deltaLog"), "unsafeVolatileSnapshot");
-            Object version = Reflection.callOrNull(snapshot, "version");
-            if (version instanceof Number) {
-                out.field("version", String.valueOf(version));
-            }
+            put("location", Reflection.callOrNull(table, "path"), depth);
+            put("catalogTable", Reflection.callOrNull(table, "catalogTable"), depth);
+            Object log = Reflection.callOrNull(table, "deltaLog");
+            version(Reflection.callOrNull(Reflection.callOrNull(log, "unsafeVolatileSnapshot"), "version"));
+        }
+    }
+
+    private void version(Object number) {
+        if (number instanceof Number) {
+            out.field("version", number.toString());
         }
     }
 
     /* A plan in a field that is no child: the table of a write. Its columns come along. */
-    private static void plan(LogicalPlan plan, JsonWriter out, int depth) throws Throwable {
+    private void plan(LogicalPlan plan, int depth) {
         if (depth > 2) {
             return;
         }
-        out.raw("{").field("@", "node").field("cls", plan.getClass().getName());
-        if (plan instanceof scala.Product) {
-            out.key("f");
-            product(plan, new IdentityHashMap(), out, depth + 1);
-        }
+        out.raw('{').field("@", "node").field("cls", plan.getClass().getName()).key("f");
+        new NodeFields(out).product((scala.Product) plan, depth + 1);
         int mark = out.mark();
         try {
-            out.key("out").raw("[");
-            scala.collection.Iterator all = ((scala.collection.Iterable) plan.output()).iterator();
-            while (all.hasNext()) {
-                Attribute column = (Attribute) all.next();
-                out.comma().raw("[").number(column.exprId().id()).comma().string(column.name());
-                out.comma().raw(column.dataType().json()).raw("]");
+            out.key("out").raw('[');
+            for (Object each : Reflection.each(plan.output())) {
+                Attribute column = (Attribute) each;
+                out.comma().raw('[').number(column.exprId().id()).comma().string(column.name());
+                out.comma().raw(column.dataType().json()).raw(']');
             }
-            out.raw("]");
+            out.raw(']');
         } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.back(mark); // not resolved: it has no columns
         }
-        out.raw("}");
+        out.raw('}');
     }
 }

@@ -1,12 +1,13 @@
 package headwater.lineage;
 
 import java.lang.reflect.Field;
-import java.lang.reflect.Modifier;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Collections;
 import java.util.IdentityHashMap;
-import java.util.Iterator;
 import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.spark.Dependency;
 import org.apache.spark.rdd.RDD;
@@ -22,34 +23,27 @@ public class RddChain {
     private static final int MOST_OBJECTS = 400;
     private static final String[] INPUT = {"mapreduce.input.fileinputformat.inputdir", "mapred.input.dir"};
     private static final String[] OUTPUT = {"mapreduce.output.fileoutputformat.outputdir", "mapred.output.dir"};
+    private static final String[] FORMAT = {"mapreduce.job.outputformat.class", "mapred.output.format.class"};
 
     /* A list of {id, cls, name, parents, paths?, format?, url?, table?, more?}, the result first. */
     public static void chain(Object start, JsonWriter out) {
-        out.raw("[");
-        try {
-            java.util.List all = flat(start);
-            for (int at = 0; at < all.size(); at++) {
-                one((RDD) all.get(at), out);
-            }
-        } catch (JsonWriter.Full full) {
-            throw full;
-        } catch (Throwable error) {
-            out.comma().raw("{").field("error", String.valueOf(error)).raw("}");
+        out.raw('[');
+        for (Object rdd : flat(start)) {
+            one((RDD) rdd, out);
         }
-        out.raw("]");
+        out.raw(']');
     }
 
     /* The RDDs of a chain, each once, the result first. */
-    public static java.util.List flat(Object start) {
-        IdentityHashMap seen = new IdentityHashMap();
+    public static List flat(Object start) {
+        Set seen = Collections.newSetFromMap(new IdentityHashMap());
         ArrayList found = new ArrayList();
         found.add(start);
-        seen.put(start, start);
+        seen.add(start);
         for (int at = 0; at < found.size(); at++) {
-            ArrayList parents = parents((RDD) found.get(at));
-            for (int i = 0; i < parents.size(); i++) {
-                if (found.size() < MOST_RDDS && seen.put(parents.get(i), start) == null) {
-                    found.add(parents.get(i));
+            for (Object parent : parents((RDD) found.get(at))) {
+                if (found.size() < MOST_RDDS && seen.add(parent)) {
+                    found.add(parent);
                 }
             }
         }
@@ -59,9 +53,8 @@ public class RddChain {
     private static ArrayList parents(RDD rdd) {
         ArrayList found = new ArrayList();
         try {
-            scala.collection.Iterator all = ((scala.collection.Iterable) rdd.dependencies()).iterator();
-            while (all.hasNext()) {
-                Object parent = ((Dependency) all.next()).rdd();
+            for (Object dependency : Reflection.each(rdd.dependencies())) {
+                RDD parent = ((Dependency) dependency).rdd();
                 if (parent != null) {
                     found.add(parent);
                 }
@@ -73,40 +66,29 @@ public class RddChain {
     }
 
     private static void one(RDD rdd, JsonWriter out) {
-        ArrayList parents = parents(rdd);
+        ArrayList parents = new ArrayList();
+        for (Object parent : parents(rdd)) {
+            parents.add(((RDD) parent).id());
+        }
+        out.comma().raw('{').field("id", rdd.id()).field("cls", rdd.getClass().getName());
+        out.optional("name", rdd.name(), 500).key("parents").list(parents);
         int mark = out.mark();
         try {
-            out.comma().raw("{").field("id", rdd.id()).field("cls", rdd.getClass().getName());
-            if (rdd.name() != null) {
-                out.key("name").string(rdd.name(), 500);
-            }
-            out.key("parents").raw("[");
-            for (int i = 0; i < parents.size(); i++) {
-                out.comma().number(((RDD) parents.get(i)).id());
-            }
-            out.raw("]");
-            int before = out.mark();
-            try {
-                source(rdd, out);
-            } catch (JsonWriter.Full full) {
-                throw full;
-            } catch (Throwable error) {
-                out.back(before);
-                out.key("error").string(String.valueOf(error), 300);
-            }
-            out.raw("}");
+            source(rdd, out);
         } catch (JsonWriter.Full full) {
-            out.back(mark);
             throw full;
+        } catch (Throwable error) {
+            out.back(mark);
+            out.key("error").string(String.valueOf(error), 300);
         }
+        out.raw('}');
     }
 
     private static void source(RDD rdd, JsonWriter out) throws Throwable {
         String kind = kind(rdd);
         if (kind.equals("HadoopRDD") || kind.equals("NewHadoopRDD")) {
-            Configuration conf =
-                (Configuration) Reflection.call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
-            paths(setting(conf, INPUT), out);
+            Object conf = Reflection.call(rdd, kind.equals("HadoopRDD") ? "getJobConf" : "getConf");
+            out.key("paths").list(paths(setting((Configuration) conf, INPUT)));
             Object format = Reflection.fieldOrNull(rdd, "inputFormatClass");
             if (format instanceof Class) {
                 out.field("format", ((Class) format).getName());
@@ -138,79 +120,56 @@ public class RddChain {
     private static void folders(RDD rdd, JsonWriter out) throws Throwable {
         LinkedHashSet folders = new LinkedHashSet();
         int files = 0;
-        boolean more = false;
-        scala.collection.Iterator parts =
-            ((scala.collection.Iterable) Reflection.call(rdd, "filePartitions")).iterator();
-        while (parts.hasNext() && !more) {
-            Object[] in = (Object[]) Reflection.call(parts.next(), "files");
-            for (int i = 0; i < in.length; i++) {
-                String path = String.valueOf(Reflection.call(in[i], "filePath"));
-                int slash = path.lastIndexOf('/');
-                folders.add(slash > 0 ? path.substring(0, slash) : path);
-                if (++files >= MOST_FILES || folders.size() >= MOST_FOLDERS) {
-                    more = true;
-                    break;
+        for (Object part : Reflection.each(Reflection.call(rdd, "filePartitions"))) {
+            for (Object file : Reflection.each(Reflection.call(part, "files"))) {
+                if (files < MOST_FILES && folders.size() < MOST_FOLDERS) {
+                    String path = String.valueOf(Reflection.call(file, "filePath"));
+                    int slash = path.lastIndexOf('/');
+                    folders.add(slash > 0 ? path.substring(0, slash) : path);
+                    files++;
                 }
             }
         }
-        out.key("paths").raw("[");
-        for (Iterator all = folders.iterator(); all.hasNext();) {
-            out.comma().string(String.valueOf(all.next()));
-        }
-        out.raw("]");
-        if (more) {
-            out.field("more", true);
-        }
+        out.key("paths").list(folders);
+        boolean more = files >= MOST_FILES || folders.size() >= MOST_FOLDERS;
+        out.optional("more", more ? Boolean.TRUE : null, 0);
     }
 
     /* Commas part paths, as in Hadoop's own setting, unless a backslash stands before. */
-    private static void paths(String text, JsonWriter out) {
-        out.key("paths").raw("[");
-        if (text != null) {
-            String[] parts = text.split("(?<!\\\\),");
-            for (int i = 0; i < parts.length && i < MOST_FOLDERS; i++) {
-                out.comma().string(parts[i].replace("\\,", ","));
+    private static List paths(String text) {
+        ArrayList found = new ArrayList();
+        for (String path : text == null ? new String[0] : text.split("(?<!\\\\),")) {
+            if (found.size() < MOST_FOLDERS) {
+                found.add(path.replace("\\,", ","));
             }
         }
-        out.raw("]");
+        return found;
     }
 
-    /* The outputs of a job's last stage through Hadoop: a list of {path, format?}. Takes the ActiveJob or its stage. */
+    /* The outputs of an ActiveJob's last stage through Hadoop: a list of {path, format?}. */
     public static void outputs(Object job, JsonWriter out) {
-        out.raw("[");
+        out.raw('[');
         int mark = out.mark();
         try {
-            Object stage = job.getClass().getSimpleName().equals("ActiveJob") ? Reflection.call(job, "finalStage") : job;
-            Configuration conf = stage == null ? null : configuration(Reflection.fieldOrNull(stage, "func"));
-            String path = conf == null ? null : setting(conf, OUTPUT);
-            if (path != null) {
-                out.comma().raw("{").field("path", path);
-                String format = setting(
-                    conf, new String[] {"mapreduce.job.outputformat.class", "mapred.output.format.class"});
-                if (format != null) {
-                    out.field("format", format);
-                }
-                out.raw("}");
+            Configuration conf = configuration(Reflection.fieldOrNull(Reflection.call(job, "finalStage"), "func"));
+            if (conf != null) {
+                out.raw('{').field("path", setting(conf, OUTPUT));
+                out.optional("format", setting(conf, FORMAT), 500).raw('}');
             }
         } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
             out.back(mark); // a stage without such a function writes nothing that we could name
         }
-        out.raw("]");
+        out.raw(']');
     }
 
-    /* The Hadoop settings that a closure carries, looked for a few steps deep. */
+    /* The Hadoop settings with an output that a closure carries, looked for a few steps deep. */
     private static Configuration configuration(Object start) throws Throwable {
-        if (start == null) {
-            return null;
-        }
-        IdentityHashMap seen = new IdentityHashMap();
+        Set seen = Collections.newSetFromMap(new IdentityHashMap());
         ArrayDeque queue = new ArrayDeque();
-        queue.add(start);
-        while (!queue.isEmpty() && seen.size() < MOST_OBJECTS) {
-            Object each = queue.poll();
-            if (seen.put(each, each) != null) {
+        for (Object each = start; each != null && seen.size() < MOST_OBJECTS; each = queue.poll()) {
+            if (!seen.add(each)) {
                 continue;
             }
             if (each instanceof Configuration) {
@@ -219,22 +178,10 @@ public class RddChain {
                 }
                 continue;
             }
-            for (Class at = each.getClass(); at != null && at != Object.class; at = at.getSuperclass()) {
-                Field[] fields = at.getDeclaredFields();
-                for (int i = 0; i < fields.length; i++) {
-                    if (Modifier.isStatic(fields[i].getModifiers()) || fields[i].getType().isPrimitive()) {
-                        continue;
-                    }
-                    Object value = null;
-                    try {
-                        fields[i].setAccessible(true);
-                        value = fields[i].get(each);
-                    } catch (Throwable error) {
-                        continue;
-                    }
-                    if (value != null && worth(value)) {
-                        queue.add(value);
-                    }
+            for (Object field : Reflection.fields(each.getClass())) {
+                Object value = Reflection.valueOrNull((Field) field, each);
+                if (value != null && worth(value)) {
+                    queue.add(value);
                 }
             }
         }
@@ -253,8 +200,8 @@ public class RddChain {
     }
 
     private static String setting(Configuration conf, String[] names) {
-        for (int i = 0; i < names.length; i++) {
-            String value = conf == null ? null : conf.get(names[i]);
+        for (String name : names) {
+            String value = conf.get(name);
             if (value != null && value.length() > 0) {
                 return value;
             }

@@ -1,7 +1,15 @@
 package headwater.lineage;
 
+import java.lang.reflect.AccessibleObject;
 import java.lang.reflect.Field;
+import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
+import java.lang.reflect.Modifier;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /*
@@ -11,15 +19,20 @@ import java.util.concurrent.ConcurrentHashMap;
  */
 public class Reflection {
     private static final Object NONE = new Object();
-    private static final ClassValue METHODS = new Names();
-    private static final ClassValue FIELDS = new Names();
 
-    /* Members by name, stored with their class, so that the cache keeps no class loader alive. */
-    public static final class Names extends ClassValue {
+    // stored with their class, so that no cache keeps a class loader alive
+    private static final ClassValue METHODS = new ClassValue() {
         protected Object computeValue(Class type) {
             return new ConcurrentHashMap();
         }
-    }
+    };
+    private static final ClassValue FIELDS = new ClassValue() {
+        protected Object computeValue(Class type) {
+            return allFields(type);
+        }
+    };
+
+    /* ------------------------------------------------------------------ Scala's collections as Java's */
 
     public static Object option(Object value) {
         if (value instanceof scala.Option) {
@@ -28,20 +41,59 @@ public class Reflection {
         return value;
     }
 
+    /* The items of a collection, an iterator or an array, of Scala or Java; none of anything else. */
+    public static List each(Object many) {
+        if (many instanceof List) {
+            return (List) many;
+        }
+        if (many instanceof Object[]) {
+            return Arrays.asList((Object[]) many);
+        }
+        ArrayList found = new ArrayList();
+        if (many instanceof Iterable) {
+            for (Object one : (Iterable) many) {
+                found.add(one);
+            }
+        }
+        Object items = many instanceof scala.collection.Iterable ? ((scala.collection.Iterable) many).iterator() : many;
+        if (items instanceof scala.collection.Iterator) {
+            while (((scala.collection.Iterator) items).hasNext()) {
+                found.add(((scala.collection.Iterator) items).next());
+            }
+        }
+        return found;
+    }
+
+    /* A map of Scala or Java; empty for anything else. */
+    public static Map map(Object pairs) {
+        if (pairs instanceof Map) {
+            return (Map) pairs;
+        }
+        LinkedHashMap found = new LinkedHashMap();
+        if (pairs instanceof scala.collection.Map) {
+            for (Object pair : each(pairs)) {
+                found.put(((scala.Tuple2) pair)._1(), ((scala.Tuple2) pair)._2());
+            }
+        }
+        return found;
+    }
+
+    /* ------------------------------------------------------------------ members by name */
+
     /* The result of a method without arguments, public or not, of the class or of one above. */
     public static Object call(Object on, String name) throws Exception {
         Method method = method(on.getClass(), name);
         if (method == null) {
             throw new NoSuchMethodException(on.getClass().getName() + "." + name);
         }
-        return method.invoke(on, new Object[0]);
+        return method.invoke(on);
     }
 
-    /* The same, but null where it is not there or fails. */
+    /* The same, without its Option; null where it is not there or fails. */
     public static Object callOrNull(Object on, String name) {
         try {
             Method method = on == null ? null : method(on.getClass(), name);
-            return method == null ? null : method.invoke(on, new Object[0]);
+            return method == null ? null : option(method.invoke(on));
         } catch (Throwable error) {
             return null;
         }
@@ -49,33 +101,64 @@ public class Reflection {
 
     /* A field's value or null; Scala writes the names of some private fields with their class before them. */
     public static Object fieldOrNull(Object on, String name) {
+        for (Object each : on == null ? new ArrayList() : fields(on.getClass())) {
+            Field field = (Field) each;
+            if (field.getName().equals(name) || field.getName().endsWith("$$" + name)) {
+                return valueOrNull(field, on);
+            }
+        }
+        return null;
+    }
+
+    public static Object valueOrNull(Field field, Object on) {
         try {
-            Field field = on == null ? null : field(on.getClass(), name);
-            return field == null ? null : field.get(on);
-        } catch (Throwable error) {
+            return field.get(on);
+        } catch (Throwable closed) {
             return null;
         }
     }
 
-    private static Method method(Class cls, String name) {
-        ConcurrentHashMap known = (ConcurrentHashMap) METHODS.get(cls);
+    /* The fields of instances of a class, its own before those of the classes above. */
+    public static List fields(Class type) {
+        return (List) FIELDS.get(type);
+    }
+
+    private static List allFields(Class type) {
+        ArrayList found = new ArrayList();
+        for (Class at = type; at != null; at = at.getSuperclass()) {
+            try {
+                for (Field field : at.getDeclaredFields()) {
+                    if (!Modifier.isStatic(field.getModifiers())) {
+                        found.add(open(field));
+                    }
+                }
+            } catch (LinkageError missing) {
+                // the class of one of its fields is in no jar
+            }
+        }
+        return found;
+    }
+
+    /* A method without arguments, of the class or of one above; null if there is none. */
+    public static Method method(Class type, String name) {
+        ConcurrentHashMap known = (ConcurrentHashMap) METHODS.get(type);
         Object found = known.get(name);
         if (found == null) {
-            found = find(cls, name);
+            found = find(type, name);
             known.put(name, found == null ? NONE : found);
         }
         return found instanceof Method ? (Method) found : null;
     }
 
-    private static Method find(Class cls, String name) {
+    private static Method find(Class type, String name) {
         try {
-            return opened(cls.getMethod(name, new Class[0]));   // Spark's private ones are public in bytecode
+            return (Method) open(type.getMethod(name));     // Spark's private ones are public in bytecode
         } catch (NoSuchMethodException hidden) {
             // perhaps it is not public
         }
-        for (Class at = cls; at != null; at = at.getSuperclass()) {
+        for (Class at = type; at != null; at = at.getSuperclass()) {
             try {
-                return opened(at.getDeclaredMethod(name, new Class[0]));
+                return (Method) open(at.getDeclaredMethod(name));
             } catch (NoSuchMethodException next) {
                 // in a class above
             }
@@ -83,39 +166,41 @@ public class Reflection {
         return null;
     }
 
-    private static Method opened(Method method) {
+    private static AccessibleObject open(AccessibleObject member) {
         try {
-            method.setAccessible(true);
+            member.setAccessible(true);
         } catch (RuntimeException closed) {
             // the JDK's own: those that are public in a public class work without
         }
-        return method;
+        return member;
     }
 
-    private static Field field(Class cls, String name) {
-        ConcurrentHashMap known = (ConcurrentHashMap) FIELDS.get(cls);
-        Object found = known.get(name);
-        if (found == null) {
-            found = findField(cls, name);
-            known.put(name, found == null ? NONE : found);
-        }
-        return found instanceof Field ? (Field) found : null;
-    }
+    /* ------------------------------------------------------------------ units that may be missing */
 
-    private static Field findField(Class cls, String name) {
-        for (Class at = cls; at != null; at = at.getSuperclass()) {
-            Field[] all = at.getDeclaredFields();
-            for (int i = 0; i < all.length; i++) {
-                if (all[i].getName().equals(name) || all[i].getName().endsWith("$$" + name)) {
-                    try {
-                        all[i].setAccessible(true);
-                        return all[i];
-                    } catch (RuntimeException closed) {
-                        return null;
-                    }
+    /* A static method of another unit; null if this Spark does not compile that unit. */
+    public static Method unit(Class asking, String unit, String name) {
+        try {
+            Class found = Class.forName("headwater.lineage." + unit, true, asking.getClassLoader());
+            for (Method method : found.getMethods()) {
+                if (method.getName().equals(name)) {
+                    return method;
                 }
             }
+        } catch (Throwable missing) {
+            // then its feature is missing too
         }
         return null;
+    }
+
+    /* Its result; raises what it raises. */
+    public static Object invoke(Method method, Object... arguments) throws Throwable {
+        if (method == null) {
+            throw new UnsupportedOperationException("a unit of the agent does not compile on this Spark");
+        }
+        try {
+            return method.invoke(null, arguments);
+        } catch (InvocationTargetException error) {
+            throw error.getCause();
+        }
     }
 }

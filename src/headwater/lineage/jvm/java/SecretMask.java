@@ -16,11 +16,6 @@ public class SecretMask {
         + "|api[._-]?key|sig|signature|private[._-]?key|account[._-]?key))=([^&;,)\\s]+)");
     private static final Pattern CONTAINER = Pattern.compile("(?i)^(abfss?|wasbs?):.*");
 
-    /* Whether a setting of this name holds a secret. */
-    public static boolean secret(String name) {
-        return SECRET.matcher(name).matches();
-    }
-
     /* A value that may hold a URL, without the secrets in it. */
     public static String url(String value) {
         if (value == null || (value.indexOf("//") < 0 && value.indexOf('=') < 0 && value.indexOf('@') < 0)) {
@@ -33,7 +28,8 @@ public class SecretMask {
         return IN_PARAMETERS.matcher(value).replaceAll("$1$2=" + MASK);
     }
 
+    /* The value of a setting; a mask if its name says that it is a secret. */
     public static String option(String name, String value) {
-        return secret(name) ? MASK : url(value);
+        return SECRET.matcher(name).matches() ? MASK : url(value);
     }
 }

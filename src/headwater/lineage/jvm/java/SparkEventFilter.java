@@ -48,7 +48,7 @@ public abstract class SparkEventFilter extends SparkListener {
     }
 
     /* Waits until all events so far are handled; whether they are. */
-    protected boolean waitUntilHandled(long millis) {
+    public boolean waitUntilHandled(long millis) {
         long deadline = System.nanoTime() + millis * 1000000L;
         try {
             bus.waitUntilEmpty(millis);
