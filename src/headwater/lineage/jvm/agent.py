@@ -85,7 +85,7 @@ class Agent:
         return self._agent.rdd(job, rdd)
 
     def node(self, execution: int, number: int) -> Any:
-        """A node of a query's analyzed plan by its number in the plan's document; None once it is released."""
+        """A node of a query's analyzed plan by its number in the document; None once it is released."""
         nodes = self._agent.nodes(execution)
         return None if nodes is None else nodes[number]
 
@@ -131,10 +131,7 @@ class Agent:
         if key not in self._methods:
             cls = self._units.loader.loadClass(f"{units.PACKAGE}.{unit}")
             self._methods[key] = next(one for one in cls.getMethods() if one.getName() == method)
-        array = self._gateway.new_array(self._gateway.jvm.java.lang.Object, len(arguments))
-        for index, argument in enumerate(arguments):
-            array[index] = argument
-        return self._methods[key].invoke(None, array)
+        return self._methods[key].invoke(None, units.java_array(self._gateway, arguments))
 
 
 def application_of(context: SparkContext) -> AppStart:

@@ -12,6 +12,7 @@ import hashlib
 import logging
 import os
 import tempfile
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,10 +52,7 @@ class Units(msgspec.Struct, frozen=True):
     def new(self, gateway: Any, unit: str, *arguments: Any) -> Any:
         """An instance by the only constructor."""
         constructor = self.loader.loadClass(f"{PACKAGE}.{unit}").getConstructors()[0]
-        array = gateway.new_array(gateway.jvm.java.lang.Object, len(arguments))
-        for place, argument in enumerate(arguments):
-            array[place] = argument
-        return constructor.newInstance(array)
+        return constructor.newInstance(java_array(gateway, arguments))
 
 
 class _Compiled(msgspec.Struct, frozen=True):
@@ -93,6 +91,14 @@ def load(context: SparkContext) -> Units:
     place.put("missing", units.missing)
     jvm.java.lang.System.getProperties().put(key, place)
     return units
+
+
+def java_array(gateway: Any, items: Sequence[Any]) -> Any:
+    """An Object[], as the JVM's reflection wants its arguments."""
+    array = gateway.new_array(gateway.jvm.java.lang.Object, len(items))
+    for place, item in enumerate(items):
+        array[place] = item
+    return array
 
 
 def _sources() -> dict[str, str]:

@@ -29,7 +29,6 @@ class StageDoc(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     name: str = ""
     tasks: int = 0
-    rdds: list[int] = []
 
 
 class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):

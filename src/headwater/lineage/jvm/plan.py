@@ -9,7 +9,8 @@ node: {"id", "cls",
        "to":[[exprId,"name"], …]   the columns of the table that a v2 command writes,
        "ex":{field of Spark's class: [expression, …] or [[expression, …], …] or a number or a text},
        "lin":{"" or field: [interfaces of OpenLineage that it implements]},
-       "f":{…}   what datasets need to know of it (jvm/java/NodeFields.java)}
+       "f":{…}   what datasets need to know of it (jvm/java/NodeFields.java)
+       "no_ex":"…"   why "ex" could not be written; the same for other keys}
 type: Spark's own JSON of a type.
 
 expression: ["a",exprId]  a column         ["=",exprId,"name",expression]  an alias
@@ -51,9 +52,8 @@ class Node(msgspec.Struct, kw_only=True, rename={"interfaces": "lin", "fields": 
     ex: dict[str, Any] = {}
     interfaces: dict[str, list[str]] = {}
     fields: Any = None
-    no_out: str | None = None
     no_ex: str | None = None
-    no_f: str | None = None
+    """Why `ex` could not be read."""
 
     @property
     def simple(self) -> str:
@@ -77,12 +77,7 @@ class Plan(msgspec.Struct, kw_only=True):
 
     nodes: list[Node]
     root: int
-    v: int = 1
     cut: str | None = None
-
-    def node(self, number: int) -> Node:
-        """A node by its id."""
-        return self.nodes[number]
 
     @property
     def top(self) -> Node | None:
