@@ -185,7 +185,8 @@ def _asset(name: str) -> str:
 def _export_styles() -> str:
     """The styles of an exported drawing: light colours without variables, which few programs support."""
     palette, graph = (_static_files()[name].decode() for name in ("palette.css", "graph.css"))
-    colours = dict(re.findall(r"(--[a-z-]+): ([^;]+);", palette[: palette.index("}")]))
+    palette = re.sub(r"light-dark\((.+?), #.+?\)", r"\1", palette)
+    colours = dict(re.findall(r"(--[a-z-]+): ([^;]+);", palette))
     return re.sub(r"var\((--[a-z-]+)\)", lambda match: colours[match[1]], graph)
 
 

@@ -21,27 +21,27 @@ def import_events(
     on_progress: Callable[[int], None] | None = None,
 ) -> IngestResult:
     """Ingest events in batches; `on_progress` is called with the number of bytes read so far."""
-    events = invalid = size = read = 0
-    batch: list[bytes] = []
-
-    def ingest() -> None:
-        nonlocal events, invalid, size
+    events = invalid = read = 0
+    for batch in _batches(bodies, batch_events):
         done = database.ingest(batch)
         events, invalid = events + done.events, invalid + done.invalid
-        batch.clear()
-        size = 0
+        read += sum(map(len, batch))
+        if on_progress is not None:
+            on_progress(read)
+    return IngestResult(events, invalid)
 
+
+def _batches(bodies: Iterator[bytes], max_events: int) -> Iterator[list[bytes]]:
+    batch: list[bytes] = []
+    size = 0
     for body in bodies:
         batch.append(body)
         size += len(body)
-        read += len(body)
-        if len(batch) >= batch_events or size >= BATCH_BYTES:
-            ingest()
-            if on_progress is not None:
-                on_progress(read)
+        if len(batch) >= max_events or size >= BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
     if batch:
-        ingest()
-    return IngestResult(events, invalid)
+        yield batch
 
 
 def read_events(path: Path) -> Iterator[bytes]:

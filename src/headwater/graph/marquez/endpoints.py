@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
+import apsw
 from msgspec import Meta
 
 from headwater.graph.marquez import objects as marquez
@@ -43,26 +44,36 @@ def _namespaces(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> An
 
 def _all_jobs(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
     """All jobs."""
-    return _list_jobs(query, None, limit, offset)
+    return _list_jobs(query, "jobs WHERE ?1 = ''", "", limit, offset)
 
 
 def _jobs(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Offset = 0) -> Any:
     """The jobs of a namespace."""
-    return _list_jobs(query, namespace, limit, offset)
+    return _list_jobs(query, "jobs WHERE namespace = ?1", namespace, limit, offset)
 
 
-def _list_jobs(query: GraphQuery, namespace: str | None, limit: int, offset: int) -> Any:
-    where = "WHERE namespace = ?1" if namespace is not None else "WHERE ?1 IS NULL"
+def _list_jobs(query: GraphQuery, rows: str, namespace: str, limit: int, offset: int) -> Any:
     with query.reading() as connection:
-        rows = select(
-            connection,
-            f"SELECT id FROM jobs {where} ORDER BY namespace, name LIMIT ?2 OFFSET ?3",  # noqa: S608
-            namespace,
-            limit,
-            offset,
-        )
-        total = select(connection, f"SELECT count(*) FROM jobs {where}", namespace)[0][0]  # noqa: S608
-        return {"jobs": [marquez.job(details.job(connection, id)) for (id,) in rows], "totalCount": total}
+        ids, total = _page(connection, rows, namespace, limit, offset)
+        return {"jobs": [marquez.job(details.job(connection, id)) for id in ids], "totalCount": total}
+
+
+def _datasets(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Offset = 0) -> Any:
+    """The datasets of a namespace."""
+    rows = "dataset_names WHERE namespace = ?1 AND dataset = id"  # an alias is found, but not listed
+    with query.reading() as connection:
+        ids, total = _page(connection, rows, namespace, limit, offset)
+        found = [marquez.dataset(details.dataset(connection, id)) for id in ids]
+        return {"datasets": found, "totalCount": total}
+
+
+def _page(
+    connection: apsw.Connection, rows: str, namespace: str, limit: int, offset: int
+) -> tuple[list[int], int]:
+    """The ids of a page of rows by name, and how many rows there are."""
+    query = f"SELECT id FROM {rows} ORDER BY namespace, name LIMIT ?2 OFFSET ?3"  # noqa: S608
+    ids = [id for (id,) in select(connection, query, namespace, limit, offset)]
+    return ids, select(connection, f"SELECT count(*) FROM {rows}", namespace)[0][0]  # noqa: S608
 
 
 def _runs(query: GraphQuery, namespace: str, job: str, limit: Limit = 100, offset: Offset = 0) -> Any:
@@ -72,22 +83,6 @@ def _runs(query: GraphQuery, namespace: str, job: str, limit: Limit = 100, offse
         id = find_job(connection, namespace, job)
         total = select(connection, "SELECT count(*) FROM runs WHERE job = ?", id)[0][0]
     return {"runs": [marquez.run(run) for run in runs], "totalCount": total}
-
-
-def _datasets(query: GraphQuery, namespace: str, limit: Limit = 100, offset: Offset = 0) -> Any:
-    """The datasets of a namespace."""
-    where = "WHERE namespace = ?1 AND dataset = id"  # an alias is found, but not listed
-    with query.reading() as connection:
-        rows = select(
-            connection,
-            f"SELECT id FROM dataset_names {where} ORDER BY name LIMIT ?2 OFFSET ?3",  # noqa: S608
-            namespace,
-            limit,
-            offset,
-        )
-        total = select(connection, f"SELECT count(*) FROM dataset_names {where}", namespace)[0][0]  # noqa: S608
-        found = [marquez.dataset(details.dataset(connection, id)) for (id,) in rows]
-        return {"datasets": found, "totalCount": total}
 
 
 def _versions(query: GraphQuery, namespace: str, dataset: str, limit: Limit = 100, offset: Offset = 0) -> Any:

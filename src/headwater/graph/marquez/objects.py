@@ -13,7 +13,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from headwater.graph.ingest.untrusted_json import iso
+from headwater.graph.ingest.untrusted_json import iso, mapping
 from headwater.graph.query import details
 from headwater.graph.query.answers import Column, Dataset, Job, RunSummary, id_of_key
 from headwater.graph.query.names import NotFound, has_column
@@ -173,10 +173,7 @@ def _is_stream(found: Dataset) -> bool:
 
 def _facet_text(facets: dict[str, msgspec.Raw], key: str, field: str) -> str:
     """A text of a facet; empty without one."""
-    if (raw := facets.get(key)) is None:
-        return ""
-    value = msgspec.json.decode(raw)
-    found = value.get(field) if isinstance(value, dict) else None
+    found = mapping(msgspec.json.decode(facets.get(key, b"null"))).get(field)
     return found if isinstance(found, str) else ""
 
 

@@ -88,15 +88,10 @@ def _results(connection: apsw.Connection, text: str, kinds: set[str]) -> Iterato
                 yield SearchResult("column", namespace, name, column, None, iso(last_at))
 
 
-_WITH_PREFIX = {
-    Kind.DATASET: "SELECT id FROM dataset_names WHERE name LIKE ?1 ESCAPE '\\' LIMIT ?2",
-    Kind.JOB: "SELECT id FROM jobs WHERE name LIKE ?1 ESCAPE '\\' LIMIT ?2",
-    Kind.FIELD: "SELECT id FROM fields WHERE text LIKE ?1 ESCAPE '\\' LIMIT ?2",
-}
-_WITH_NAME = {
-    Kind.DATASET: "SELECT id FROM dataset_names WHERE name = ?1 LIMIT ?2",
-    Kind.JOB: "SELECT id FROM jobs WHERE name = ?1 LIMIT ?2",
-    Kind.FIELD: "SELECT id FROM fields WHERE id = ?1 LIMIT ?2",
+_TABLES = {
+    Kind.DATASET: ("dataset_names", "name"),
+    Kind.JOB: ("jobs", "name"),
+    Kind.FIELD: ("fields", "text"),
 }
 
 
@@ -105,8 +100,10 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind) -> list[int
     words = text.replace("\0", " ").split()
     if not words:
         return []
-    same = field_id(text) if kind is Kind.FIELD else text
-    found = {int(id): None for (id,) in select(connection, _WITH_NAME[kind], same, CANDIDATES)}
+    table, column = _TABLES[kind]
+    same = ("id", field_id(text)) if kind is Kind.FIELD else (column, text)  # fields have no index of texts
+    query = f"SELECT id FROM {table} WHERE {same[0]} = ? LIMIT ?"  # noqa: S608
+    found = {int(id): None for (id,) in select(connection, query, same[1], CANDIDATES)}
     long = [word for word in words if len(word) >= 3]
     if long:
         match = " ".join('"' + word.replace('"', '""') + '"' for word in long)
@@ -114,6 +111,7 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind) -> list[int
         rows = select(connection, query, match, int(kind), CANDIDATES)
     else:
         escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        rows = select(connection, _WITH_PREFIX[kind], f"{escaped}%", CANDIDATES)
+        query = f"SELECT id FROM {table} WHERE {column} LIKE ? ESCAPE '\\' LIMIT ?"  # noqa: S608
+        rows = select(connection, query, f"{escaped}%", CANDIDATES)
     found |= {int(id): None for (id,) in rows}
     return [id for id in found if kind_of(id) is kind]

@@ -94,21 +94,35 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
         )
         for node in nodes
     ]
+    links = [Link(*_place(source, index, tables), *_place(target, index, tables)) for source, target in edges]
+    arrangement = arrange([table.height for table in tables], links)
+    traced_ends = {_ends(edge) for edge in trace.column_edges} if trace else set()
     lines = [
-        (
-            source,
-            target,
-            Link(
-                index[source[0]],
-                tables[index[source[0]]].offset(source[1]),
-                index[target[0]],
-                tables[index[target[0]]].offset(target[1]),
-            ),
+        Line(
+            *ends,
+            _path(link, route, arrangement),
+            edge.kind,
+            edge.is_current,
+            ends in traced_ends,
+            edge.label,
         )
-        for source, target in edges
+        for (ends, edge), link, route in zip(edges.items(), links, arrangement.routes, strict=True)
     ]
-    arrangement = arrange([table.height for table in tables], [link for _, _, link in lines])
-    return _Placement(found, trace, tables, arrangement).drawing(lines, edges)
+    lines.sort(key=lambda line: (line.is_traced, line.kind == "direct"))  # the last are drawn on top
+    return Drawing(
+        _x(max(arrangement.layers, default=0)) + BOX_WIDTH + MARGIN,
+        arrangement.height + 2 * MARGIN,
+        _boxes(found, trace, tables, arrangement),
+        lines,
+        found.truncated,
+        trace is not None,
+    )
+
+
+def _place(end: End, index: dict[str, int], tables: list[_Table]) -> tuple[int, float]:
+    """The number of a box, and the height in it at which lines of this column end."""
+    number = index[end[0]]
+    return number, tables[number].offset(end[1])
 
 
 class _Table:
@@ -159,77 +173,44 @@ class _Table:
         return found
 
 
-class _Placement:
-    """Gives coordinates to boxes and lines."""
-
-    def __init__(
-        self, found: Neighbourhood, trace: Trace | None, tables: list[_Table], arrangement: Arrangement
-    ) -> None:
-        self._found = found
-        self._trace = trace
-        self._tables = tables
-        self._arrangement = arrangement
-        self._traced_edges = {_ends(edge) for edge in trace.column_edges} if trace else set()
-        self._traced_boxes = {node.dataset for node in trace.columns} if trace else set()
-
-    def drawing(
-        self, lines: Sequence[tuple[End, End, Link]], edges: dict[tuple[End, End], DrawnEdge]
-    ) -> Drawing:
-        last = max(self._arrangement.layers, default=0)
-        routes = self._arrangement.routes
-        drawn = [
-            self._line(source, target, link, route, edges[(source, target)])
-            for (source, target, link), route in zip(lines, routes, strict=True)
-        ]
-        return Drawing(
-            _x(last) + BOX_WIDTH + MARGIN,
-            self._arrangement.height + 2 * MARGIN,
-            self._boxes(),
-            sorted(
-                drawn, key=lambda line: (line.is_traced, line.kind == "direct")
-            ),  # the last are drawn on top
-            self._found.truncated,
-            self._trace is not None,
+def _boxes(
+    found: Neighbourhood, trace: Trace | None, tables: list[_Table], arrangement: Arrangement
+) -> list[DatasetBox]:
+    jobs = {job.key: job for job in found.jobs}
+    writers: dict[str, list[JobNode]] = defaultdict(list)
+    for edge in found.edges:
+        if edge.source in jobs:
+            writers[edge.target].append(jobs[edge.source])
+    traced = {node.dataset for node in trace.columns} if trace else set()
+    boxes = [
+        DatasetBox(
+            table.node,
+            _x(layer),
+            MARGIN + round(top) + JOB_LABEL_HEIGHT,
+            BOX_WIDTH,
+            table.height - JOB_LABEL_HEIGHT,
+            table.rows(),
+            writers[table.node.key],
+            table.node.key == found.start,
+            table.node.key in traced,
         )
+        for table, layer, top in zip(tables, arrangement.layers, arrangement.tops, strict=True)
+    ]
+    return sorted(boxes, key=lambda box: (box.x, box.y))  # the order of reading, and of the keyboard
 
-    def _boxes(self) -> list[DatasetBox]:
-        jobs = {job.key: job for job in self._found.jobs}
-        writers: dict[str, list[JobNode]] = defaultdict(list)
-        for edge in self._found.edges:
-            if edge.source in jobs:
-                writers[edge.target].append(jobs[edge.source])
-        found = [
-            DatasetBox(
-                table.node,
-                _x(layer),
-                MARGIN + round(top) + JOB_LABEL_HEIGHT,
-                BOX_WIDTH,
-                table.height - JOB_LABEL_HEIGHT,
-                table.rows(),
-                writers[table.node.key],
-                table.node.key == self._found.start,
-                table.node.key in self._traced_boxes,
-            )
-            for table, layer, top in zip(
-                self._tables, self._arrangement.layers, self._arrangement.tops, strict=True
-            )
-        ]
-        return sorted(found, key=lambda box: (box.x, box.y))  # the order of reading, and of the keyboard
 
-    def _line(self, source: End, target: End, link: Link, route: list[Point], edge: DrawnEdge) -> Line:
-        tops, layers = self._arrangement.tops, self._arrangement.layers
-        start = (_x(layers[link.source]) + BOX_WIDTH, MARGIN + round(tops[link.source]) + link.source_offset)
-        end = (_x(layers[link.target]), MARGIN + round(tops[link.target]) + link.target_offset)
-        path = [f"M{start[0]:g} {start[1]:g}"]
-        x, y = start
-        for point in route:
-            left, height = _x(point.layer), MARGIN + round(point.y, 1)
-            path.append(_curve(x, y, left, height))
-            path.append(f"H{left + BOX_WIDTH:g}")
-            x, y = left + BOX_WIDTH, height
-        path.append(_curve(x, y, *end))
-        is_traced = (source, target) in self._traced_edges
-        return Line(source, target, "".join(path), edge.kind, edge.is_current, is_traced, edge.label)
+def _path(link: Link, route: list[Point], arrangement: Arrangement) -> str:
+    tops, layers = arrangement.tops, arrangement.layers
+    x, y = _x(layers[link.source]) + BOX_WIDTH, MARGIN + round(tops[link.source]) + link.source_offset
+    path = [f"M{x:g} {y:g}"]
+    for point in route:
+        left, height = _x(point.layer), MARGIN + round(point.y, 1)
+        path.append(_curve(x, y, left, height))
+        path.append(f"H{left + BOX_WIDTH:g}")
+        x, y = left + BOX_WIDTH, height
+    end = MARGIN + round(tops[link.target]) + link.target_offset
+    path.append(_curve(x, y, _x(layers[link.target]), end))
+    return "".join(path)
 
 
 def _ends(edge: ColumnEdge) -> tuple[End, End]:
@@ -266,8 +247,7 @@ def merge_edges(found: Neighbourhood, trace: Trace | None) -> dict[tuple[End, En
     further = [edge for edge in trace.column_edges if edge.identity not in known] if trace else []
     for edge in (*found.column_edges, *further):
         if edge.source in shown and edge.target in shown and edge.source != edge.target:
-            ends = ((edge.source, edge.source_column), (edge.target, edge.target_column))
-            edges_by_ends[ends].append(edge)
+            edges_by_ends[_ends(edge)].append(edge)
     drawn = {ends: _merged(edges, jobs) for ends, edges in edges_by_ends.items()}
     paired = {(source[0], target[0]) for source, target in drawn}
     for source, target, is_current, label in _dataset_edges(found, jobs):

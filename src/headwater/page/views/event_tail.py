@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from headwater.clock import Clock, SystemClock
+from headwater.graph.ingest.untrusted_json import items, mapping
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import export, tail_of
 from headwater.page.templates import pretty, strip_control_characters
@@ -19,14 +20,8 @@ HISTORY_BYTES = 16 * 1024  # of each file of events
 READ_BYTES = 256 * 1024  # of a file at once; the rest is skipped and counted
 MAX_EVENTS = 100  # of one poll, the newest
 MAX_BODY = 8_000  # characters that are shown of one event
-CONTEXT = {
-    "source_ip",
-    "_timestamp",
-    "api_key",
-    "src",
-    "eventn_ctx",
-    "user_agent",
-}  # fields that the gateway adds
+# Fields that the gateway adds.
+CONTEXT = {"source_ip", "_timestamp", "api_key", "src", "eventn_ctx", "user_agent"}
 TITLE_FIELDS = ("event_type", "event", "type", "name", "action")
 
 
@@ -117,7 +112,7 @@ def _tailed(at: float, source: str, body: bytes) -> TailedEvent:
 
 
 def _lineage_summary(event: dict[str, Any]) -> tuple[str, str]:
-    job, item = _object(event, "job"), _object(event, "dataset")
+    job, item = mapping(event.get("job")), mapping(event.get("dataset"))
     kind = event.get("eventType") or ("DATASET" if item else "JOB")
     reads, writes = (", ".join(_names(event.get(key))) for key in ("inputs", "outputs"))
     return (
@@ -126,17 +121,8 @@ def _lineage_summary(event: dict[str, Any]) -> tuple[str, str]:
     )
 
 
-def _object(event: dict[str, Any], key: str) -> dict[str, Any]:
-    found = event.get(key)
-    return found if isinstance(found, dict) else {}
-
-
 def _names(datasets: object) -> list[str]:
-    found = (
-        [str(dataset.get("name", "")) for dataset in datasets if isinstance(dataset, dict)]
-        if isinstance(datasets, list)
-        else []
-    )
+    found = [str(dataset.get("name", "")) for dataset in items(datasets)]
     return found[:4] + ([f"{len(found) - 4} more"] if len(found) > 4 else [])
 
 
