@@ -65,7 +65,7 @@ def enriched(rig: Rig, rule: Rule, *events: Any) -> tuple[list[dict[str, Any]], 
 
 @pytest.fixture
 def rule(tmp_path: Path) -> Rule:
-    return Rule("lengths", ("a",), ("b", "c"), Lengths(PipelineSettings(), tmp_path / "asked"))
+    return Rule(("a",), ("b", "c"), Lengths(PipelineSettings(), tmp_path / "asked"))
 
 
 def asked(rule: Rule) -> list[str]:

@@ -88,7 +88,6 @@ class Loader:
     stager: Stager
     staging: Staging
     rejects: RejectWriter
-    browser_keys: str = ""
     times: Times = field(default_factory=Times)
 
     def load(self, batch: Batch) -> None:
@@ -101,7 +100,7 @@ class Loader:
         in_ledger = self._parts_in_ledger(batch)
         with self.staging.folder() as folder:
             with self.times.of("scan"):
-                fields = batch.fields or find_fields(lines, self.browser_keys)  # 2 parse
+                fields = batch.fields or find_fields(lines, self.lookups.browser_keys)  # 2 parse
             events = events_only(lines, fields)
             patched, staged = Table(table, {}), dict[int, StagedRows]()
             if len(in_ledger) < len(batch.parts) and self._columns(fields):

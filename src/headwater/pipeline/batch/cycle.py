@@ -281,7 +281,6 @@ class _Cycle:
             stager=stager,
             staging=self._staging,
             rejects=self._rejects(settings),
-            browser_keys=browser_keys,
             times=self.times,
         )
 

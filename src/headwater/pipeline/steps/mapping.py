@@ -79,9 +79,8 @@ def map_fields(root: Field, mapping: MappingSettings, *, keep: Iterable[Path] = 
         if line.action == "remove":
             _remove_path(source, parse_pointer(line.src))
     casts = [line for line in lines if line.action == "cast"]
-    configured = {parse_pointer(line.src or line.dst) for line in casts} | {
-        parse_pointer(line.src) for line in lines if line.action == "move"
-    }
+    cast_paths = [parse_pointer(line.src or line.dst) for line in casts]
+    configured = {*cast_paths, *(parse_pointer(line.src) for line in lines if line.action == "move")}
     casts += [line for line in IMPLICIT if parse_pointer(line.src) not in configured]
     unplaced = []
     for line in casts:
@@ -93,7 +92,7 @@ def map_fields(root: Field, mapping: MappingSettings, *, keep: Iterable[Path] = 
 
     sources = [(line, source.find(parse_pointer(line.src))) for line in lines if line.action == "move"]
     moved = [(line, _copy(found)) for line, found in sources if found is not None]
-    paths = [*_mapped_paths(lines), *ALWAYS_KEPT, *keep]
+    paths = [*cast_paths, *ALWAYS_KEPT, *keep]
     rest = source if mapping.keep_unmapped else _select_paths(source, paths)
     for line, _ in moved:
         _remove_path(rest, parse_pointer(line.src))
@@ -155,12 +154,6 @@ def _mapped_fields(target: _Target, path: Path) -> Iterator[MappedField]:
     if not is_text:
         for name, child in target.children.items():
             yield from _mapped_fields(child, (*path, name))
-
-
-def _mapped_paths(lines: Iterable[FieldSettings]) -> Iterator[Path]:
-    for line in lines:
-        if line.action == "cast":
-            yield parse_pointer(line.src or line.dst)
 
 
 def _set_type(target: _Target, path: Path, line: FieldSettings) -> None:

@@ -99,7 +99,6 @@ class Stream:
             stager=DriverStager(),
             staging=staging,
             rejects=RejectWriter(settings.events_dir, destination.id, self._clock),
-            browser_keys=browser_keys,
         )
         self._is_connected = False
         self._loaded: LoadedRanges | None = None

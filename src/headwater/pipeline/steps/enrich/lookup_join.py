@@ -7,7 +7,7 @@ per value.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,7 +62,6 @@ class Rule:
     `browser_keys` limits it to browser events: those that carry one of these keys, one per line.
     """
 
-    name: str
     source: tuple[str, ...]
     target: tuple[str, ...]
     enricher: Enricher
@@ -98,24 +97,6 @@ class LookupTable:
         return keyed.join(results, functions.expr(f"{key} = {key}_found"), "left")
 
 
-def rules_of(
-    configured: Iterable[EnrichmentSettings], settings: PipelineSettings, *, browser_keys: str = ""
-) -> list[Rule]:
-    """The open rules of a destination; with keys, the implicit ones for browser events too."""
-    rules = [
-        Rule(line.name, parse_pointer(line.from_), parse_pointer(line.to), load_enricher(line.name, settings))
-        for line in configured
-    ]
-    if browser_keys:
-        taken = {rule.target for rule in rules}
-        for line in IMPLICIT:
-            target = parse_pointer(line.to)
-            if target not in taken:
-                enricher = load_enricher(line.name, settings)
-                rules.append(Rule(line.name, parse_pointer(line.from_), target, enricher, browser_keys))
-    return rules
-
-
 @dataclass
 class Lookups:
     """The rules of a destination. With a `staging`, executors look up values too; else the driver alone."""
@@ -136,9 +117,24 @@ class Lookups:
         """The open rules, kept for a while: to open them takes longer than to look up a few values."""
         found = self._open.get(browser_keys)
         if found is None or time.monotonic() - found[0] > RULES_SECONDS:
-            rules = rules_of(self.configured, self.settings, browser_keys=browser_keys)
-            found = self._open[browser_keys] = time.monotonic(), rules
+            found = self._open[browser_keys] = time.monotonic(), self._opened(browser_keys)
         return found[1]
+
+    def _opened(self, browser_keys: str) -> list[Rule]:
+        """The rules; with keys, the implicit ones for browser events too."""
+        wanted = [(line, "") for line in self.configured]
+        if browser_keys:
+            taken = {parse_pointer(line.to) for line in self.configured}
+            wanted += [(line, browser_keys) for line in IMPLICIT if parse_pointer(line.to) not in taken]
+        return [
+            Rule(
+                parse_pointer(line.from_),
+                parse_pointer(line.to),
+                load_enricher(line.name, self.settings),
+                keys,
+            )
+            for line, keys in wanted
+        ]
 
 
 def look_up(
