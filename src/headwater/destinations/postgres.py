@@ -28,6 +28,22 @@ from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
 from headwater.errors import WarehouseError
 
+_NUMERIC, _TOO_LARGE = "numeric(38,18)", 1e20
+_WITH_TIME_ZONE = "timestamp with time zone"
+_STAGING_TABLE = "_headwater_staged"
+_STAGING_TYPES = {
+    Form.TEXT: "text",
+    Form.INTEGER: "bigint",
+    Form.FLOAT: "double precision",
+    Form.BOOLEAN: "boolean",
+    Form.TIME: _WITH_TIME_ZONE,
+}
+
+# Servers before 16 have no pg_input_is_valid.
+_FITS = """CREATE OR REPLACE FUNCTION pg_temp.headwater_fits(value text, type text) RETURNS boolean
+LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT %L::%s', value, type); RETURN true;
+EXCEPTION WHEN others THEN RETURN false; END $$"""
+
 
 def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[bytes]:
     """A chunk of lines per batch, without a header. Texts are quoted, an empty field without quotes is NULL.
@@ -50,23 +66,6 @@ def _writable(column: pa.Array) -> pa.Array:
         if text is not None and b"\0" in text.to_pybytes():
             return pc.replace_substring(column, "\0", "\ufffd")
     return column
-
-
-_NUMERIC, _TOO_LARGE = "numeric(38,18)", 1e20
-_WITH_TIME_ZONE = "timestamp with time zone"
-_STAGING_TABLE = "_headwater_staged"
-_STAGING_TYPES = {
-    Form.TEXT: "text",
-    Form.INTEGER: "bigint",
-    Form.FLOAT: "double precision",
-    Form.BOOLEAN: "boolean",
-    Form.TIME: _WITH_TIME_ZONE,
-}
-
-# Servers before 16 have no pg_input_is_valid.
-_FITS = """CREATE OR REPLACE FUNCTION pg_temp.headwater_fits(value text, type text) RETURNS boolean
-LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT %L::%s', value, type); RETURN true;
-EXCEPTION WHEN others THEN RETURN false; END $$"""
 
 
 class PostgresSettings(PostgresProtocolSettings, frozen=True, kw_only=True):

@@ -35,6 +35,7 @@ from headwater.destinations.clickhouse.sql import (
     merge_with_stored,
 )
 from headwater.destinations.column_types import Kind
+from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
@@ -160,10 +161,11 @@ class ClickHouseDestination(SqlDestination):
         if columns:
             added = ", ".join(f"ADD COLUMN IF NOT EXISTS {column}" for column in columns)
             self.execute(f"ALTER TABLE {self.relation(table)} {added}")
-        properties = self._server.properties(table)
-        # a table that Headwater did not create keeps its order: rows are appended to it
-        if (patch.drop_key or patch.set_key) and properties is not None and _marker(properties):
-            self._rebuild(table, properties, patch.set_key)
+        if patch.drop_key or patch.set_key:
+            properties = self._server.properties(table)
+            # a table that Headwater did not create keeps its order: rows are appended to it
+            if properties is not None and _marker(properties):
+                self._rebuild(table, properties, patch.set_key)
 
     def column_type(self, column: Column) -> str:
         # Nullable: otherwise a field that an event does not have would read as 0 or ''
@@ -244,7 +246,11 @@ class ClickHouseDestination(SqlDestination):
             self._server.drop(load_tables(loaded.id).ready)
             raise
         crash_point("load.before_commit")
-        self._complete(table, loaded)
+        try:
+            self._complete(table, loaded)
+        except RowsRefused as refusal:
+            # not to be searched for refused rows: some of the rows may have been moved
+            raise LoadRefused(refusal.text, hint=refusal.hint) from refusal
         return True
 
     def try_and_roll_back(self, work: Sequence[str]) -> None:
