@@ -20,6 +20,7 @@ from headwater.lineage.jvm.messages import (
     AppEnd,
     AppStart,
     Dropped,
+    Ended,
     JobEnd,
     JobStart,
     Message,
@@ -31,6 +32,10 @@ from headwater.lineage.jvm.messages import (
     StreamStart,
 )
 from headwater.lineage.jvm.plan import Plan, read_plan
+
+# The description that Spark gives to everything that a micro-batch runs, foreachBatch included.
+_BATCH = re.compile(r"\brunId = ([0-9a-f-]{36})\b.*?\bbatch = (\d+)", re.DOTALL)
+_MOST_STAGES = 1000  # per run; only their totals are used
 
 
 class Failure(NamedTuple):
@@ -47,13 +52,6 @@ class ExtractionError(NamedTuple):
     task: str
     text: str
     stack: str | None = None
-
-
-# The description that Spark gives to everything that a micro-batch runs, foreachBatch included.
-_BATCH = re.compile(r"\brunId = ([0-9a-f-]{36})\b.*?\bbatch = (\d+)", re.DOTALL)
-
-
-_MOST_STAGES = 1000  # per run; only their totals are used
 
 
 class RunKind(StrEnum):
@@ -273,6 +271,11 @@ class RunTracker:
         run.ended = max(time, run.started)
         return [*self._begin(run), DueEvent(run, state, run.ended)]
 
+    def _end(self, run: Run, message: Ended) -> list[DueEvent]:
+        if message.error:
+            run.failure = Failure(message.error, message.error_class, message.stack)
+        return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
+
     def _app_start(self, message: AppStart) -> list[DueEvent]:
         if self.application is not None:
             return []
@@ -323,11 +326,9 @@ class RunTracker:
             return []
         if run.kind is RunKind.BATCH and run.stream is not None and run.batch is not None:
             self._batches.pop((run.stream.run, run.batch), None)
-        if message.error:
-            run.failure = Failure(message.error, message.error_class, message.stack)
         for nested in run.executions:
             self._executions.pop(nested.id, None)
-        return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
+        return self._end(run, message)
 
     def _job_start(self, message: JobStart) -> list[DueEvent]:
         run = None
@@ -358,9 +359,7 @@ class RunTracker:
             self._stages.pop(stage.id, None)
         if run.kind is not RunKind.RDD_JOB:
             return []
-        if message.error:
-            run.failure = Failure(message.error, message.error_class, message.stack)
-        return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
+        return self._end(run, message)
 
     def _stage_done(self, message: StageDone) -> list[DueEvent]:
         run = self._stages.get(message.id)
@@ -385,9 +384,7 @@ class RunTracker:
         run = self._streams.pop(message.run, None)
         if run is None:
             return []
-        if message.error:
-            run.failure = Failure(message.error)
-        return self._close(run, State.FAIL if run.failure else State.COMPLETE, message.time)
+        return self._end(run, message)
 
     def _on_dropped(self, message: Dropped) -> list[DueEvent]:
         self.dropped += message.count

@@ -23,11 +23,20 @@ import yaml
 
 logger = logging.getLogger(__name__)
 
-
 SPARK_PREFIX = "spark.openlineage."
-
-
 ENVIRONMENT_PREFIX = "OPENLINEAGE__"
+MIB = 1024 * 1024
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+# Settings of openlineage-spark that Headwater does not use, with the reason.
+UNUSED = {
+    "circuitBreaker": "used are memoryThreshold and timeoutInSeconds; events have a queue and threads anyway",
+    "timeout": "an event has one deadline, headwater.deadlineMillis",
+    "debug": "there is no debug facet",
+    "metrics": "lineage keeps no metrics in the driver",
+    "vendors": "Iceberg and Delta are always read",
+    "testExtensionProvider": "extensions are Python; see headwater.extensions",
+}
+USED = {"circuitBreaker.type", "circuitBreaker.memoryThreshold", "circuitBreaker.timeoutInSeconds"}
 
 
 def find(spark: Mapping[str, str], environ: Mapping[str, str]) -> Found:
@@ -138,26 +147,6 @@ def _file(environ: Mapping[str, str]) -> Any:
         except (OSError, RuntimeError, yaml.YAMLError) as error:
             logger.warning("%s is not used: %s", path, error)
     return None
-
-
-MIB = 1024 * 1024
-
-
-# Settings of openlineage-spark that Headwater does not use, with the reason.
-UNUSED = {
-    "circuitBreaker": "used are memoryThreshold and timeoutInSeconds; events have a queue and threads anyway",
-    "timeout": "an event has one deadline, headwater.deadlineMillis",
-    "debug": "there is no debug facet",
-    "metrics": "lineage keeps no metrics in the driver",
-    "vendors": "Iceberg and Delta are always read",
-    "testExtensionProvider": "extensions are Python; see headwater.extensions",
-}
-
-
-USED = {"circuitBreaker.type", "circuitBreaker.memoryThreshold", "circuitBreaker.timeoutInSeconds"}
-
-
-Positive = Annotated[int, msgspec.Meta(ge=1)]
 
 
 def _set(key: str, text: str) -> msgspec.Meta:

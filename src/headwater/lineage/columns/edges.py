@@ -8,6 +8,7 @@ union of two sets of a thousand edges each takes a few machine words, and wide a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from threading import Lock
 from typing import NamedTuple
 
@@ -28,8 +29,6 @@ _RANKS = {"IDENTITY": 0, "TRANSFORMATION": 1, "AGGREGATION": 2, "UNKNOWN": 3}
 _transformations: list[Transformation] = []
 _numbers: dict[Transformation, int] = {}
 _lock = Lock()
-_composed: dict[tuple[int, int], int] = {}
-_tables: dict[int, dict[int, int]] = {}
 
 
 def number_of(wanted: Transformation) -> int:
@@ -77,15 +76,13 @@ def user_code(cls: str) -> int:
     return number_of(Transformation(True, "TRANSFORMATION", note=f"opaque: {cls}"))
 
 
+@cache
 def _compose(edge: int, step: int) -> int:
     """The transformation `edge` followed by the transformation `step`.
 
     An indirect step makes any edge indirect; a direct one keeps indirect edges and takes the stronger of two
     direct ones. Masking is never removed.
     """
-    known = _composed.get((edge, step))
-    if known is not None:
-        return known
     before, after = _transformations[edge], _transformations[step]
     masking = before.masking or after.masking
     note = before.note or after.note
@@ -96,7 +93,7 @@ def _compose(edge: int, step: int) -> int:
     else:
         subtype = max(before.subtype, after.subtype, key=_RANKS.__getitem__)
         made = Transformation(True, subtype, masking, note)
-    return _composed.setdefault((edge, step), number_of(made))
+    return number_of(made)
 
 
 class Edges:
@@ -168,15 +165,10 @@ def union(*sets: Edges) -> Edges:
 
 def union_then(sets: list[Edges], number: int) -> Edges:
     """`union(*sets).then(number)` without the intermediate set; used for every function of columns."""
-    table = _tables.get(number)
-    if table is None:
-        table = _tables.setdefault(number, {})
     merged: dict[int, int] = {}
     for one in sets:
         for old, mask in one.masks.items():
-            new = table.get(old)
-            if new is None:
-                new = table[old] = _compose(old, number)
+            new = _compose(old, number)
             merged[new] = merged.get(new, 0) | mask
     if not merged:
         return EMPTY

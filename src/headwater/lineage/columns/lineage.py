@@ -199,15 +199,11 @@ class _Result:
         known = self._known.get(edges)
         if known is not None:
             return known
-        found: dict[int, list[int]] = {}
+        found: dict[int, dict[int, None]] = {}  # the numbers of transformations by name, in order
         for number in sorted(edges.masks):
             for place in bits(edges.masks[number]):
                 for name in self._names_of(place):
-                    numbers = found.get(name)
-                    if numbers is None:
-                        found[name] = [number]
-                    elif number not in numbers:
-                        numbers.append(number)
+                    found.setdefault(name, {})[number] = None
         made = [self._input(name, tuple(numbers)) for name, numbers in found.items()]
         made.sort()
         self._known[edges] = made

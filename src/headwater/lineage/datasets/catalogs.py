@@ -50,7 +50,8 @@ class Catalogs:
         read: Callable[[], Mapping[str, str]] | None = None,
         lookup: Callable[[str, str], str] | None = None,
     ) -> None:
-        self._conf = dict(conf)
+        self.conf = dict(conf)
+        """The known settings of Spark; updated in place."""
         self._read = read
         self._lookup = lookup
         self._catalogs: dict[str, dict[str, str]] = {}
@@ -68,14 +69,9 @@ class Catalogs:
         return cls(conf, read=lambda: session_settings(context), lookup=lookup)
 
     @property
-    def conf(self) -> Mapping[str, str]:
-        """The known settings of Spark; updated in place."""
-        return self._conf
-
-    @property
     def warehouse(self) -> str:
         """The folder of managed tables."""
-        return self._conf.get("spark.sql.warehouse.dir", "")
+        return self.conf.get("spark.sql.warehouse.dir", "")
 
     @property
     def metastore_uris(self) -> str:
@@ -85,35 +81,34 @@ class Catalogs:
             "spark.hadoop.hive.metastore.uris",
             "hive.metastore.uris",
         ):
-            if self._conf.get(key):
-                return self._conf[key]
+            if self.conf.get(key):
+                return self.conf[key]
         return ""
 
     @property
     def glue(self) -> tuple[str, str] | None:
         """Region and account, if AWS Glue is the metastore."""
-        factory = self._conf.get("spark.hadoop.hive.metastore.client.factory.class", "")
+        factory = self.conf.get("spark.hadoop.hive.metastore.client.factory.class", "")
         if _GLUE not in factory:
             return None
-        account = self._conf.get("spark.glue.accountId") or self._conf.get(
+        account = self.conf.get("spark.glue.accountId") or self.conf.get(
             "spark.hadoop.hive.metastore.glue.catalogid"
         )
-        region = self._conf.get("spark.hadoop.aws.region") or self._conf.get("spark.hadoop.aws.glue.region")
+        region = self.conf.get("spark.hadoop.aws.region") or self.conf.get("spark.hadoop.aws.glue.region")
         return (region, account) if region and account else None
 
     def settings_of(self, name: str) -> dict[str, str]:
         """The settings of a catalog, without their prefix; `""` is the key of its class."""
         if name not in self._catalogs:
-            conf = self._conf
-            if f"spark.sql.catalog.{name}" not in conf and self._read is not None:
+            if f"spark.sql.catalog.{name}" not in self.conf and self._read is not None:
                 try:
-                    self._conf |= self._read()  # set after the session began
+                    self.conf |= self._read()  # set after the session began
                 except Exception:  # the session may be stopped
                     return {}
             prefix = f"spark.sql.catalog.{name}"
             found = {
                 k[len(prefix) :].lstrip("."): v
-                for k, v in conf.items()
+                for k, v in self.conf.items()
                 if re.match(rf"{re.escape(prefix)}(\.|$)", k)
             }
             if not found:
@@ -228,24 +223,20 @@ class SessionTables:
 
     def add_names(self, found: DatasetBuilder, name: TableName) -> None:
         """Add the symlink and the catalog facet of a table in the session catalog."""
-        other = table_symlink(
-            name,
-            warehouse=self._catalogs.warehouse,
-            metastore_uris=self._catalogs.metastore_uris,
-            glue=self._catalogs.glue,
-        )
+        other = self._symlink(name)
         if other is not None:
             add_symlink(found, other)
         found.facets["catalog"] = self._catalog()
 
+    def _symlink(self, name: TableName) -> DatasetId | None:
+        known = self._catalogs
+        return table_symlink(
+            name, warehouse=known.warehouse, metastore_uris=known.metastore_uris, glue=known.glue
+        )
+
     def _view(self, name: TableName, table: dict[str, Any]) -> DatasetBuilder:
         """A view has no location; its name in the catalog is the dataset's name."""
-        id = table_symlink(
-            name,
-            warehouse=self._catalogs.warehouse,
-            metastore_uris=self._catalogs.metastore_uris,
-            glue=self._catalogs.glue,
-        )
+        id = self._symlink(name)
         one = dataset(id or DatasetId(f"catalog:{SESSION_CATALOG}", name.dotted))
         one.facets |= {"datasetType": facets.dataset_type("VIEW"), "catalog": self._catalog()}
         self._describe(one, table)

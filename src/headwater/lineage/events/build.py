@@ -22,6 +22,7 @@ from headwater.lineage.datasets.declared import declared_inputs, declared_output
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.datasets.query import CurrentQuery, PlanVisits
 from headwater.lineage.datasets.query_history import QueryHistory
+from headwater.lineage.datasets.relations import Sources
 from headwater.lineage.events.builtin import Application, BuiltinFactory
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.events.size_limit import add_extraction_errors
@@ -97,7 +98,7 @@ class EventBuilder:
         self._query = CurrentQuery()
         history = QueryHistory()
         visits = PlanVisits(context, self._guard, self._query, agent)
-        builtin = BuiltinFactory(settings, application, catalogs, visits, self._query, history)
+        builtin = BuiltinFactory(settings, application, Sources(catalogs), visits, self._query, history)
         self.extensions = Extensions(context, self._guard, builtin, factories)
         self._names = NameNormalizer(
             disabled_trimmers=settings.dataset_disabled_trimmers,

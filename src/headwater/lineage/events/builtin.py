@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
-from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.datasets.ddl import DdlVisitor
 from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, QueryInputs, QueryOutputs
 from headwater.lineage.datasets.query_history import QueryHistory
@@ -36,44 +36,35 @@ class Application(NamedTuple):
     source_code: dict[str, Any] | None = None
 
 
+@dataclass(frozen=True)
 class BuiltinFactory(OpenLineageEventListenerFactory):
     """Creates the built-in builders."""
 
-    def __init__(
-        self,
-        settings: LineageSettings,
-        application: Application,
-        catalogs: Catalogs,
-        visits: PlanVisits,
-        query: CurrentQuery,
-        history: QueryHistory,
-    ) -> None:
-        self._settings = settings
-        self._application = application
-        self._catalogs = catalogs
-        self._sources = Sources(catalogs)
-        self._visits = visits
-        self._query = query
-        self._history = history
+    settings: LineageSettings
+    application: Application
+    sources: Sources
+    visits: PlanVisits
+    query: CurrentQuery
+    history: QueryHistory
 
     def create_input_dataset_query_plan_visitors(self) -> list[QueryPlanVisitor[InputDatasetBuilder]]:
         return [
-            RelationVisitor(self._sources),
-            RddFrameVisitor(self._sources, self._history),
+            RelationVisitor(self.sources),
+            RddFrameVisitor(self.sources, self.history),
             LoadDataVisitor(),
         ]
 
     def create_output_dataset_query_plan_visitors(self) -> list[QueryPlanVisitor[OutputDatasetBuilder]]:
-        return [Writes(self._sources, self._query), DdlVisitor(self._sources, self._query)]
+        return [Writes(self.sources, self.query), DdlVisitor(self.sources, self.query)]
 
     def create_input_dataset_builder(self) -> list[AbstractInputDatasetBuilder[Any]]:
-        return [QueryInputs(self._visits, self._history), RddInputs()]
+        return [QueryInputs(self.visits, self.history), RddInputs()]
 
     def create_output_dataset_builder(self) -> list[AbstractOutputDatasetBuilder[Any]]:
-        return [QueryOutputs(self._visits), JobOutputs()]
+        return [QueryOutputs(self.visits), JobOutputs()]
 
     def create_run_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
-        settings, application = self._settings, self._application
+        settings, application = self.settings, self.application
         engine = facets.processing_engine(application.spark_version)
         variables = facets.environment_variables(settings.environment_variables)
         tags = facets.tags("tags_run.TagsRunFacet", settings.run_tags)
@@ -81,7 +72,7 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
             FacetOfRun("processing_engine", lambda run: engine),
             FacetOfRun(
                 "spark_properties",
-                partial(facets.spark_properties, settings.captured_properties, self._catalogs.conf),
+                partial(facets.spark_properties, settings.captured_properties, self.sources.catalogs.conf),
             ),
             FacetOfRun("spark_applicationDetails", partial(facets.application_details, application.details)),
             FacetOfRun("spark_jobDetails", facets.job_details),
@@ -92,7 +83,7 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
         ]
 
     def create_job_facet_builders(self) -> list[CustomFacetBuilder[Any, Any]]:
-        settings = self._settings
+        settings = self.settings
         owners = facets.ownership(settings.job_owners)
         tags = facets.tags("tags_job.TagsJobFacet", settings.job_tags)
         text = settings.properties.get("job.documentation", "")
@@ -102,5 +93,5 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
             FacetOfRun("ownership", lambda run: owners),
             FacetOfRun("tags", lambda run: tags),
             FacetOfRun("documentation", partial(facets.documentation, text)),
-            FacetOfRun("sourceCodeLocation", lambda run: self._application.source_code),
+            FacetOfRun("sourceCodeLocation", lambda run: self.application.source_code),
         ]

@@ -14,14 +14,8 @@ import attr
 from headwater import __version__
 
 PRODUCER = f"urn:headwater:lineage:{__version__}"
-
-
 _CORE = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/"
-
-
 SCHEMA_URL = f"{_CORE}RunEvent"
-
-
 _BASES = {
     "run": "RunFacet",
     "job": "JobFacet",

@@ -71,16 +71,21 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
     plan_error: str | None = None
 
 
-class SqlEnd(msgspec.Struct, frozen=True, kw_only=True, tag="sql_end"):
-    """A SQL execution has ended. `plan` is there if the start had none."""
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """Something has ended, badly if there is an error."""
 
-    id: int
     time: Millis
-    name: str | None = None
-    """`collect`, `command`, `save`, `analyze`, …; None for micro-batches and the like."""
     error: str | None = None
     error_class: str | None = None
     stack: str | None = None
+
+
+class SqlEnd(Ended, frozen=True, kw_only=True, tag="sql_end"):
+    """A SQL execution has ended. `plan` is there if the start had none."""
+
+    id: int
+    name: str | None = None
+    """`collect`, `command`, `save`, `analyze`, …; None for micro-batches and the like."""
     jobs: list[int] = []
     sql: str | None = None
     plan: msgspec.Raw = _NOTHING
@@ -102,14 +107,10 @@ class JobStart(msgspec.Struct, frozen=True, kw_only=True, tag="job_start"):
     rdd_error: str | None = None
 
 
-class JobEnd(msgspec.Struct, frozen=True, kw_only=True, tag="job_end"):
+class JobEnd(Ended, frozen=True, kw_only=True, tag="job_end"):
     """A Spark job has ended."""
 
     id: int
-    time: Millis
-    error: str | None = None
-    error_class: str | None = None
-    stack: str | None = None
 
 
 class StageDone(msgspec.Struct, frozen=True, kw_only=True, tag="stage_done"):
@@ -141,13 +142,11 @@ class StreamBatch(msgspec.Struct, frozen=True, kw_only=True, tag="stream_batch")
     progress: msgspec.Raw
 
 
-class StreamEnd(msgspec.Struct, frozen=True, kw_only=True, tag="stream_end"):
+class StreamEnd(Ended, frozen=True, kw_only=True, tag="stream_end"):
     """A streaming query has ended."""
 
     id: str
     run: str
-    time: Millis
-    error: str | None = None
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):

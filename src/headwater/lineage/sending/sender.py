@@ -184,28 +184,8 @@ def as_run_event(event: Event) -> event_v2.RunEvent:
         eventTime=event["eventTime"],
         producer=event["producer"],
         eventType=event_v2.RunState(event["eventType"]) if "eventType" in event else None,
-        run=event_v2.Run(runId=event["run"]["runId"], facets=event["run"].get("facets", {})),
-        job=event_v2.Job(
-            namespace=event["job"]["namespace"],
-            name=event["job"]["name"],
-            facets=event["job"].get("facets", {}),
-        ),
-        inputs=[
-            event_v2.InputDataset(
-                namespace=each["namespace"],
-                name=each["name"],
-                facets=each.get("facets", {}),
-                inputFacets=each.get("inputFacets", {}),
-            )
-            for each in event.get("inputs", [])
-        ],
-        outputs=[
-            event_v2.OutputDataset(
-                namespace=each["namespace"],
-                name=each["name"],
-                facets=each.get("facets", {}),
-                outputFacets=each.get("outputFacets", {}),
-            )
-            for each in event.get("outputs", [])
-        ],
+        run=event_v2.Run(**event["run"]),
+        job=event_v2.Job(**event["job"]),
+        inputs=[event_v2.InputDataset(**each) for each in event.get("inputs", [])],
+        outputs=[event_v2.OutputDataset(**each) for each in event.get("outputs", [])],
     )
