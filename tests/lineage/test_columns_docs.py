@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.lineage.columns.expressions import EXPRESSIONS
-from headwater.lineage.columns.graph import RULES
+from headwater.lineage.columns.graph import EXPRESSIONS, RULES
 from headwater.lineage.columns.lineage import ColumnSettings
 from headwater.lineage.settings import LineageSettings
 

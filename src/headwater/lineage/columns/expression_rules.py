@@ -19,7 +19,7 @@ from headwater.lineage.columns.edges import (
     bits,
     union,
 )
-from headwater.lineage.columns.expressions import Scope, expression
+from headwater.lineage.columns.graph import Scope, expression
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,

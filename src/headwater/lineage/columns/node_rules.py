@@ -19,8 +19,7 @@ from headwater.lineage.columns.edges import (
     unknown_row_filter,
     user_code,
 )
-from headwater.lineage.columns.expressions import EXPRESSIONS, Scope
-from headwater.lineage.columns.graph import ColumnGraph, rule
+from headwater.lineage.columns.graph import EXPRESSIONS, ColumnGraph, Scope, rule
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,

@@ -1,18 +1,32 @@
-"""Leaves of plans become datasets: files, tables, streams, frames made of RDDs."""
+"""Leaves of plans and chains of RDDs become datasets: files, tables, streams, frames made of RDDs."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headwater.lineage.datasets import connectors
 from headwater.lineage.datasets.catalogs import Catalogs, SessionTables, V2Tables, table_name
 from headwater.lineage.datasets.connectors import options_lower_case
 from headwater.lineage.datasets.query_history import QueryHistory
-from headwater.lineage.datasets.rdds import datasets_of_chain
-from headwater.lineage.extend.builders import DatasetBuilder, InputDatasetBuilder, QueryPlanVisitor
+from headwater.lineage.extend.builders import (
+    AbstractInputDatasetBuilder,
+    AbstractOutputDatasetBuilder,
+    DatasetBuilder,
+    InputDatasetBuilder,
+    OutputDatasetBuilder,
+    QueryPlanVisitor,
+)
+from headwater.lineage.extend.spark_objects import (
+    JDBCRDD,
+    RDD,
+    ActiveJob,
+    FileScanRDD,
+    HadoopRDD,
+    NewHadoopRDD,
+)
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import dataset, file_dataset
 from headwater.lineage.jvm.plan import Node
@@ -25,6 +39,8 @@ _NAMES_ONLY = {"ResolvedTable", "ResolvedIdentifier", "ResolvedPersistentView"}
 _RDD_FRAMES = {"LogicalRDD", "ExternalRDD"}
 # Iceberg adds these columns to the rows of commands that change them.
 _ROW_COLUMNS = {"_file", "_pos", "_spec_id", "_partition", "_deleted"}
+_FORMATS = {"TextInputFormat": "text", "TextOutputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
+_FORMATS |= {"SequenceFileOutputFormat": "sequencefile", "WholeTextFileInputFormat": "text"}
 
 
 class Sources:
@@ -138,7 +154,7 @@ class Sources:
 
     def rdd(self, fields: Fields) -> list[DatasetBuilder]:
         chain = fields.get("rdd")
-        return datasets_of_chain(chain) if isinstance(chain, list) else []
+        return _datasets_of_chain(chain) if isinstance(chain, list) else []
 
 
 def _absolute(path: str) -> str:
@@ -222,3 +238,51 @@ def _input(found: DatasetBuilder, node: Node) -> InputDatasetBuilder:
         columns = (column for column in node.out if column.name not in _ROW_COLUMNS)
         made.facets["schema"] = facets.schema(columns)
     return made
+
+
+# --- RDD programs
+
+
+def _datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[DatasetBuilder]:
+    """The datasets that the RDDs of a chain read, each once."""
+    found: dict[DatasetId, DatasetBuilder] = {}
+    for each in chain:
+        kind = str(each.get("cls", "")).rpartition(".")[2]
+        for one in _read_by_rdd(kind, each):
+            found.setdefault(one.id, one)
+    return list(found.values())
+
+
+def _read_by_rdd(kind: str, rdd: Mapping[str, Any]) -> list[DatasetBuilder]:
+    if kind == "JDBCRDD" and rdd.get("url"):
+        return connectors.jdbc(str(rdd["url"]), {"dbtable": rdd.get("table", "")})
+    return [file_dataset(folder_of_glob(str(path)), _format_of_rdd(rdd)) for path in rdd.get("paths") or ()]
+
+
+def _format_of_rdd(described: Mapping[str, Any]) -> str:
+    return _FORMATS.get(str(described.get("format", "")).rpartition(".")[2], "")
+
+
+class RddInputs(AbstractInputDatasetBuilder[HadoopRDD | NewHadoopRDD | FileScanRDD | JDBCRDD]):
+    """Inputs of RDD programs. RDDs that belong to a SQL query are skipped; its plan names the tables."""
+
+    def is_defined_at(self, event: object) -> bool:
+        return super().is_defined_at(event) and not (isinstance(event, RDD) and event.is_of_query)
+
+    def apply(self, event: RDD) -> list[InputDatasetBuilder]:
+        described = {"paths": event.paths, **event.details}
+        kind = type(event).__name__
+        return [one.as_input() for one in _read_by_rdd(kind, described)]
+
+
+class JobOutputs(AbstractOutputDatasetBuilder[ActiveJob]):
+    """Outputs of RDD programs: `saveAsTextFile` and other writes through Hadoop's API."""
+
+    def apply(self, event: ActiveJob) -> list[OutputDatasetBuilder]:
+        if event.execution_id is not None:
+            return []
+        return [
+            file_dataset(str(each["path"]), _format_of_rdd(each)).as_output()
+            for each in event.outputs
+            if each.get("path")
+        ]

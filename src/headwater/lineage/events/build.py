@@ -18,9 +18,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.lineage.columns.outputs import OutputColumns
 from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.datasets.ddl import changes_table
-from headwater.lineage.datasets.declared import declared_inputs, declared_outputs
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.datasets.query import CurrentQuery, PlanVisits
+from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, declared_inputs, declared_outputs
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.datasets.relations import Sources
 from headwater.lineage.events.builtin import Application, BuiltinFactory

@@ -10,8 +10,14 @@ from typing import Any, NamedTuple
 from headwater.lineage.datasets.ddl import DdlVisitor
 from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, QueryInputs, QueryOutputs
 from headwater.lineage.datasets.query_history import QueryHistory
-from headwater.lineage.datasets.rdds import JobOutputs, RddInputs
-from headwater.lineage.datasets.relations import LoadDataVisitor, RddFrameVisitor, RelationVisitor, Sources
+from headwater.lineage.datasets.relations import (
+    JobOutputs,
+    LoadDataVisitor,
+    RddFrameVisitor,
+    RddInputs,
+    RelationVisitor,
+    Sources,
+)
 from headwater.lineage.datasets.writes import Writes
 from headwater.lineage.extend.builders import (
     AbstractInputDatasetBuilder,
