@@ -7,8 +7,8 @@ Datasets that a program declares for its own rows (extend/declared.py) come from
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from headwater.lineage.columns.graph import NodeColumns
 from headwater.lineage.datasets.node_lineage import NodeLineage
@@ -73,12 +73,12 @@ class PlanVisits:
 
     def inputs(self, nodes: Sequence[Node]) -> list[InputDatasetBuilder]:
         """The datasets that nodes read."""
-        ask = self._nodes.inputs if self._nodes is not None else None
+        ask = self._nodes.inputs if self._nodes is not None else lambda node: ()
         return self._visit(self._context.input_dataset_query_plan_visitors, nodes, ask)
 
     def outputs(self, nodes: Sequence[Node]) -> list[OutputDatasetBuilder]:
         """The datasets that nodes write."""
-        ask = self._nodes.outputs if self._nodes is not None else None
+        ask = self._nodes.outputs if self._nodes is not None else lambda node: ()
         return self._visit(self._context.output_dataset_query_plan_visitors, nodes, ask)
 
     def columns(self, node: Node) -> NodeColumns | None:
@@ -92,38 +92,34 @@ class PlanVisits:
         self,
         visitors: Sequence[QueryPlanVisitor[D]],
         nodes: Sequence[Node],
-        ask: Callable[[Node], Any] | None,
+        ask: Callable[[Node], Iterable[D]],
     ) -> list[D]:
+        found: list[D] = []
         answered: set[int] = set()
-        found = self._lineage_methods(nodes, ask, answered)
-        builtin = [visitor for visitor in visitors if self._guard.is_builtin(visitor)]
-        others = [visitor for visitor in visitors if not self._guard.is_builtin(visitor)]
-        for group in (others, builtin):
-            left = [node for node in nodes if node.id not in answered]
-            for visitor in group:
-                for node, made in self._guard.call(visitor, _applying(visitor, left)) or ():
-                    if group is others:
-                        _set_origin(node, made)
-                        answered.update([node.id] if made else ())
-                    found += made
-        return found
 
-    def _lineage_methods(
-        self, nodes: Sequence[Node], ask: Callable[[Node], Any] | None, answered: set[int]
-    ) -> list[Any]:
+        def call(
+            builder: object, function: Callable[[], list[tuple[Node, list[D]]]], *, is_own: bool
+        ) -> None:
+            for node, made in self._guard.call(builder, function) or ():
+                if not is_own:
+                    _set_origin(node, made)
+                    answered.update([node.id] if made else ())
+                found.extend(made)
+
         able = [node for node in nodes if self._nodes is not None and self._nodes.has_lineage_methods(node)]
-        if not able or ask is None:
-            return []
-        found: list[Any] = []
-        asked = self._guard.call(self._nodes, lambda: [(one, list(ask(one))) for one in able])
-        for node, made in asked or ():
-            _set_origin(node, made)
-            answered.update([node.id] if made else ())
-            found += made
+        if able:
+            call(self._nodes, lambda: [(node, list(ask(node))) for node in able], is_own=False)
+        for is_own in (False, True):
+            left = [node for node in nodes if node.id not in answered]
+            for visitor in visitors:
+                if self._guard.is_builtin(visitor) is is_own:
+                    call(visitor, _applying(visitor, left), is_own=is_own)
         return found
 
 
-def _applying(visitor: QueryPlanVisitor[D], nodes: Sequence[Node]) -> Callable[[], list[Any]]:
+def _applying(
+    visitor: QueryPlanVisitor[D], nodes: Sequence[Node]
+) -> Callable[[], list[tuple[Node, list[D]]]]:
     return lambda: [(node, list(visitor.apply(node))) for node in nodes if visitor.is_defined_at(node)]
 
 

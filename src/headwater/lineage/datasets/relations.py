@@ -39,8 +39,13 @@ _NAMES_ONLY = {"ResolvedTable", "ResolvedIdentifier", "ResolvedPersistentView"}
 _RDD_FRAMES = {"LogicalRDD", "ExternalRDD"}
 # Iceberg adds these columns to the rows of commands that change them.
 _ROW_COLUMNS = {"_file", "_pos", "_spec_id", "_partition", "_deleted"}
-_FORMATS = {"TextInputFormat": "text", "TextOutputFormat": "text", "SequenceFileInputFormat": "sequencefile"}
-_FORMATS |= {"SequenceFileOutputFormat": "sequencefile", "WholeTextFileInputFormat": "text"}
+_HADOOP_FORMATS = {
+    "TextInputFormat": "text",
+    "TextOutputFormat": "text",
+    "WholeTextFileInputFormat": "text",
+    "SequenceFileInputFormat": "sequencefile",
+    "SequenceFileOutputFormat": "sequencefile",
+}
 
 
 class Sources:
@@ -256,11 +261,11 @@ def _datasets_of_chain(chain: Iterable[Mapping[str, Any]]) -> list[DatasetBuilde
 def _read_by_rdd(kind: str, rdd: Mapping[str, Any]) -> list[DatasetBuilder]:
     if kind == "JDBCRDD" and rdd.get("url"):
         return connectors.jdbc(str(rdd["url"]), {"dbtable": rdd.get("table", "")})
-    return [file_dataset(folder_of_glob(str(path)), _format_of_rdd(rdd)) for path in rdd.get("paths") or ()]
+    return [file_dataset(folder_of_glob(str(path)), _hadoop_format(rdd)) for path in rdd.get("paths") or ()]
 
 
-def _format_of_rdd(described: Mapping[str, Any]) -> str:
-    return _FORMATS.get(str(described.get("format", "")).rpartition(".")[2], "")
+def _hadoop_format(described: Mapping[str, Any]) -> str:
+    return _HADOOP_FORMATS.get(str(described.get("format", "")).rpartition(".")[2], "")
 
 
 class RddInputs(AbstractInputDatasetBuilder[HadoopRDD | NewHadoopRDD | FileScanRDD | JDBCRDD]):
@@ -282,7 +287,7 @@ class JobOutputs(AbstractOutputDatasetBuilder[ActiveJob]):
         if event.execution_id is not None:
             return []
         return [
-            file_dataset(str(each["path"]), _format_of_rdd(each)).as_output()
+            file_dataset(str(each["path"]), _hadoop_format(each)).as_output()
             for each in event.outputs
             if each.get("path")
         ]
