@@ -12,7 +12,7 @@ import pytest
 
 from headwater.crash_points import CRASH_POINTS
 from headwater.testing import OpenLineageServer
-from tests.delivery.drain_process import BATCH
+from tests.delivery.outlet_worker_process import BATCH
 from tests.delivery.rig import Rig, numbers
 from tests.parts.forks import Forks
 
@@ -21,7 +21,7 @@ POINTS = [point for point in CRASH_POINTS if point.startswith(("reader.", "curso
 
 @pytest.fixture(scope="module")
 def forks() -> Iterator[Forks]:
-    with Forks("tests.delivery.drain_process") as forks:
+    with Forks("tests.delivery.outlet_worker_process") as forks:
         yield forks
 
 

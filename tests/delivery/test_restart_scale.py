@@ -10,7 +10,7 @@ from bench.restart import LIMIT_BYTES, Receiver, run
 
 from tests.delivery.rig import Rig, eventually
 
-pytestmark = pytest.mark.long  # test_keyed_drain.py holds the same promises at a small size
+pytestmark = pytest.mark.long  # test_read_ahead.py holds the same promises at a small size
 
 
 def test_only_what_was_under_way_is_sent_again_when_half_of_the_keys_fail_and_the_process_is_killed(

@@ -18,7 +18,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/pipeline/test_batch.py::test_events_become_rows_when_a_complete_file_is_there",
         ],
         "an event goes the way of files and the way of queues where destinations of both modes want it": [
-            "tests/log/test_queues.py::test_events_are_in_every_place_that_wants_them_when_they_are_answered",
+            "tests/log/test_streams.py::test_events_are_in_every_place_that_wants_them_when_they_are_answered",
         ],
         "an event goes to every destination that wants it; `only_keys` says which tokens a destination wants": [
             "tests/pipeline/test_batch.py::test_events_go_where_their_token_is_wanted_when_there_are_several_destinations",
@@ -123,7 +123,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "success is noted in the file's status": [
             "tests/pipeline/test_shared_staging.py::test_each_file_has_its_own_numbers_when_several_are_loaded_together",
-            "tests/log/test_status.py::test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others",
+            "tests/log/test_file_status.py::test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others",
             "tests/pipeline/test_batch.py::test_the_status_goes_to_the_archive_with_its_file_when_all_is_done",
         ],
         "failure is noted there too, with the reason": [
@@ -230,7 +230,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
             "tests/log/test_incoming.py::test_names_differ_and_keep_their_order_when_the_clock_goes_back",
         ],
         "the status lies beside its file": [
-            "tests/log/test_status.py::test_a_pair_is_done_when_it_was_marked_so_and_saved",
+            "tests/log/test_file_status.py::test_a_pair_is_done_when_it_was_marked_so_and_saved",
         ],
         "the archive has days, and compressed files as they were": [
             "tests/log/test_archive.py::test_a_file_is_compressed_under_its_day_with_its_status_when_it_is_done",

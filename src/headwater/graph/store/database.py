@@ -19,8 +19,15 @@ from headwater.graph.ingest.event_parser import EventParser, FacetCache
 from headwater.graph.store.aliases import update_aliases
 from headwater.graph.store.retention import clean_up
 from headwater.graph.store.schema import MIGRATIONS
-from headwater.log.queue.damaged import move_to_damaged
-from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
+from headwater.log.queue.sqlite import (
+    check_version,
+    classify,
+    connect,
+    is_damage,
+    migrate,
+    move_to_damaged,
+    select,
+)
 from headwater.settings import GraphSettings
 
 log = logging.getLogger(__name__)

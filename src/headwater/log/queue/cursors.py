@@ -12,8 +12,7 @@ import apsw
 import msgspec
 
 from headwater.crash_points import crash_point
-from headwater.log.queue.damaged import move_to_damaged
-from headwater.log.queue.sqlite import check_version, connect, migrate, select
+from headwater.log.queue.sqlite import check_version, connect, migrate, move_to_damaged, select
 
 BLOCK = 8192  # positions per bitmap: 1 KiB at most, so a commit rewrites little
 

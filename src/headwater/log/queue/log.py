@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -20,12 +20,12 @@ from headwater.errors import LogError, LogFull
 from headwater.log.queue import recovery, sqlite
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
-from headwater.log.queue.damaged import damaged_file_names, trim_damaged
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
 from headwater.log.queue.partition_file import PartitionRange, disk_bytes
 from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
+from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
@@ -214,10 +214,8 @@ class Log:
 
     def collect(self) -> None:
         """Remove what every reader has passed and what is over a limit; what is dropped is counted (G3)."""
-        try:
+        with self.classified():
             self._group_commit.call(self._collect)
-        except (apsw.Error, OSError) as error:
-            raise self.classify(error) from error
 
     def _collect(self) -> None:
         cursors = list(self._cursors.values())
@@ -296,26 +294,20 @@ class Log:
                 self._cursors[name] = cursor
             return cursor
 
-        try:
+        with self.classified():
             return Reader(self, self._cursors.get(name) or self._group_commit.call(begin))
-        except apsw.Error as error:
-            raise self.classify(error) from error
 
     def forget(self, name: str) -> None:
         """Remove a reader's cursor, so that it holds nothing back any more."""
         if (cursor := self._cursors.get(name)) is not None:
-            try:
+            with self.classified():
                 cursor.forget()
-            except apsw.Error as error:
-                raise self.classify(error) from error
             del self._cursors[name]
 
     def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
-        try:
+        with self.classified():
             self._group_commit.call(lambda: self.partitions.repair(partition, error))
-        except (apsw.Error, OSError) as trouble:
-            raise self.classify(trouble) from trouble
         self._count()
 
     def received_at(self, position: int) -> float:
@@ -347,6 +339,14 @@ class Log:
 
     def classify(self, error: Exception) -> LogError:
         return error if isinstance(error, LogError) else sqlite.classify(error, self.folder)
+
+    @contextmanager
+    def classified(self) -> Iterator[None]:
+        """Raise errors of SQLite and the disk as LogFull or LogUnavailable."""
+        try:
+            yield
+        except (apsw.Error, OSError) as error:
+            raise self.classify(error) from error
 
     def on_index_error(self, text: str, error: Exception) -> None:
         """The index could not be written. Where it is damaged, a new one is written from memory (G9)."""

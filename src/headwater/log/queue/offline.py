@@ -17,9 +17,8 @@ from headwater.events import Event
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import CursorRow, Index
-from headwater.log.queue.damaged import damaged_file_names
 from headwater.log.queue.partition_file import PartitionRange, PartitionReader, partition_paths
-from headwater.log.queue.sqlite import is_damage
+from headwater.log.queue.sqlite import damaged_file_names, is_damage
 
 
 class PartitionStat(msgspec.Struct):

@@ -12,8 +12,7 @@ import msgspec
 from headwater.crash_points import crash_point, is_armed
 from headwater.durable_files import sync_folder
 from headwater.log.queue.commit_format import Commit, unpack
-from headwater.log.queue.damaged import files_of
-from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, select
+from headwater.log.queue.sqlite import check_version, connect, files_of, is_damage, migrate, select
 
 PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load

@@ -90,10 +90,8 @@ class Reader:
 
     def recount(self, *, delivered: int = 0, rejected: int = 0) -> None:
         """Move events between the counts: a reject that was replayed is delivered after all (G3)."""
-        try:
+        with self._log.classified():
             self._cursor.recount(delivered, rejected)
-        except apsw.Error as error:
-            raise self._log.classify(error) from error
 
     def lag_events(self) -> int:
         """Events in the log that are not finished."""
@@ -145,8 +143,6 @@ class Reader:
         return self._open
 
     def _lose(self, positions: range) -> None:
-        try:
+        with self._log.classified():
             lost = self._cursor.drop("dropped_damage", positions)
-        except apsw.Error as error:
-            raise self._log.classify(error) from error
         self._log.count_dropped(self.name, "damage", lost)

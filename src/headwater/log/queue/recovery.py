@@ -14,10 +14,9 @@ from headwater.durable_files import sync_file, sync_folder
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Index
-from headwater.log.queue.damaged import copy_to_damaged, files_of, move_to_damaged
 from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
-from headwater.log.queue.sqlite import is_damage
+from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged
 
 log = logging.getLogger(__name__)
 

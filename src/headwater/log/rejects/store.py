@@ -20,8 +20,15 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import exclusive
 from headwater.errors import LogUnavailable, RejectNotFound
-from headwater.log.queue.damaged import move_to_damaged
-from headwater.log.queue.sqlite import check_version, classify, connect, is_damage, migrate, select
+from headwater.log.queue.sqlite import (
+    check_version,
+    classify,
+    connect,
+    is_damage,
+    migrate,
+    move_to_damaged,
+    select,
+)
 from headwater.metrics import Metrics
 
 T = TypeVar("T")

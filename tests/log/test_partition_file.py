@@ -10,7 +10,6 @@ import pytest
 import zstandard
 
 from headwater.log.queue.commit_format import Commit, Packer, unpack
-from headwater.log.queue.damaged import damaged_file_names, move_to_damaged
 from headwater.log.queue.partition_file import (
     PartitionReader,
     PartitionWriter,
@@ -20,6 +19,7 @@ from headwater.log.queue.partition_file import (
     partition_path,
     salvage,
 )
+from headwater.log.queue.sqlite import damaged_file_names, move_to_damaged
 from tests.log.parts import FaultyDisk, body
 
 
