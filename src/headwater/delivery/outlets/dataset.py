@@ -34,8 +34,6 @@ from headwater.delivery.outlets.http_client import (
     HttpReceiverOutlet,
     TlsOptions,
     bare_url,
-    classify_status,
-    error_for,
     excerpt,
 )
 from headwater.delivery.trim import trim_json
@@ -115,10 +113,8 @@ class DataSetOutlet(HttpReceiverOutlet):
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch))
-        where = bare_url(self._url)
-        if classify_status(answer.status_code) != "ok":
-            raise error_for(answer, where, clock=self._clock)
-        self._read(answer, where)
+        self.check(answer, self._url)
+        self._read(answer, bare_url(self._url))
         return [DELIVERED] * len(batch.events)
 
     def _read(self, answer: HttpAnswer, where: str) -> None:

@@ -24,10 +24,7 @@ from headwater.delivery.outlets.http_client import (
     Compression,
     HttpReceiverOutlet,
     TlsOptions,
-    bare_url,
     bearer,
-    classify_status,
-    error_for,
 )
 from headwater.errors import SettingsError
 from headwater.events import Event
@@ -123,8 +120,7 @@ class HttpOutlet(HttpReceiverOutlet):
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch), method=self.options.method)
-        if classify_status(answer.status_code, self._retryable) != "ok":
-            raise error_for(answer, bare_url(self._url), retryable=self._retryable, clock=self._clock)
+        self.check(answer, self._url, self._retryable)
         return [DELIVERED] * len(batch.events)
 
     def payload(self, batch: Batch) -> bytes:

@@ -31,45 +31,9 @@ RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 _EXCERPT_CHARACTERS = 200
 
 
-def classify_status(
-    status: int, retryable: frozenset[int] = RETRYABLE_STATUSES
-) -> Literal["ok", "retry", "refused"]:
-    """2xx: taken. Other 4xx: this event is bad. Everything else, redirects too: try again."""
-    if 200 <= status < 300:
-        return "ok"
-    if 400 <= status < 500 and status not in retryable:
-        return "refused"
-    return "retry"
-
-
 def excerpt(answer: HttpAnswer) -> str:
     """The start of the answer's body on one line, for a reason that a person reads."""
     return " ".join(answer.text.split())[:_EXCERPT_CHARACTERS]
-
-
-def error_for(
-    answer: HttpAnswer,
-    where: str,
-    *,
-    retryable: frozenset[int] = RETRYABLE_STATUSES,
-    clock: Clock | None = None,
-) -> EventRefused | OutletUnavailable:
-    """The error that an answer other than success stands for."""
-    status = answer.status_code
-    text = f"{where} answered {status}"
-    if body := excerpt(answer):
-        text += f": {body}"
-    if classify_status(status, retryable) == "refused":
-        return EventRefused(text)
-    hint = ""
-    if status in (401, 403, 407):
-        hint = "Check the outlet's api_key."
-    elif status in (404, 405):
-        hint = "Check the outlet's url."
-    elif 300 <= status < 400:
-        hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
-    wish = retry_after_seconds(answer.headers.get("retry-after"), (clock or SystemClock()).now())
-    return OutletUnavailable(text, hint=hint, retry_after_seconds=wish)
 
 
 def retry_after_seconds(value: str | None, now: float) -> float | None:
@@ -437,6 +401,29 @@ class HttpReceiverOutlet(Outlet):
             max_connections=settings.max_in_flight,
             source=f"outlet {settings.name}",
         )
+
+    def check(self, answer: HttpAnswer, url: str, retryable: frozenset[int] = RETRYABLE_STATUSES) -> None:
+        """Raise unless the status is 2xx: EventRefused for 4xx, OutletUnavailable for all else.
+
+        A 4xx that is `retryable` is not about the event; a redirect is not followed.
+        """
+        status = answer.status_code
+        if 200 <= status < 300:
+            return
+        text = f"{bare_url(url)} answered {status}"
+        if body := excerpt(answer):
+            text += f": {body}"
+        if 400 <= status < 500 and status not in retryable:
+            raise EventRefused(text)
+        hint = ""
+        if status in (401, 403, 407):
+            hint = "Check the outlet's api_key."
+        elif status in (404, 405):
+            hint = "Check the outlet's url."
+        elif 300 <= status < 400:
+            hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
+        wish = retry_after_seconds(answer.headers.get("retry-after"), self._clock.now())
+        raise OutletUnavailable(text, hint=hint, retry_after_seconds=wish)
 
     async def connect(self) -> None:
         self._http.open()

@@ -20,8 +20,6 @@ from headwater.delivery.outlets.http_client import (
     TlsOptions,
     bare_url,
     bearer,
-    classify_status,
-    error_for,
     excerpt,
 )
 from headwater.errors import EventRefused, OutletUnavailable
@@ -99,22 +97,20 @@ class OpenLineageOutlet(HttpReceiverOutlet):
         return [self._read_one(answer)]
 
     def _read_one(self, answer: HttpAnswer) -> Result:
-        if classify_status(answer.status_code) == "ok":
-            if _is_page(answer):
-                raise OutletUnavailable(
-                    f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
-                    hint="Check the outlet's url: something else than an OpenLineage backend listens there.",
-                )
-            return DELIVERED
-        error = error_for(answer, bare_url(self._single), clock=self._clock)
-        if isinstance(error, EventRefused):
+        try:
+            self.check(answer, self._single)
+        except EventRefused as error:
             return Refused(error.text)
-        raise error
+        if _is_page(answer):
+            raise OutletUnavailable(
+                f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
+                hint="Check the outlet's url: something else than an OpenLineage backend listens there.",
+            )
+        return DELIVERED
 
     def _read_many(self, answer: HttpAnswer, count: int) -> Results:
+        self.check(answer, self._many)
         where = bare_url(self._many)
-        if classify_status(answer.status_code) != "ok":
-            raise error_for(answer, where, clock=self._clock)
         results: list[Result] = [DELIVERED] * count
         if not answer.content.strip():
             return results

@@ -82,11 +82,6 @@ class Incoming:
         receipt.future.result()
 
     @property
-    def pending_bytes(self) -> int:
-        """Bytes that wait for their commit."""
-        return sum(file.group_commit.pending_bytes for file in list(self._files.values()))
-
-    @property
     def healthy(self) -> bool:
         """Whether no token's last commit failed."""
         return all(file.healthy for file in list(self._files.values()))

@@ -62,7 +62,6 @@ class GroupCommit:
         self._wake = threading.Condition()
         self._closing = False
         self._faults = 0  # commits in a row that failed by a fault of ours
-        self.pending_bytes = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
 
     def start(self) -> None:
@@ -79,7 +78,6 @@ class GroupCommit:
             if self._closing:
                 raise LogClosed("The log is being closed.", hint="Send the event again to the next process.")
             self._pending.extend(appends)
-            self.pending_bytes += sum(each.bytes for each in appends)
             self._wake.notify()
 
     def _joined(
@@ -164,8 +162,6 @@ class GroupCommit:
             error = self._fault(failure)
         else:
             self._recovered()
-        with self._wake:
-            self.pending_bytes -= sum(each.bytes for each in group)
         complete_runs((each.on_committed, error, each.receipts) for each in group)
 
     def _fault(self, failure: Exception) -> LogUnavailable:

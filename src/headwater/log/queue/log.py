@@ -129,11 +129,6 @@ class Log:
         self._group_commit.append(bodies, Receipt.complete, receipt)
         return receipt.future.result()
 
-    @property
-    def pending_bytes(self) -> int:
-        """Bytes that wait for their commit."""
-        return self._group_commit.pending_bytes
-
     def on_append(self, callback: Callable[[], None]) -> Callable[[], None]:
         """Call back after each commit, in the writer's thread; returns how to stop that."""
         self._listeners = [*self._listeners, callback]
