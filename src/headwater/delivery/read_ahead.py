@@ -92,22 +92,13 @@ class ReadAhead:
             return False
         count = MAX_HELD_EVENTS - engine.held_events
         if not self._keys.is_grouped:
-            return self._read_all(end, count, room)
+            return self.head < end and self._read_on(count, room)
         moved = False
         if self._rescanned or self._wants_events:
             moved = self._catch_up(count, min(room, READ_BYTES))
         if len(self.deferred) < MAX_DEFERRED and self.head < end:
             moved = self._read_on(count, min(room, READ_BYTES)) or moved
         return moved
-
-    def _read_all(self, end: int, count: int, room: int) -> bool:
-        events = self._read(self.head, count, room) if self.head < end else []
-        if not events:
-            return False
-        self.head = events[-1].position + 1
-        for event in events:
-            self._engine.put(self._keys.of(event.body), event)
-        return True
 
     def _read_on(self, count: int, room: int) -> bool:
         events = self._read(self.head, count, room)
@@ -164,8 +155,8 @@ class ReadAhead:
 
     def _has_room(self, key: Key, event: Event) -> bool:
         session = self._engine.sessions.get(key.id)
-        if session is None:
-            return True
+        if session is None or not self._keys.is_grouped:
+            return True  # with one session for all events `step` has limited the read
         return not session.is_failing and session.bytes + len(event.body) <= self._share()
 
     def _ask(self, session: Session) -> None:
