@@ -22,10 +22,10 @@ NOW = 1_800_000_000.0
 def settings_of(folder: Path) -> Settings:
     return Settings(
         data_dir=str(folder),
-        destinations=[
+        destinations=(
             DestinationSettings(id="dwh", type="duckdb"),
             DestinationSettings(id="lake", type="duckdb"),
-        ],
+        ),
     )
 
 
