@@ -14,7 +14,7 @@ from headwater.clock import SystemClock
 from headwater.destinations.base import Load, Loaded
 from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
 from headwater.destinations.locks import FileLocks
-from headwater.errors import LoadRefused
+from headwater.errors import LoadRefused, TableRefused
 from headwater.log.streams import Planned
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import Outcome
@@ -25,8 +25,9 @@ from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager
 from headwater.pipeline.steps.template import Template
+from headwater.pipeline.stream import range_load
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
-from headwater.pipeline.stream.range_load import RangeLoad
+from headwater.pipeline.stream.range_load import BadRowSearch, RangeLoad, is_about_rows
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig
 
@@ -138,3 +139,67 @@ def test_nothing_is_rejected_or_cut_when_a_process_of_spark_dies(ranges: Ranges)
         ranges.run(4, plan, lines.mapInArrow(die, lines.schema))
     assert (plan.split, ranges.rig.rejects()) == ([], [])
     assert ranges.run(4, plan).rows == 4
+
+
+class Rows:
+    """Refuses pieces that contain one of these positions."""
+
+    def __init__(self, *refused: int, error: Exception | None = None) -> None:
+        self.refused = refused
+        self.error = error or LoadRefused("refused")
+        self.loaded: list[int] = []
+        self.cuts: list[PositionRange] = []
+
+    def load(self, piece: PositionRange) -> None:
+        if any(piece.first <= row < piece.end for row in self.refused):
+            raise self.error
+        self.loaded.extend(range(piece.first, piece.end))
+
+    def search(self, first: int, end: int) -> list[tuple[int, int]]:
+        search = BadRowSearch(self.load, is_cut=self.cuts.__contains__, save_cut=self.cuts.append)
+        found = search.run(PositionRange("q", "dwh", first, end))
+        return [(piece.first, piece.end) for piece, _ in found]
+
+
+def test_the_refused_rows_are_alone_when_some_of_many_are_refused() -> None:
+    rows = Rows(3, 17, 18)
+    assert rows.search(1, 33) == [(3, 4), (17, 18), (18, 19)]
+    assert sorted(rows.loaded) == [row for row in range(1, 33) if row not in (3, 17, 18)]
+
+
+def test_pieces_stay_as_they_were_cut_when_the_search_is_repeated() -> None:
+    rows = Rows(3)
+    assert rows.search(1, 9) == [(3, 4)]
+    cuts = list(rows.cuts)
+    rows.refused, rows.loaded = (), []
+    assert rows.search(1, 9) == []
+    assert rows.cuts == cuts
+    assert sorted(rows.loaded) == list(range(1, 9))
+
+
+def test_nothing_is_cut_when_the_table_itself_is_refused() -> None:
+    rows = Rows(3, error=TableRefused("a view"))
+    assert rows.search(1, 9) == [(1, 9)]
+    assert rows.cuts == []
+
+
+def test_the_search_ends_when_it_needs_too_many_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(range_load, "MAX_PIECES", 4)
+    rows = Rows(*range(1, 65))
+    found = rows.search(1, 65)
+    assert sum(end - first for first, end in found) == 64
+    assert len(found) < 10
+
+
+def test_the_error_is_raised_when_it_is_not_about_rows() -> None:
+    rows = Rows(3, error=OSError("no space left on device"))
+    with pytest.raises(OSError, match="no space"):
+        rows.search(1, 9)
+    assert rows.cuts == []
+
+
+def test_errors_of_expressions_are_about_rows_when_spark_raises_them() -> None:
+    from pyspark.errors import ArithmeticException, PythonException
+
+    assert is_about_rows(ArithmeticException("[ARITHMETIC_OVERFLOW] long overflow"))
+    assert not is_about_rows(PythonException("a worker could not write"))
