@@ -54,7 +54,7 @@ SPOOL_INTRO = _paragraph("""
     [spool.md](spool.md) describes it.
 """)
 METRICS_INTRO = _paragraph("""
-    `GET /metrics` serves all of them as OpenMetrics text (`metrics.openmetrics`). With `metrics.statsd` they
+    `GET /metrics` serves all of them as OpenMetrics text. With `metrics.statsd` they
     are also sent by UDP to any statsd server: the names without `headwater_` and `_total`, after the prefix
     and with label values as further parts, such as `headwater.delivery_lag_events.marquez`; counters as their
     growth (`|c`), gauges as they are (`|g`), histograms as the mean of the interval in milliseconds (`|ms`)

@@ -79,7 +79,6 @@ class Running:
         folder: Path,
         *,
         health: Callable[[], list[str]] = list,
-        openmetrics: bool = True,
         clock: Clock | None = None,
         vfs: str | None = None,
         prepare: Callable[[Gateway], None] = lambda gateway: None,
@@ -97,7 +96,6 @@ class Running:
             self.rejects,
             self.metrics,
             health=health,
-            openmetrics=openmetrics,
             clock=clock or SystemClock(),
         )
         prepare(self.gateway)

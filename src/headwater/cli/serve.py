@@ -130,7 +130,6 @@ class Server:
             self._rejects,
             self.metrics,
             health=self._health,
-            openmetrics=settings.metrics.openmetrics,
         )
         if settings.tokens:
             EventRoutes(settings.gateway, settings.tokens, self._event_sink(), self.metrics).add(
@@ -238,9 +237,7 @@ class _Graph:
 
         database = GraphDatabase(settings.graph_dir, settings.graph)
         try:
-            self._follower: LogFollower = LogFollower(
-                log, database, metrics, batch_events=settings.graph.batch_events
-            )
+            self._follower: LogFollower = LogFollower(log, database, metrics)
         except BaseException:
             database.close()
             raise

@@ -50,7 +50,6 @@ class Gateway:
         metrics: Metrics,
         *,
         health: Callable[[], list[str]] = list,
-        openmetrics: bool = True,
         clock: Clock | None = None,
         replay_seconds: float = REPLAY_SECONDS,
     ) -> None:
@@ -66,7 +65,7 @@ class Gateway:
         handler = load_handler(settings.failed_events, rejects)
         self._lineage = LineageRoutes(settings, log, handler, metrics, clock)
         self._lineage.add(self.router)
-        add_operator_routes(self.router, metrics, self._unready_reasons, openmetrics=openmetrics)
+        add_operator_routes(self.router, metrics, self._unready_reasons)
 
     @property
     def port(self) -> int:

@@ -69,9 +69,7 @@ DESCRIPTION = Endpoint(
 _ALIVE = Response(200, msgspec.json.encode(Alive("alive")))
 
 
-def add_operator_routes(
-    router: Router, metrics: Metrics, health: Callable[[], list[str]], *, openmetrics: bool
-) -> None:
+def add_operator_routes(router: Router, metrics: Metrics, health: Callable[[], list[str]]) -> None:
     """Serve the endpoints. `health` returns the reasons for which /readyz answers 503."""
 
     def get_readiness(request: Request) -> None:
@@ -89,5 +87,4 @@ def add_operator_routes(
     router.serve(HEALTH, lambda request: request.respond(_ALIVE))
     router.serve(READINESS, get_readiness)
     router.serve(DESCRIPTION, lambda request: request.respond(description()))
-    if openmetrics:
-        router.serve(METRICS, get_metrics)
+    router.serve(METRICS, get_metrics)

@@ -178,7 +178,10 @@ class StatsdSettings(msgspec.Struct, frozen=True, kw_only=True):
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How the numbers are published."""
 
-    openmetrics: Annotated[bool, doc("Serve `GET /metrics`.")] = True
+    removed: ClassVar[Mapping[str, str]] = {
+        "openmetrics": "`GET /metrics` is always served; with `gateway.api_keys` it needs a key",
+    }
+
     statsd: Annotated[StatsdSettings | None, doc("Send to a statsd server; null: do not.")] = None
 
 
@@ -421,13 +424,17 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The graph of jobs, runs, datasets and columns that is built from lineage events."""
 
+    removed: ClassVar[Mapping[str, str]] = {
+        "path": "the folder is `graph` in `data_dir`, and may be a link to another one",
+        "batch_events": "a transaction has at most 1,000 events",
+    }
+
     enabled: Annotated[
         bool | None,
         doc(
             "Fold lineage events and serve the graph; null: `headwater up` does, `headwater serve` does not."
         ),
     ] = None
-    path: Annotated[str, doc("Folder of the graph; empty: `graph` in `data_dir`.")] = ""
     retention_days: Annotated[
         float,
         msgspec.Meta(gt=0),
@@ -438,7 +445,6 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_facet_bytes: Annotated[Bytes, doc("Largest facet that is kept; of a larger one only its size.")] = (
         64 * 1024
     )
-    batch_events: Annotated[Count, doc("Most events ingested in one transaction.")] = 1_000
 
 
 # --- all of them --------------------------------------------------------------------------------------
@@ -485,4 +491,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def graph_dir(self) -> Path:
         """The folder of the graph of lineage."""
-        return Path(self.graph.path or Path(self.data_dir) / "graph")
+        return Path(self.data_dir) / "graph"

@@ -274,7 +274,6 @@ def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> Non
                 done = import_events(
                     database,
                     read_events(source),
-                    batch_events=settings.graph.batch_events,
                     on_progress=lambda read, total=total: report(read, total),  # type: ignore[misc]
                 )
             events, invalid = events + done.events, invalid + done.invalid
