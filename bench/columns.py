@@ -5,8 +5,8 @@
 Three shapes. *one*: each step replaces one column, as a chain of `withColumn` does. *all*: each step
 replaces every column by a function of itself and its neighbour, so that inputs add up: the edges of the
 result are what the time must be measured by. *opaque*: the same width through a Python function, every
-output from every input. The plans are documents as agent/java/Walk.java writes them. Then Spark itself makes,
-and Java walks, the first shape. Times are of the CPU, except for Java's walk.
+output from every input. The plans are documents as PlanWriter.java writes them. Then Spark itself makes, and
+Java walks, the first shape. Times are of the CPU, except for Java's walk.
 
 At last whole applications write such a frame, with nothing, with Headwater, with openlineage-spark's jar, as
 `bench.lineage` runs them: CPU of the threads that do lineage, and bytes of the two events.

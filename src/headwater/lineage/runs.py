@@ -98,9 +98,7 @@ class Execution:
     @property
     def plan_error(self) -> str | None:
         """Why there is no plan."""
-        if self.start is not None and self.start.plan_error:
-            return self.start.plan_error
-        return self.end.plan_error if self.end is not None else None
+        return next((each.plan_error for each in self._messages if each.plan_error), None)
 
     @property
     def plan(self) -> Plan | None:
@@ -110,15 +108,17 @@ class Execution:
         return self._plans[0] if self._plans else None
 
     @property
-    def _raw(self) -> bytes:
-        messages = (self.start, self.end)
-        return next((bytes(each.plan) for each in messages if each is not None and bytes(each.plan)), b"")
-
-    @property
     def sql(self) -> str | None:
         """The argument of `spark.sql`."""
-        messages = (self.start, self.end)
-        return next((each.sql for each in messages if each is not None and each.sql), None)
+        return next((each.sql for each in self._messages if each.sql), None)
+
+    @property
+    def _raw(self) -> bytes:
+        return next((bytes(each.plan) for each in self._messages if bytes(each.plan)), b"")
+
+    @property
+    def _messages(self) -> list[SqlStart | SqlEnd]:
+        return [each for each in (self.start, self.end) if each is not None]
 
 
 class Job:
