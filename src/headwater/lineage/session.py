@@ -83,9 +83,8 @@ class LineageSession:
         self._processing = threading.RLock()  # held while a message becomes events
         # polling; `_changed` guards `_handled`, `_waiting` and `_released`; the two flags are set once
         self._changed = threading.Condition()
-        self._handled = (
-            -1
-        )  # from -1: the application's start is counted, though it is no message of the agent
+        # from -1: the application's start is counted, though it is no message of the agent
+        self._handled = -1
         self._waiting = 0  # callers that wait for messages to be handled
         self._is_closing = False
         self._is_jvm_gone = False

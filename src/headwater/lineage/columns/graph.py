@@ -124,7 +124,7 @@ class ColumnGraph:
         self.history = history
         self._inputs = inputs
         self._node_columns = node_columns
-        self._deadline = deadline
+        self._deadline = float("inf") if deadline is None else deadline
         self._outer: dict[int, Value] | None = None
 
     def run(self) -> ColumnGraph:
@@ -134,8 +134,7 @@ class ColumnGraph:
         followed to this one.
         """
         for node in self.plan.nodes:
-            late = self._deadline is not None and node.id % _DEADLINE_EVERY == 0
-            if late and self._deadline is not None and time.monotonic() > self._deadline:
+            if node.id % _DEADLINE_EVERY == 0 and time.monotonic() > self._deadline:
                 raise DeadlinePassed
             self.visit(node)
         top = self.plan.top
