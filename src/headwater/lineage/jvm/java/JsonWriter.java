@@ -4,7 +4,8 @@ package headwater.lineage;
  * JSON text, appended piece by piece, with a byte budget (G8). The caller writes the commas: `comma()` adds
  * one where a value has just ended. Text is counted in chars, which is close enough to bytes for a budget.
  *
- * Compiled by Janino, which has no lambdas and hardly any generics; hence the plain style here and beside.
+ * Compiled by Janino, which has no lambdas, no multi-catch, no static methods of interfaces (List.of) and hardly any
+ * generics; hence the plain style here and beside.
  */
 public class JsonWriter {
     public static final class Full extends RuntimeException {
