@@ -52,8 +52,12 @@ class QueryPool:
 
         async def handle(request: Request) -> None:
             arguments = endpoint.arguments(request)
-            loop = asyncio.get_running_loop()
-            request.respond(await loop.run_in_executor(self._pool, self._answer, function, arguments))
+            try:
+                content = await self.run(lambda query: msgspec.json.encode(function(query, **arguments)))
+                response = Response(200, content, headers=HEADERS)
+            except HeadwaterError as error:
+                response = problem_of(error).response()
+            request.respond(response)
 
         return handle
 
@@ -61,13 +65,6 @@ class QueryPool:
         """The result of the function, run in one of the threads; its errors are raised here."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._pool, lambda: question(self._query()))
-
-    def _answer(self, function: Callable[..., Any], arguments: dict[str, Any]) -> Response:
-        try:
-            found = function(self._query(), **arguments)
-        except HeadwaterError as error:
-            return problem_of(error).response()
-        return Response(200, msgspec.json.encode(found), headers=HEADERS)
 
     def _query(self) -> GraphQuery:
         if (query := getattr(self._local, "query", None)) is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
 
@@ -73,6 +74,16 @@ class FacetCache:
         self._edges = 0
 
 
+@dataclass(slots=True)
+class RepeatedFacet:
+    """The period in which a facet was reported, and the facet or its parsed form."""
+
+    first_at: int
+    last_at: int
+    content: Any
+    written_at: int = 0  # when a writer of the dataset last reported it
+
+
 class EventParser:
     """Parses the events of one batch. Invalid events are counted and skipped (G6)."""
 
@@ -81,9 +92,9 @@ class EventParser:
         self.events = 0
         self.invalid = 0
         self._cache = cache
-        # Repeated facets by owner and hash: period and content. `finish` parses each once.
-        self._schema_facets: dict[tuple[int, bytes], list[Any]] = {}
-        self._column_facets: dict[tuple[int, int, bytes], list[Any]] = {}
+        # By owner and hash; `finish` parses each once.
+        self._schema_facets: dict[tuple[int, bytes], RepeatedFacet] = {}
+        self._column_facets: dict[tuple[int, int, bytes], RepeatedFacet] = {}
 
     def parse(self, body: bytes) -> bool:
         """Add an event to the changes; False for an invalid one. Never raises."""
@@ -192,11 +203,10 @@ class EventParser:
     def _schema_facet(self, name: int, facet: dict[str, Any], at: int, direction: Direction) -> None:
         if (hash := _facet_hash(facet)) is not None:
             parsed = self._cache.schemas.get(hash)
-            recorded = _record_facet(
-                self._schema_facets, (name, hash), at, facet if parsed is None else parsed
-            )
-            written = at if direction is Direction.OUTPUT else 0
-            recorded[3:] = [max([written, *recorded[3:]])]
+            content = facet if parsed is None else parsed
+            recorded = _record_facet(self._schema_facets, (name, hash), at, content)
+            if direction is Direction.OUTPUT:
+                recorded.written_at = max(recorded.written_at, at)
 
     def _column_lineage_facet(self, name: int, facet: dict[str, Any], at: int, job: int, uuid: str) -> None:
         self.changes.add_statement(name, job, Statement.COLUMNS, at, uuid)
@@ -236,20 +246,20 @@ class EventParser:
 
     def finish(self) -> None:
         """Parse the recorded facets; call it once, after the last event."""
-        for (name, hash), (first, last, content, written) in self._schema_facets.items():
-            self._finish_schema(name, hash, first, last, content, written)
-        for key, (first, last, content) in self._column_facets.items():
-            edges = self._finish_columns(key, first, last, content) if isinstance(content, dict) else content
+        for (name, hash), facet in self._schema_facets.items():
+            self._finish_schema(name, hash, facet)
+        for key, facet in self._column_facets.items():
+            first, last = facet.first_at, facet.last_at
+            is_new = isinstance(facet.content, dict)
+            edges = self._finish_columns(key, first, last, facet.content) if is_new else facet.content
             for edge, source, description in edges:
                 self.changes.mentions.add((source,), first, last)
                 self.changes.add_edge(edge, description, first, last)
 
-    def _finish_schema(
-        self, name: int, hash: bytes, first: int, last: int, content: Any, written: int
-    ) -> None:
-        schema = content
-        if isinstance(content, dict):
-            schema = facet_parsers.pack(facet_parsers.schema_fields(content))
+    def _finish_schema(self, name: int, hash: bytes, facet: RepeatedFacet) -> None:
+        schema = facet.content
+        if isinstance(schema, dict):
+            schema = facet_parsers.pack(facet_parsers.schema_fields(schema))
             self._cache.keep_schema(hash, schema)
         id, packed = schema
         self.changes.schemas[id] = packed
@@ -257,7 +267,7 @@ class EventParser:
             for field in facet_parsers.unpack(packed):
                 self.changes.add_column(name, field.name)
             self._cache.schema_versions.add((name, id))
-        self.changes.schema_versions.add((name, id), first, last, written)
+        self.changes.schema_versions.add((name, id), facet.first_at, facet.last_at, facet.written_at)
 
     def _finish_columns(
         self, key: tuple[int, int, bytes], first: int, last: int, facet: dict[str, Any]
@@ -279,12 +289,10 @@ def _facet_hash(facet: dict[str, Any]) -> bytes | None:
         return None
 
 
-def _record_facet(table: dict[K, list[Any]], key: K, at: int, content: Any) -> list[Any]:
-    """The period in which a facet was reported, and the facet or its parsed form."""
+def _record_facet(table: dict[K, RepeatedFacet], key: K, at: int, content: Any) -> RepeatedFacet:
     if (recorded := table.get(key)) is None:
-        recorded = table[key] = [at, at, content]
-    elif at < recorded[0]:
-        recorded[0] = at
-    elif at > recorded[1]:
-        recorded[1] = at
+        recorded = table[key] = RepeatedFacet(at, at, content)
+    else:
+        recorded.first_at = min(recorded.first_at, at)
+        recorded.last_at = max(recorded.last_at, at)
     return recorded
