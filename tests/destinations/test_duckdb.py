@@ -111,3 +111,15 @@ def test_values_are_cast_twice_when_a_column_is_made_with_another_type(tmp_path:
     assert result.unmapped == 1
     assert [row["v"] for row in subject.rows("t")] == ["2026-11-16", None]
     subject.close()
+
+
+class WithoutLedger(DuckDBDestination):
+    def create_ledger(self, *further: str) -> None:
+        raise DestinationUnavailable("the disk is full")
+
+
+def test_each_connect_fails_when_the_ledger_cannot_be_created(tmp_path: Path) -> None:
+    destination = WithoutLedger("duck", DuckDBSettings(path=str(tmp_path / "w.duckdb")))
+    for _ in range(2):
+        with pytest.raises(DestinationUnavailable, match="the disk is full"):
+            destination.connect()

@@ -19,7 +19,7 @@ from headwater.destinations.base import Destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.postgres import PostgresDestination, PostgresSettings
 from headwater.destinations.table import Column, table_of
-from headwater.errors import DestinationUnavailable
+from headwater.errors import DestinationUnavailable, WarehouseError
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load
 from headwater.testing.destinations.values import ValueTests
 from tests.parts.postgres import PostgresServer
@@ -202,3 +202,10 @@ def test_no_password_is_told_when_the_server_lets_nobody_in() -> None:
     with pytest.raises(DestinationUnavailable) as caught:
         destination.connect()
     assert "s3cret" not in str(caught.value)
+
+
+def test_each_connect_fails_when_the_schema_cannot_be_created(postgres: PostgresServer) -> None:
+    destination = PostgresDestination("pg", PostgresSettings(url=postgres.url, schema="pg_reserved"))
+    for _ in range(2):
+        with pytest.raises(WarehouseError):
+            destination.connect()

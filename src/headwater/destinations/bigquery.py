@@ -139,7 +139,8 @@ class BigQueryDestination(FileLoadDestination):
                 hint="Check `project`, `dataset` and the credentials; the load is retried.",
             ) from error
         self._client = client
-        self.create_own_tables("`attempt` STRING")
+        with self.closed_on_error():
+            self.create_own_tables("`attempt` STRING")
 
     def close(self) -> None:
         if self._client is not None:

@@ -103,8 +103,9 @@ class DuckDBDestination(SqlDestination):
                 f"destination {self.id}: {path} cannot be opened: {first_line(error)}.",
                 hint="If another program has it open, close that program; then run again.",
             ) from error
-        self.execute("SET TimeZone = 'UTC'")
-        self.create_ledger("PRIMARY KEY (load_id)")
+        with self.closed_on_error():
+            self.execute("SET TimeZone = 'UTC'")
+            self.create_ledger("PRIMARY KEY (load_id)")
 
     def close(self) -> None:
         if self._connection is not None:

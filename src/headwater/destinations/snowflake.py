@@ -160,10 +160,15 @@ class SnowflakeDestination(FileLoadDestination):
                 f"destination {self.id}: no connection to Snowflake: {first_line(error)}.",
                 hint="Check `account`, `user` and their key or password; the load is retried.",
             ) from error
-        place = f"{self.dialect.quoted(options.database)}.{self.dialect.quoted(options.schema)}"
+        with self.closed_on_error():
+            self._prepare_session()
+
+    def _prepare_session(self) -> None:
+        database, schema = self.options.database, self.options.schema
+        place = f"{self.dialect.quoted(database)}.{self.dialect.quoted(schema)}"
         if not self.execute(
-            f"SELECT 1 FROM {self.dialect.quoted(options.database)}.information_schema.schemata "
-            f"WHERE schema_name = {self._stored(options.schema)}"
+            f"SELECT 1 FROM {self.dialect.quoted(database)}.information_schema.schemata "
+            f"WHERE schema_name = {self._stored(schema)}"
         ):
             self.execute(f"CREATE SCHEMA IF NOT EXISTS {place}")
         self.execute(f"USE SCHEMA {place}")

@@ -64,7 +64,8 @@ class PostgresProtocolDestination(SqlDestination):
                 f"destination {self.id}: no connection to {self.product}: {first_line(error)}.",
                 hint="Check `url`, and that the server lets this machine in; the load is retried.",
             ) from error
-        self.prepare_session()
+        with self.closed_on_error():
+            self.prepare_session()
 
     @abstractmethod
     def prepare_session(self) -> None:

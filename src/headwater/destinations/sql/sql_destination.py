@@ -94,6 +94,15 @@ class SqlDestination(Destination):
         super().__init__(id, options)
         self.ledger = Ledger(self.relation(LEDGER), self.dialect)
 
+    @contextmanager
+    def closed_on_error(self) -> Iterator[None]:
+        """Close the connection if preparing it fails: the next `connect` must not take it for ready."""
+        try:
+            yield
+        except BaseException:
+            self.close()
+            raise
+
     @abstractmethod
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         """Execute a statement and return its rows; RowsRefused where a row is at fault."""
