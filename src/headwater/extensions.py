@@ -26,8 +26,8 @@ def load(group: str, name: str, base: type[T], *, what: str, install: str = "") 
     """
     found = _entries(group)
     if name not in found:
-        near = difflib.get_close_matches(name, found, n=1)
-        guess = f"Did you mean `{near[0]}`? " if near else ""
+        close = difflib.get_close_matches(name, found, n=1)
+        guess = f"Did you mean `{close[0]}`? " if close else ""
         raise ExtensionError(
             f"there is no {what} `{name}`.",
             hint=f"{guess}Installed are {', '.join(sorted(found))}; others come as entry points of {group}.",

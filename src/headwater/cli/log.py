@@ -15,7 +15,7 @@ from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import format_bytes, format_table, format_time, json_text, progress
 from headwater.errors import HeadwaterError
 from headwater.events import Event
-from headwater.log.queue import offline as inspect
+from headwater.log.queue import offline
 from headwater.settings import Settings
 
 
@@ -42,27 +42,24 @@ def _folder(settings: Settings) -> Path:
 @with_settings
 def stat(settings: Settings, as_json: bool) -> None:
     """Show partitions, readers and damage."""
-    found = inspect.stat(_folder(settings))
+    found = offline.stat(_folder(settings))
     if as_json:
         click.echo(json_text(found))
         return
     rows = [
         (
-            part.first,
-            part.end - part.first,
-            format_bytes(part.bytes),
-            format_time(part.first_at),
-            format_time(part.last_at),
+            it.first,
+            it.end - it.first,
+            format_bytes(it.bytes),
+            format_time(it.first_at),
+            format_time(it.last_at),
         )
-        for part in found.partitions
+        for it in found.partitions
     ]
     click.echo(format_table(("first", "events", "size", "from", "to"), rows))
     click.echo()
-    click.echo(
-        format_table(
-            ("reader", "position", "waiting"), [(r.name, r.position, r.lag_events) for r in found.readers]
-        )
-    )
+    readers = [(reader.name, reader.position, reader.lag_events) for reader in found.readers]
+    click.echo(format_table(("reader", "position", "waiting"), readers))
     for path in found.damaged:
         click.echo(f"damaged: {path}")
 
@@ -73,8 +70,8 @@ def stat(settings: Settings, as_json: bool) -> None:
 @click.pass_context
 def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     """Read every event and check it against its checksum; exit code 1 if anything is wrong."""
-    with progress("verify") as tell:
-        problems = inspect.verify(_folder(settings), tell)
+    with progress("verify") as report:
+        problems = offline.verify(_folder(settings), report)
     if as_json:
         click.echo(json_text({"ok": not problems, "problems": problems}))
     else:
@@ -105,14 +102,14 @@ def export(
 ) -> None:
     """Write events as they came, one a line, in order."""
     folder = _folder(settings)
-    known = inspect.stat(folder)
+    known = offline.stat(folder)
     total = max(0, min(last or known.end - 1, known.end - 1) - max(first or 1, known.first) + 1)
     count = 0
-    with progress("export") as tell, _target(output) as target:
-        for event in inspect.export(folder, first, last):
+    with progress("export") as report, _target(output) as target:
+        for event in offline.export(folder, first, last):
             target.write(_envelope(event) if as_json else _one_line(event.body))
             count += 1
-            tell(count, total)
+            report(count, total)
     click.echo(f"{count:,} event(s) exported", err=True)
 
 
@@ -155,7 +152,7 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
     from headwater.log.queue.log import Log
 
     folder = _folder(settings)
-    known = [found.name for found in inspect.stat(folder).readers]
+    known = [found.name for found in offline.stat(folder).readers]
     if reader not in known:
         raise HeadwaterError(
             f"No reader is called {reader}.", hint=f"Known are: {', '.join(known) or 'none'}."

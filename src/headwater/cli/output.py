@@ -1,4 +1,4 @@
-"""Progress of long work: a bar where there is a terminal and `rich`, plain lines otherwise."""
+"""Output of commands: tables, JSON, sizes and times, and the progress of long work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ LINE_EVERY_SECONDS = 2.0
 def progress(
     title: str, line_every_seconds: float = LINE_EVERY_SECONDS
 ) -> Iterator[Callable[[int, int], None]]:
-    """A function to call with (done, total) as often as one likes; all on stderr, stdout stays data."""
+    """A function to call with (done, total) as often as one likes; stdout stays data.
+
+    It draws a bar on stderr if that is a terminal and `rich` is installed, and prints lines otherwise.
+    """
     if sys.stderr.isatty():
         try:
             from rich.console import Console
@@ -80,14 +83,14 @@ def progress(
 
 
 def _lines(title: str, every_seconds: float) -> Callable[[int, int], None]:
-    spoken = time.monotonic()
+    printed_at = time.monotonic()
 
-    def tell(done: int, total: int) -> None:
-        nonlocal spoken
+    def report(done: int, total: int) -> None:
+        nonlocal printed_at
         now = time.monotonic()
-        if now - spoken >= every_seconds:
-            spoken = now
+        if now - printed_at >= every_seconds:
+            printed_at = now
             share = f" ({done * 100 // total} %)" if total else ""
             click.echo(f"{title}: {done:,} of {total:,}{share}", err=True)
 
-    return tell
+    return report

@@ -47,8 +47,8 @@ def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
         if key in (removed := getattr(struct, "removed", {})):
             yield f"`{prefix}{key}` is no longer a setting. Remove it: {removed[key]}"
             continue
-        near = difflib.get_close_matches(str(key), hints, n=1)
-        guess = f"did you mean `{prefix}{near[0]}`?" if near else f"known are {', '.join(sorted(hints))}."
+        close = difflib.get_close_matches(str(key), hints, n=1)
+        guess = f"did you mean `{prefix}{close[0]}`?" if close else f"known are {', '.join(sorted(hints))}."
         yield f"`{prefix}{key}` is not a setting; {guess}"
     for field in fields:
         if field.required and field.encode_name not in raw:

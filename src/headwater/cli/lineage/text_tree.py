@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -55,24 +56,24 @@ def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
     """
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
-    ties: dict[str, list[tuple[str, bool]]] = {}
+    neighbours: dict[str, list[tuple[str, bool]]] = {}
     for edge in found.edges:
         here, there = (edge.target, edge.source) if way == "up" else (edge.source, edge.target)
-        ties.setdefault(here, []).append((there, edge.current))
+        neighbours.setdefault(here, []).append((there, edge.current))
     seen = {found.start}
 
     def below(key: str) -> Iterator[Leaf]:
-        for other, current in ties.get(key, ()):
+        for other, current in neighbours.get(key, ()):
             stale = "" if current else click.style("  (not in its latest run)", fg="yellow")
             if other in jobs:
                 state = jobs[other].state
-                told = click.style(f"  {state}", fg=STATES.get(state)) if state else ""
-                yield Leaf(_named(jobs[other], fg="cyan") + told + stale, lambda other=other: below(other))  # type: ignore[misc]
+                suffix = click.style(f"  {state}", fg=STATES.get(state)) if state else ""
+                yield Leaf(_named(jobs[other], fg="cyan") + suffix + stale, partial(below, other))
             elif other in seen:
                 yield Leaf(_named(datasets[other]) + stale + click.style("  ↑", dim=True))
             else:
                 seen.add(other)
-                yield Leaf(_named(datasets[other], bold=True) + stale, lambda other=other: below(other))  # type: ignore[misc]
+                yield Leaf(_named(datasets[other], bold=True) + stale, partial(below, other))
 
     return below(found.start)
 
@@ -81,26 +82,26 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
     """The columns that the start is made of (`up`), or that are made of it (`down`), with the gaps (G11)."""
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
-    ties: dict[tuple[str, str | None], list[ColumnEdge]] = {}
+    edges_at: dict[tuple[str, str | None], list[ColumnEdge]] = {}
     for edge in found.column_edges:
         here = (edge.target, edge.target_column) if way == "up" else (edge.source, edge.source_column)
-        ties.setdefault(here, []).append(edge)
-    kin: dict[str, list[str | None]] = {}
-    for dataset, column in ties:
-        kin.setdefault(dataset, []).append(column)
+        edges_at.setdefault(here, []).append(edge)
+    columns_of: dict[str, list[str | None]] = {}
+    for dataset, column in edges_at:
+        columns_of.setdefault(dataset, []).append(column)
     gaps: dict[str, list[str]] = {}
     for gap in found.gaps:
         gaps.setdefault(gap.target if way == "up" else gap.source, []).append(gap.job)
     start = (found.dataset, found.column)
     seen: set[tuple[str, str | None]] = {start}
-    told: set[str] = set()
+    with_gaps_shown: set[str] = set()
 
     def below(place: tuple[str, str | None]) -> Iterator[Leaf]:
         dataset, column = place
-        edges = list(ties.get(place, ()))
-        for near in kin.get(dataset, ()):
-            if near != column and is_part(column, near):
-                edges += ties[dataset, near]
+        edges = list(edges_at.get(place, ()))
+        for related in columns_of.get(dataset, ()):
+            if related != column and is_part(column, related):
+                edges += edges_at[dataset, related]
         for edge in edges:
             other = (edge.source, edge.source_column) if way == "up" else (edge.target, edge.target_column)
             text = _column(datasets[other[0]], other[1]) + _how(edge, jobs)
@@ -108,9 +109,9 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
                 yield Leaf(text + click.style("  ↑", dim=True))
             else:
                 seen.add(other)
-                yield Leaf(text, lambda other=other: below(other))  # type: ignore[misc]
-        if dataset not in told:
-            told.add(dataset)
+                yield Leaf(text, partial(below, other))
+        if dataset not in with_gaps_shown:
+            with_gaps_shown.add(dataset)
             for job in sorted(set(gaps.get(dataset, ()))):
                 name = plain(jobs[job].name) if job in jobs else "a job"
                 yield Leaf(click.style(f"? {name} has no column lineage", fg="yellow"))
