@@ -120,7 +120,7 @@ def test_the_place_inside_a_list_is_named_when_an_item_is_of_the_wrong_type() ->
     ("text", "part"),
     [
         pytest.param(
-            "outlets: [{name: a, type: file}, {name: a, type: console}]", "two of the name `a`", id="twins"
+            "outlets: [{name: a, type: file}, {name: a, type: console}]", "two named `a`", id="twins"
         ),
         pytest.param(
             "gateway: {max_event_bytes: 2000, max_body_bytes: 1000}", "max_event_bytes", id="bodies"
@@ -222,7 +222,7 @@ pipeline: {lock: {type: redis, url: "redis://h"}, spark: {spark.executor.memory:
     [
         pytest.param("tokens: [{id: a}]", "has no secret", id="no-secret"),
         pytest.param(
-            "tokens: [{id: a, client_secret: x}, {id: A, client_secret: y}]", "two of the id `a`", id="twins"
+            "tokens: [{id: a, client_secret: x}, {id: A, client_secret: y}]", "two with id `a`", id="twins"
         ),
         pytest.param(
             "tokens: [{id: a, client_secret: x, server_secret: x}]", "a secret twice (a)", id="same"
@@ -231,7 +231,7 @@ pipeline: {lock: {type: redis, url: "redis://h"}, spark: {spark.executor.memory:
         pytest.param("tokens: [{id: 'a.b', client_secret: x}]", "`tokens[0].id`", id="dot"),
         pytest.param('tokens: [{id: "a\\n", client_secret: x}]', "`tokens[0].id`", id="newline"),
         pytest.param(TOKENS + "destinations: [{id: d, type: t, only_keys: [wbe]}]", "`wbe`", id="key"),
-        pytest.param("destinations: [{id: d, type: t}, {id: D, type: t}]", "two of the id", id="same-id"),
+        pytest.param("destinations: [{id: d, type: t}, {id: D, type: t}]", "two with id", id="same-id"),
         pytest.param("destinations: [{id: d, type: t, mode: fast}]", "destinations[0].mode", id="mode"),
         pytest.param(
             "destinations: [{id: d, type: t, mappings: {fields: [{action: cast, src: /a}]}}]",

@@ -5,9 +5,9 @@
       path: /var/spool/headwater
       url: https://backend.example
 
-An event is on the local disk when `emit` returns; it is sent in the background, in order, and again and again
-while the backend is unreachable. Events that are left when the process ends, even by kill -9, are sent by the
-next process that uses the same `path`, or by another one that is running.
+An event is on the local disk when `emit` returns; it is sent in the background, in order, and retried while
+the backend is unreachable. Events that are left when the process ends, even by kill -9, are sent by the next
+process that uses the same `path`, or by another one that is running.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ __all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 logger = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
-# Whatever else lies below `path` is not ours to open, let alone to remove.
+# Folders with other names below `path` are not ours: they are neither opened nor removed.
 FOLDER_NAME = re.compile(r"spool-\d{20}-\d+-[0-9a-f]{8}")
 POLL_SECONDS = 0.05
 DRAIN_CLOSE_SECONDS = 5.0
@@ -71,14 +71,14 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 @attr.define
 class SpoolConfig(Config):
-    """The keys of the transport's section: `path`, limits, and whatever the `openlineage` outlet takes."""
+    """The keys of the transport's section: `path`, limits, and all options of the `openlineage` outlet."""
 
     spool: SpoolSettings
     options: dict[str, Any]
 
     @classmethod
     def from_dict(cls, params: dict[str, Any]) -> SpoolConfig:
-        """Accepts also `auth: {type: api_key, apiKey: …}`, as the client's own HTTP transport has it."""
+        """Build the config; `auth: {type: api_key, apiKey: …}` works as in the client's HTTP transport."""
         options = {key: value for key, value in params.items() if key not in ("type", "name", "priority")}
         auth = options.pop("auth", None)
         if auth is not None:
@@ -92,7 +92,7 @@ class SpoolConfig(Config):
         return config
 
     def outlet(self, name: str) -> OutletSettings:
-        """The settings of the outlet that sends what the sub-folder `name` holds."""
+        """The settings of the outlet that sends the events of the sub-folder `name`."""
         return OutletSettings(name=name, type="openlineage", options=dict(self.options))
 
     @property
@@ -129,7 +129,7 @@ class _Folder:
         return True
 
     def close(self, deadline: float) -> bool:
-        """Close; the folder is removed if nothing is left in it, which is what is returned."""
+        """Close, and remove the folder if all its events are finished; return whether they are."""
         self._worker.close(max(0.0, min(DRAIN_CLOSE_SECONDS, deadline - time.monotonic())) + 0.1)
         is_drained = self.is_drained()
         self.log.close()
@@ -159,7 +159,7 @@ class SpoolTransport(Transport):
 
     Thread-safe. Any number of processes may share one `path`, for one backend: each has a sub-folder of its
     own, and takes over those whose process has ended. `emit` raises only if the local disk does not take the
-    event (it is then not kept); trouble with the backend is never the job's trouble.
+    event (it is then not kept); a failing backend never affects the job.
     """
 
     kind = "headwater_spool"
@@ -210,8 +210,7 @@ class SpoolTransport(Transport):
                 self._open()
 
     def close(self, timeout: float = -1) -> bool:
-        """Deliver pending events for at most `timeout` seconds; whether all of this process's were delivered.
-
+        """Deliver this process's pending events for at most `timeout` seconds; return whether none is left.
         A negative timeout means `close_timeout_seconds`: events that are left are on disk, and a job should
         not wait for a backend that is unreachable. A request that is in flight may end up to a few seconds
         later.
@@ -244,7 +243,7 @@ class SpoolTransport(Transport):
                         self._adopt(path)
             except Exception:
                 logger.warning(
-                    "Looking for left spools in %s failed; trying again.", self._root, exc_info=True
+                    "The search for left spools in %s failed; it is repeated.", self._root, exc_info=True
                 )
             self._stop.wait(self.config.spool.adopt_seconds)
 

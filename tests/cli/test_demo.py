@@ -90,7 +90,7 @@ def test_tables_types_counts_and_lineage_are_right_when_the_demo_runs_in_another
     assert "value/amount " in trace
     assert "value/customer/address/city " in trace
     assert f"by pipeline.load_order_{year}_into_warehouse" in trace
-    assert report.reasons == ['the filter `date` got "yesterday", which is no time']
+    assert report.reasons == ['the filter `date` got "yesterday", which is not a time']
 
 
 @pytest.mark.long

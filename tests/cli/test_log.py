@@ -35,7 +35,7 @@ def test_partitions_and_readers_are_shown_when_stat_is_asked_for(headwater: Head
 @pytest.mark.usefixtures("folder")
 def test_nothing_is_found_when_a_whole_log_is_verified(headwater: Headwater) -> None:
     result = headwater("log", "verify")
-    assert (result.exit_code, result.stdout) == (0, "all events are readable and whole\n")
+    assert (result.exit_code, result.stdout) == (0, "all events are readable and intact\n")
     assert json.loads(headwater("log", "verify", "--json").stdout) == {"ok": True, "problems": []}
 
 

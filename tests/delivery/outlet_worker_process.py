@@ -1,4 +1,4 @@
-"""A process that workers a log and may be killed at a crash point."""
+"""A process that delivers a log to an outlet, and may be killed at a crash point."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def test_lines_are_sent_when_the_template_is_ndjson() -> None:
     [
         ({"body": "[]"}, r"`body` lacks `\$events`"),
         ({"event": "{}"}, r"`event` lacks `\$event`"),
-        ({"body": "$events $who"}, r"unknown place `\$who`; known are \$count, \$events"),
+        ({"body": "$events $who"}, r"unknown placeholder `\$who`; known are \$count, \$events"),
         ({"url": "nowhere"}, "url"),
         ({"method": "GET"}, "method"),
     ],

@@ -108,8 +108,8 @@ def test_a_template_is_refused_with_its_position_when_it_has_anything_else(
 def test_an_event_fails_when_its_table_name_has_an_error(rig: Rig) -> None:
     events: list[dict[str, str]] = [{"_timestamp": "soon"}, {}, {"_timestamp": "2026-11-16T10:00:00Z"}]
     assert named(rig, "e_{{ _timestamp | date('%m') }}", *events) == [
-        ("", 'the filter `date` got "soon", which is no time'),
-        ("", "the filter `date` got nothing, which is no time"),
+        ("", 'the filter `date` got "soon", which is not a time'),
+        ("", "the filter `date` got nothing, which is not a time"),
         ("e_11", ""),
     ]
 
@@ -117,7 +117,7 @@ def test_an_event_fails_when_its_table_name_has_an_error(rig: Rig) -> None:
 def test_only_the_branch_that_is_taken_can_fail_when_there_are_two(rig: Rig) -> None:
     template = "{% if at %}{{ at | date('%Y') }}{% else %}timeless{% endif %}"
     assert named(rig, template, {"at": "soon"}, {"x": 1}) == [
-        ("", 'the filter `date` got "soon", which is no time'),
+        ("", 'the filter `date` got "soon", which is not a time'),
         ("timeless", ""),
     ]
 

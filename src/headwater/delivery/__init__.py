@@ -1,6 +1,6 @@
-"""Stage 3a: events are sent on, in order, until the receiver has them.
+"""Delivery: events are sent, in order, until the receiver has them.
 
-`Client` is the library; `headwater.delivery.outlet_worker.OutletWorker` is the same engine behind the log.
+`Client` is the library; `headwater.delivery.outlet_worker.OutletWorker` runs the same engine on the log.
 """
 
 from headwater.delivery.client import Client, Statistics

@@ -55,7 +55,7 @@ class Buffer:
     def _trimmed(self, piece: bytes, limit: int) -> bytes:
         if limit < 0:
             raise EventRefused(
-                f"what goes around the event is alone larger than the receiver's {self._hard} bytes"
+                f"the request without the event is larger than the receiver's {self._hard} bytes"
             )
         trimmed = self._outlet.trim(piece, limit)
         if len(trimmed) > limit:

@@ -1,4 +1,4 @@
-"""The delivery library: hand in batches, they are sent by sessions until the receiver has them.
+"""The delivery library: accepts batches and sends their events by session until the receiver has them.
 
     with Client(settings) as client:            # a thread of its own
         client.add_events([{"run": "a", "text": "hello"}])
@@ -7,8 +7,8 @@
         client.add_events([{"run": "a", "text": "hello"}])
         await client.aflush()
 
-Both ways are the same engine; only who turns its loop differs. There is no log behind it: what is not
-delivered is in memory, within the budgets, and `close` hands it back.
+Both run the same engine, on a loop of its own or of the caller. There is no log behind it: events that are
+not delivered are in memory, within the budgets, and `close` returns them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Rejected = Sequence[tuple[Event, str]]
 
 
 class Statistics(msgspec.Struct, frozen=True):
-    """What a client has done so far. accepted = delivered + rejected + waiting, at every moment.
+    """The counts of a client. accepted = delivered + rejected + waiting, at every moment.
 
     `waiting_bytes` is what counts towards `budget_bytes`, and `fullest_session_bytes` towards
     `session_budget_bytes`: the events' bodies and EVENT_COST each.
@@ -90,7 +90,7 @@ class Client:
         )
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        # The lock guards what follows: it is what callers of all threads and the loop have in common.
+        # The lock guards the following fields, which callers in all threads and the loop share.
         self._lock = threading.Lock()
         self._inbox: deque[tuple[Key, Event]] = deque()
         self._held: dict[str, int] = {}  # cost per key, from acceptance until settled
@@ -112,13 +112,13 @@ class Client:
         Returns at once; an accepted event is delivered, rejected by the receiver, or handed back by `close`.
         """
         now = self._clock.now()
-        # also those that came as bytes: the room that their encoder left behind them is ours from now on
+        # also bodies that came as bytes: the slack of their encoder would stay in our memory
         bodies = [fitted(event if isinstance(event, bytes) else orjson.dumps(event)) for event in events]
         total = sum(map(_cost, bodies))
         if total <= self._settings.session_budget_bytes:
             with self._lock:
-                # Before the keys are looked for, which takes far longer: who is refused soon comes again.
-                # A larger batch might never fit one of its sessions, and that has to be said first.
+                # Before the keys are computed, which takes far longer: a refused caller soon tries again.
+                # A larger batch may never fit one of its sessions, and that error comes first.
                 self._admit(total)
         keys = [self._keys.of(body) for body in bodies]
         coming: dict[str, int] = {}
@@ -139,7 +139,7 @@ class Client:
                 loop.call_soon_threadsafe(self._take_in)
 
     def _admit(self, total: int, coming: Mapping[str, int] | None = None, now: float = 0.0) -> None:
-        """Raise BatchRejected, and count it, where a batch of so many bytes, by key, cannot be taken."""
+        """Count and raise BatchRejected if a batch of `total` bytes, `coming` by key, cannot be accepted."""
         name = self._settings.name
         try:
             if self._is_closed:
@@ -212,7 +212,7 @@ class Client:
         return self._settings.on_refused == "block"
 
     def on_retry_scheduled(self, session: Session) -> None:
-        """Nothing to do: the session's error mode is looked at when the next batch comes."""
+        """Do nothing: the next batch checks the session's error mode."""
 
     def _report(self, refused: Rejected) -> None:
         if self._on_rejected is None:
@@ -231,7 +231,7 @@ class Client:
     # --- state
 
     def statistics(self) -> Statistics:
-        """A snapshot; from any thread."""
+        """A snapshot; may be called from any thread."""
         with self._lock:
             return Statistics(
                 accepted=self._accepted,
@@ -248,19 +248,19 @@ class Client:
             )
 
     def trouble(self) -> str | None:
-        """Why events do not move, while they do not."""
+        """The reason why events do not move; None if they do."""
         return self._engine.trouble()
 
     # --- waiting and ending
 
     async def aflush(self, timeout_seconds: float | None = None) -> bool:
-        """Send what was accepted so far without waiting for fuller batches; whether all of it is settled."""
+        """Send accepted events without waiting for fuller batches; return whether all of them are settled."""
         if self._is_over:
             return self.statistics().waiting == 0
         return await self._on_loop(self._flush(timeout_seconds))
 
     async def aclose(self, timeout_seconds: float = 30.0) -> list[Event]:
-        """As `close`."""
+        """`close` for coroutines."""
         if self._is_over:
             return []
         left = await self._on_loop(self._close(timeout_seconds))
@@ -268,16 +268,16 @@ class Client:
         return left
 
     def flush(self, timeout_seconds: float | None = None) -> bool:
-        """As `aflush`, for threads."""
+        """`aflush` for threads."""
         if self._is_over:
             return self.statistics().waiting == 0
         return self._from_thread(self._flush(timeout_seconds))
 
     def close(self, timeout_seconds: float = 30.0) -> list[Event]:
-        """Take nothing more, send what can be sent in time, and return exactly what is left, in order.
+        """Accept nothing more, send events until the timeout, and return exactly those left, in order.
 
-        An event whose request was cut off by the timeout is among what is left, though it may have arrived.
-        A second call returns nothing: it was handed back already.
+        An event whose request was cut off by the timeout is among them, though it may have arrived. A second
+        call returns an empty list.
         """
         if self._is_over:
             return []
@@ -312,7 +312,7 @@ class Client:
         self._is_over = True
         return sorted(self._engine.remaining())
 
-    # --- who turns the loop
+    # --- the loop and its thread
 
     def __enter__(self) -> Self:
         self._running_loop()
@@ -356,7 +356,7 @@ class Client:
         return asyncio.run_coroutine_threadsafe(work, self._running_loop()).result()
 
     def _join(self) -> None:
-        """End the thread, where there is one of our own."""
+        """End our own thread, if there is one."""
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
@@ -367,5 +367,5 @@ class Client:
 
 
 def _cost(body: bytes) -> int:
-    """What an event takes of the budgets: of memory, not of the receiver's limits (G8)."""
+    """The bytes of an event that count towards the budgets of memory (G8)."""
     return len(body) + EVENT_COST

@@ -1,8 +1,8 @@
 """The engine: many sessions, few requests at once, each session in order.
 
 One engine runs on one asyncio loop. `put` adds events, and the owner is called with their outcomes. There is
-no task per session: sessions that have something to send stand in one line and get a request slot in turn,
-so ten thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7).
+no task per session: sessions with something to send wait in one queue and get a request slot in turn, so ten
+thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7).
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _LOGGED_REASONS = 20  # different ones that are logged until all is well again
 
 
 class Owner(Protocol):
-    """Who feeds the engine. All methods are called on the engine's loop and must not block it."""
+    """The owner that feeds an engine. All methods are called on the engine's loop and must not block it."""
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
-        """These events are done with. True: send nothing more of this session until `release` is called."""
+        """Take settled events. True: send nothing more of this session until `release` is called."""
         ...
 
     def retries_refused(self, event: Event) -> bool:
@@ -40,12 +40,12 @@ class Owner(Protocol):
         ...
 
     def on_retry_scheduled(self, session: Session) -> None:
-        """The session's try failed and it waits for the next."""
+        """Take note that the session's try failed and it waits for the next."""
         ...
 
 
 class Engine:
-    """Sends what it is given. All methods are for the loop's own thread."""
+    """Sends the events that its owner puts in. All methods are for the loop's own thread."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class Engine:
             self._schedule(session)
 
     def forget(self, session: Session, keep_bytes: int, keep_events: int) -> list[Event]:
-        """Drop a waiting session's events but the first few; for an owner who can get them again."""
+        """Drop all but the first events of a waiting session; for an owner that can read them again."""
         dropped = session.drop_after(keep_bytes, keep_events)
         self.held_bytes -= sum(len(event.body) for event in dropped)
         self.held_events -= len(dropped)
         return dropped
 
     def release(self, session: Session) -> None:
-        """The owner has stored what became of the session's last batch: it may go on."""
+        """Let a session go on: the owner has stored the outcome of its last batch."""
         session.awaits_commit = False
         self._tidy(session)
         self._schedule(session)
@@ -197,7 +197,7 @@ class Engine:
         self._schedule(session)
 
     def _dispatch(self) -> None:
-        """Give free request slots to those who stand first in line."""
+        """Give free request slots to the first sessions in line."""
         if self._is_stopped or not (self._ready or self._retrying):
             return
         if not self._is_connected:
@@ -310,7 +310,7 @@ class Engine:
         self._schedule(session)
 
     def _tidy(self, session: Session) -> None:
-        """Release a session that has nothing to do."""
+        """Remove a session that has nothing to do."""
         if session.is_empty and not session.awaits_commit:
             self.sessions.pop(session.key.id, None)
             self._gauge_sessions()
@@ -341,7 +341,7 @@ class Engine:
             log.info("Outlet %s takes events again.", self.settings.name)
             self._logged.clear()
 
-    # --- words and numbers
+    # --- logs and metrics
 
     def _explain(self, error: Exception) -> str:
         if isinstance(error, TimeoutError):

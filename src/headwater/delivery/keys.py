@@ -32,7 +32,7 @@ ONLY_KEY = Key("all", "", {})
 
 
 def parse_pointer(pointer: str) -> tuple[str, ...]:
-    """The parts of a JSON pointer (RFC 6901); raises SettingsError where it is none."""
+    """The parts of a JSON pointer (RFC 6901); raises SettingsError if the text is not one."""
     if not pointer.startswith("/") or len(pointer) < 2:
         raise SettingsError(
             [f"`{pointer}` is not a JSON pointer; write `run` as `/run`, a nested field as `/run/runId`"],
@@ -42,7 +42,7 @@ def parse_pointer(pointer: str) -> tuple[str, ...]:
 
 
 def find(value: Any, path: tuple[str, ...]) -> Any:
-    """What lies at the path, or ABSENT."""
+    """The value at the path, or ABSENT."""
     for part in path:
         if isinstance(value, dict) and part in value:
             value = value[part]
@@ -101,7 +101,7 @@ class Keys:
         return Key(digest.hexdigest(), text, info)
 
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:
-        """The parsed event less the key's fields, for outlets that state them elsewhere; changes it."""
+        """The parsed event without the key's fields, for outlets that state them elsewhere; changes it."""
         for _, path in self._paths:
             parent = find(event, path[:-1])
             if isinstance(parent, dict):

@@ -5,8 +5,8 @@
                     └──► rejects, then cursor: in that order, so that a crash between them loses nothing (G3)
 
 Nothing is lost by stopping at any moment: an event is finished only after the receiver took it or the rejects
-hold it (G4). A session sends its next batch only after the cursor knows about its last one, so what is sent
-again after a crash is at most the requests that were under way.
+hold it (G4). A session sends its next batch only after its last one is recorded in the cursor, so at most
+the requests that were under way are sent again after a crash.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class OutletWorker:
         self._outlet = outlet or load_outlet(settings)
         self._reader = log.reader(settings.name, settings.start)
         self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
-        self._problems: dict[str, str] = {}  # what is wrong on our side of the outlet, by work
+        self._problems: dict[str, str] = {}  # faults on our side of the outlet, by task
         self._engine: Engine | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
@@ -97,7 +97,7 @@ class OutletWorker:
                 log.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
 
     def trouble(self) -> str | None:
-        """Why events do not move, while they do not; None when all is well."""
+        """The reason why events do not move; None if they do."""
         for problem in list(self._problems.values()):
             return problem
         return self._engine.trouble() if self._engine is not None else None
@@ -152,7 +152,7 @@ class OutletWorker:
         self._last_commit()
 
     async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run one of the endless works; an error of the disk is reported, waited out, tried again (G9)."""
+        """Run one of the worker's tasks in a loop; an error is logged, and the task repeated later (G9)."""
         name = work.__name__
         while True:
             try:
@@ -203,7 +203,7 @@ class OutletWorker:
     # --- committing
 
     async def _commit(self) -> None:
-        """One group commit of all that was settled meanwhile."""
+        """Store all outcomes that were settled meanwhile, in one commit."""
         await self._settled.wait()
         await asyncio.sleep(0)  # those that are answered in the same moment share the commit
         self._settled.clear()
@@ -267,7 +267,7 @@ class OutletWorker:
     # --- once a second
 
     async def _tick(self) -> None:
-        """Bring the lag up to date; take in replay requests, which travel as events of negative position."""
+        """Update the lag; put requested replays into the engine, as events of negative position."""
         assert self._engine is not None
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)

@@ -53,7 +53,7 @@ class ReadAhead:
     # --- called by the outlet worker
 
     def on_settled(self, session: Session, events: list[Event]) -> None:
-        """These events are done with, but not yet committed."""
+        """Note events that are settled, but not yet committed."""
         for event in events:
             if event.position not in self._uncommitted:
                 self._uncommitted[event.position] = len(event.body)
@@ -61,7 +61,7 @@ class ReadAhead:
         self._ask(session)
 
     def committed(self, events: list[Event]) -> None:
-        """The cursor has these; their room is free."""
+        """Free the room of events that the cursor has recorded."""
         for event in events:
             self._uncommitted_bytes -= self._uncommitted.pop(event.position, 0)
 
@@ -84,7 +84,7 @@ class ReadAhead:
     # --- reading
 
     def step(self, end: int) -> bool:
-        """Read once, where there is something to read and room for it; False: wait until one changes."""
+        """Read once, if there are events to read and room for them; False: wait until either changes."""
         engine = self._engine
         room = self._budget - engine.held_bytes - self._uncommitted_bytes
         # half empty before it is filled again: a few large reads instead of many small ones
@@ -160,7 +160,7 @@ class ReadAhead:
         return not session.is_failing and session.bytes + len(event.body) <= self._share()
 
     def _ask(self, session: Session) -> None:
-        """If the session is deferred and can take events, it is one to read for."""
+        """Mark the session for a scan of the log if it is deferred and can take events."""
         key = session.key.id
         if key not in self.deferred or key in self._rescanned or session.is_failing:
             return

@@ -24,14 +24,14 @@ from headwater.settings import RetrySettings
 
 
 class Backoff(msgspec.Struct):
-    """Counts failures in a row and says how long to wait after each."""
+    """Counts failures in a row and computes the pause after each."""
 
     settings: RetrySettings
     chance: Callable[[], float] = random.random
     failures: int = 0
 
     def failed(self, retry_after: float | None = None) -> float:
-        """Count a failure; the pause is the receiver's wish where it stated one, else ours.
+        """Count a failure and return the pause: that of the receiver's Retry-After, or else our own.
 
         A Retry-After of 0 seconds is replaced by our own pause, to avoid a tight loop.
         """
@@ -49,7 +49,7 @@ class Backoff(msgspec.Struct):
 
 
 class Settlement(msgspec.Struct):
-    """What a try brought: events delivered, events refused for good, and whether to wait before the next."""
+    """The result of one try: events delivered, events refused for good, and the pause before the next try."""
 
     delivered: list[Event] = []
     refused: list[tuple[Event, str]] = []
@@ -58,7 +58,7 @@ class Settlement(msgspec.Struct):
     after_seconds: float | None = None
 
     def retry_later(self, reason: str, after_seconds: float | None = None) -> None:
-        """A pause is needed; the first reason is kept, and the longest wish."""
+        """Require a pause; the first reason and the longest Retry-After are kept."""
         self.reason = self.reason or reason
         self.pause = True
         if after_seconds is not None:
@@ -79,9 +79,9 @@ class Session(msgspec.Struct, eq=False):
     timer: asyncio.TimerHandle | None = None  # until the pause is over, or the batch is old enough
     is_queued: bool = False  # stands in the line for a request
     is_sending: bool = False
-    awaits_commit: bool = False  # what became of the last batch is not stored yet
+    awaits_commit: bool = False  # the outcome of the last batch is not stored yet
     failing_since: float | None = None  # first failure of a row of them, on the loop's clock
-    error_until: float = 0.0  # error mode, on the loop's clock; only the client without a log looks at it
+    error_until: float = 0.0  # error mode, on the loop's clock; only `Client` uses it
     reason: str = ""
 
     def put(self, now: float, event: Event) -> None:
@@ -105,9 +105,9 @@ class Session(msgspec.Struct, eq=False):
             yield event
 
     def take(self, outlet: Outlet) -> tuple[Batch, list[tuple[Event, str]]]:
-        """The next batch, now under way, and the events that fit no request even trimmed.
+        """The next batch, now under way; or an empty batch and one event that fits no request, even trimmed.
 
-        The batch may be empty, when all that was looked at is of the latter kind.
+        Events after that one are left for the next call.
         """
         buffer = Buffer(outlet, self.id, self.key)
         unfit: list[tuple[Event, str]] = []
@@ -136,7 +136,7 @@ class Session(msgspec.Struct, eq=False):
         return buffer.batch, unfit
 
     def settle(self, results: Results, retries_refused: Callable[[Event], bool]) -> Settlement:
-        """Sort the events under way by their results; what is to be tried again goes back to the front."""
+        """Sort the events under way by their results; those to be tried again go back to the front."""
         settlement = Settlement()
         again: list[Event] = []
         for event, result in zip(self.in_flight, results, strict=False):
@@ -158,7 +158,7 @@ class Session(msgspec.Struct, eq=False):
         return settlement
 
     def split(self) -> None:
-        """The batch under way holds a bad event: send its halves one after the other."""
+        """Send the halves of the batch under way one after the other, since it holds a bad event."""
         half = len(self.in_flight) // 2
         parts = self.in_flight[:half], self.in_flight[half:]
         self.in_flight = []
@@ -167,7 +167,7 @@ class Session(msgspec.Struct, eq=False):
     def drop_after(self, keep_bytes: int, keep_events: int) -> list[Event]:
         """Forget all but the first events, within both limits but at least one; returns the forgotten.
 
-        For a session whose events can be had again from the log. Not while a request is under way.
+        For a session whose events can be read again from the log. Not while a request is under way.
         """
         held = list(self.events())
         kept, size = 1, len(held[0].body) if held else 0

@@ -30,7 +30,7 @@ def trim_json(piece: bytes, limit_bytes: int, *, under: str = "") -> bytes:
     home = root.get(under) if under and isinstance(root, dict) else root
     if not isinstance(home, dict):
         raise EventRefused(
-            f"{len(piece)} bytes are over the receiver's limit, and it is no object to be trimmed"
+            f"{len(piece)} bytes are over the receiver's limit, and only an object can be trimmed"
         )
     compact = len(orjson.dumps(root))
     if compact <= limit_bytes:  # white space alone was too much
@@ -67,7 +67,7 @@ def _note(pointer: str, length: int) -> str:
 
 
 def _strings(value: Any, pointer: str) -> Iterator[tuple[int, str, Any, Any]]:
-    """Each string below: its bytes in JSON, its place, and the container and name to replace it by."""
+    """Each string below: its bytes in JSON, its pointer, and the container and key that hold it."""
     stack: list[tuple[Any, str]] = [(value, pointer)]
     while stack:
         container, path = stack.pop()

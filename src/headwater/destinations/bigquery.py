@@ -50,7 +50,7 @@ class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     project: Annotated[str, msgspec.Meta(description="The project.")]
     dataset: Annotated[str, msgspec.Meta(description="Dataset of the tables; created if it does not exist.")]
-    location: Annotated[str, msgspec.Meta(description="Where a new dataset is made, such as `EU`.")] = "US"
+    location: Annotated[str, msgspec.Meta(description="Location of a new dataset, such as `EU`.")] = "US"
     credentials_file: Annotated[
         str,
         msgspec.Meta(description="Key file of a service account; empty: Google's default credentials."),

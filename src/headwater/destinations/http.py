@@ -1,4 +1,4 @@
-"""A destination that is no database: it sends each row to an HTTP service, by `headwater.delivery`.
+"""The destination `http`: it sends each row to an HTTP service, by `headwater.delivery`.
 
 The receiver has no ledger, so the guarantee is **at least once**: a row is sent until the receiver has taken
 or refused it, and a pipeline that dies before it records that sends the row again. Each row carries the same
@@ -37,7 +37,7 @@ class HttpDestinationSettings(HttpOptions, frozen=True, kw_only=True):
 
     id_field: Annotated[str, msgspec.Meta(description="Field of a row's id; empty: none.")] = "_id"
     id_column: Annotated[
-        str, msgspec.Meta(description="Column that is the id, where a row has it; else load and number are.")
+        str, msgspec.Meta(description="Column of a row's id; if it is NULL: load id and row number.")
     ] = "eventn_ctx_event_id"
     table_field: Annotated[str, msgspec.Meta(description="Field of its table's name; empty: none.")] = (
         "_table"
@@ -50,7 +50,7 @@ class HttpDestinationSettings(HttpOptions, frozen=True, kw_only=True):
     ] = 30.0
     give_up_seconds: Annotated[
         float,
-        msgspec.Meta(gt=0, description="What the receiver has not taken by then is tried again later."),
+        msgspec.Meta(gt=0, description="Rows that the receiver has not taken by then are sent again later."),
     ] = 120.0
 
 

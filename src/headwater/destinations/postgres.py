@@ -48,7 +48,7 @@ EXCEPTION WHEN others THEN RETURN false; END $$"""
 def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[bytes]:
     """A chunk of lines per batch, without a header. Texts are quoted, an empty field without quotes is NULL.
 
-    A NUL, which no text of Postgres can hold, becomes U+FFFD; times are UTC and do not say so.
+    A NUL, which no text of Postgres can hold, becomes U+FFFD; times are UTC and have no zone.
     """
     options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
     for batch in batches:

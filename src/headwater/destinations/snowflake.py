@@ -51,11 +51,11 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = "PUBLIC"
     warehouse: Annotated[str, msgspec.Meta(description="Virtual warehouse; empty: the user's default.")] = ""
     role: Annotated[str, msgspec.Meta(description="Role; empty: the user's default.")] = ""
-    password: Annotated[str, msgspec.Meta(description="Write it as `${env.NAME}`.")] = ""
+    password: Annotated[str, msgspec.Meta(description="The password; write it as `${env.NAME}`.")] = ""
     private_key_file: Annotated[
-        str, msgspec.Meta(description="The user's key, in the place of a password.")
+        str, msgspec.Meta(description="File of the user's private key, instead of a password.")
     ] = ""
-    private_key_password: Annotated[str, msgspec.Meta(description="Of that file.")] = ""
+    private_key_password: Annotated[str, msgspec.Meta(description="Password of `private_key_file`.")] = ""
     login_timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for the login.")] = 30
     parameters: Annotated[
         dict[str, str | int | bool],

@@ -34,7 +34,7 @@ def form_of(type: pa.DataType) -> Form:
 
 
 class StagedFiles:
-    """Schema and batches of the files. Only footers are read until rows are asked for (G8)."""
+    """Schema and batches of the files. Only footers are read until rows are requested (G8)."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)

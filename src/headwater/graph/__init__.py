@@ -1,4 +1,5 @@
 """A graph of jobs, runs, datasets and columns, built from OpenLineage events.
 
-Start reading at `ingest.follower`; an event passes `ingest`, `store`, `query` and `http`, in this order.
+`ingest` parses events, `store` writes their rows, `query` reads them, `http` and `marquez` serve the answers.
+Start reading at `ingest.follower`.
 """

@@ -1,1 +1,4 @@
-"""Stage 2: keeps acknowledged events in order until every reader has them. Start reading at `event_sink`."""
+"""The log: keeps acknowledged events in order until every reader has finished them.
+
+Start reading at `queue.log`; `event_sink` is for events that become tables.
+"""

@@ -1,4 +1,4 @@
-"""Where the gateway appends events: files, queues of streams, topics of Kafka, or several of them."""
+"""The stores for the events of tokens: files, queues of streams, topics of Kafka, or several of them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class FanOut:
             for queue in queues:
                 queue.append(bodies, self._one_stored, pending)
                 started += 1
-        except HeadwaterError as error:  # one store is being closed: the rest of them never report
+        except HeadwaterError as error:  # a store is being closed: it and those after it never report
             for _ in range(len(queues) + wants_file - started):
                 self._one_stored([pending], error)
 

@@ -40,7 +40,7 @@ NO_LIMIT_BYTES = 1 << 62
 
 
 def identity_of(queue: Path) -> str:
-    """The name that the queue got when it was made; empty while there is none."""
+    """The id that the queue got when it was created; empty if it has none yet."""
     try:
         return (queue / "identity").read_text(encoding="ascii").strip()
     except (FileNotFoundError, UnicodeDecodeError):
@@ -48,7 +48,7 @@ def identity_of(queue: Path) -> str:
 
 
 def stream_folder(queue: Path) -> Path:
-    """Where the pipeline keeps its own files of a queue."""
+    """The folder in which the pipeline keeps its own files of a queue."""
     return queue / "stream"
 
 
@@ -70,7 +70,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     """
 
     queue: str
-    """Which queue this is about: one that was removed and made again has another name and other events."""
+    """The id of the queue: one that was removed and created again has another id and other events."""
     position: int
     archived: int
     planned: Planned | None = None
@@ -110,14 +110,14 @@ class StreamCursor(msgspec.Struct, kw_only=True):
 
     @classmethod
     def peek(cls, queue: Path) -> StreamCursor | None:
-        """What was last written down, for those who only look; None if there is nothing to be read."""
+        """The cursor as it was last saved, for readers; None if it is missing or damaged."""
         try:
             return _DECODER.decode(_path(queue).read_bytes())
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def save(self, queue: Path) -> None:
-        """Write it down, wholly or not at all, and wait until it is on disk."""
+        """Replace the file atomically, and wait until it is on disk."""
         replace(_path(queue), msgspec.json.encode(self))
 
 
@@ -152,7 +152,7 @@ class Queues:
         with ExitStack() as undo:
             for destination in destinations:
                 queue = folder.queue(destination.id)
-                # Numbers of its own: the gateway's are those of the sidecar's log.
+                # Metrics of its own: the process's `log_*` metrics are those of the lineage log.
                 opened = Log.open(queue, kept, clock=clock, metrics=Metrics())
                 undo.callback(opened.close)
                 _prepare(queue, opened.end)
@@ -197,7 +197,7 @@ class Queues:
                 log.exception("The progress of the pipeline could not be recorded; trying again.")
 
     def close(self) -> None:
-        """Commit and answer what is pending, and free the folders."""
+        """Commit and answer pending appends, and unlock the folders."""
         self._closing.set()
         self._collector.join()
         for each in self._logs.values():

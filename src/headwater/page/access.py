@@ -1,8 +1,9 @@
-"""Who may see the page and use its forms (G12).
+"""Access to the page and its forms (G12).
 
-On a loopback address without an admin token, this machine under its local names. Otherwise a client that
-sends the token, in the `Authorization` header or in the sign-in form, which sets a cookie. The cookie has an
-expiry and a signature derived from the token, not the token; changing the token invalidates it.
+On a loopback address without an admin token, requests from this machine under its local names are allowed.
+Otherwise a client sends the token, in the `Authorization` header or in the sign-in form, which sets a cookie.
+The cookie has an expiry and a signature derived from the token, not the token itself; changing the token
+invalidates it.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ class PageAccess:
         self.has_token = bool(token)
 
     def page(self, request: Request) -> Response | None:
-        """For `Router.add`: the refusal, or a redirect to the sign-in form."""
+        """The refusal of a request for a page, or a redirect to the sign-in form; for `Router.add`."""
         refusal = self.data(request)
         if refusal is not None and self.has_token:
             return redirect(link("sign_in", next=own_path(request.target.decode("latin-1"))))
         return refusal
 
     def data(self, request: Request) -> Response | None:
-        """For data that pages fetch: the refusal, if there is one."""
+        """The refusal of a request for data; None if it is allowed."""
         if self.has_token and self._has_cookie(request):
             return None
         return self._admin.authorize(request)
 
     def change(self, request: Request) -> Response | None:
-        """For forms that change something: signed in, and sent by this page."""
+        """The refusal of a form that changes something: not signed in, or not sent by this page."""
         return self.data(request) or self.form(request)
 
     def form(self, request: Request) -> Response | None:
@@ -80,7 +81,7 @@ class PageAccess:
         return self._set(f"{until}.{self._cookie_signature(until)}", DAYS * 86_400)
 
     def expired_cookie(self) -> str:
-        """Removes the cookie."""
+        """The value of `Set-Cookie` that removes the cookie."""
         return self._set("", 0)
 
     def _set(self, value: str, seconds: int) -> str:

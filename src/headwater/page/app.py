@@ -1,4 +1,4 @@
-"""The routes of the page: its views, what their scripts fetch, and its forms."""
+"""The routes of the page: its views, the data that their scripts fetch, and its forms."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ VIEWS: dict[str, MakeView] = {
     "search": lambda sources, query, parameters: search_view(query, parameters),
     "events": lambda sources, query, parameters: View("events.html", "Events", "events", {}),
 }
-VIEWS_WITHOUT_UPDATES = ("reject", "search", "events")  # a script of its own updates the events
+VIEWS_WITHOUT_UPDATES = ("reject", "search", "events")  # `events.js` updates the events
 LIVE_VIEWS = tuple(name for name in VIEWS if name not in VIEWS_WITHOUT_UPDATES)
 
 
@@ -168,7 +168,7 @@ class Page:
         view = View("error.html", problem.text, section, {"error": problem})
         return await asyncio.to_thread(self._document, view, status=problem.status)
 
-    # --- what scripts fetch --------------------------------------------------------------------------
+    # --- data for scripts ----------------------------------------------------------------------------
 
     def _fetched(self, make: Callable[[GraphQuery, Parameters], Response]) -> Handler:
         async def handle(request: Request) -> None:
@@ -258,7 +258,7 @@ def _trace(query: GraphQuery, parameters: Parameters) -> Response:
         (edge.source, edge.source_column, edge.target, edge.target_column)
         for edge in (trace.column_edges if trace else ())
     ]
-    # texts as in the drawing, whose attributes the script compares
+    # the same texts as in the drawing, with whose attributes the script compares them
     return _json(
         {
             "columns": [[strip_control_characters(text or "") for text in column] for column in columns],
@@ -269,7 +269,7 @@ def _trace(query: GraphQuery, parameters: Parameters) -> Response:
 
 
 def _svg(query: GraphQuery, parameters: Parameters) -> Response:
-    """The drawing as a file."""
+    """The drawing as an SVG file."""
     values = lineage_view(query, parameters).values
     text = render("export.svg", **values)
     name = "".join(c if c.isascii() and c.isalnum() else "-" for c in last_segment(values["name"]))

@@ -33,7 +33,7 @@ class LiveStreams:
         self._is_closed = False
 
     def close(self) -> None:
-        """End the streams, which would delay the stop of the server."""
+        """End the streams: open streams would delay the stop of the server."""
         self._is_closed = True
 
     async def send_view(self, request: Request, make: Callable[[], Awaitable[str]]) -> None:

@@ -206,7 +206,7 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters |= {
         "bytes": _bytes,
-        "exact": markupsafe.escape,  # for values that forms send back: escaped, but not stripped
+        "exact": markupsafe.escape,  # for values that forms send back: escaped, but otherwise unchanged
         "ellipsis": ellipsis,
         "iso": _iso,
         "number": _number,

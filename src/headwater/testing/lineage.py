@@ -1,4 +1,4 @@
-"""For tests of Spark jobs and of lineage extensions: collect a job's events and look into them.
+"""For tests of Spark jobs and of lineage extensions: collects a job's events and selects from them.
 
     from headwater.testing.lineage import collect_lineage
 
@@ -80,7 +80,7 @@ class Events:
         output: str | None = None,
         job_type: str | None = None,
     ) -> list[Event]:
-        """Those of a state, of jobs whose name holds `job`, with an input or output whose name ends so."""
+        """The events of a state, of jobs whose name contains `job`, with an input or output that ends so."""
         return [
             event
             for event in self.all

@@ -1,4 +1,4 @@
-"""An OpenLineage backend for tests and the demo: takes events, remembers them in the order they came.
+"""An OpenLineage backend for tests and the demo: keeps the events in the order in which they arrive.
 
 As a process of its own: `python -m headwater.testing.openlineage_server --port 5000 --journal events.ndjson`.
 """
@@ -23,7 +23,7 @@ _BATCH = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class OpenLineageServer(ScriptedServer):
-    """Keeps what it took in `received`, as it came.
+    """Keeps the bytes of accepted events in `received`.
 
     `has_batch=False` answers 404 on the batch endpoint, as Marquez does. `refuse(event)` gives the reason why
     an event is bad, or None; a batch with a bad event is answered by event, or with 400 as a whole when
@@ -59,11 +59,11 @@ class OpenLineageServer(ScriptedServer):
             self._journal = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
     def events(self) -> list[Any]:
-        """What was taken, parsed."""
+        """The accepted events, parsed."""
         return [orjson.loads(body) for body in list(self.received)]
 
     def wait_for(self, count: int, timeout_seconds: float = 30.0) -> bool:
-        """Whether so many events were taken in time."""
+        """Wait until this many events are accepted; False after the timeout."""
         return self.wait_until(lambda: len(self.received) >= count, timeout_seconds)
 
     def stop(self) -> None:
@@ -136,7 +136,7 @@ async def _serve(server: OpenLineageServer) -> None:
 
 def main() -> None:
     """Serve until interrupted."""
-    parser = argparse.ArgumentParser(description="An OpenLineage backend that remembers what it is sent.")
+    parser = argparse.ArgumentParser(description="An OpenLineage backend that keeps the events it is sent.")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--journal", type=Path, help="append each event to this file before it is answered")

@@ -1,4 +1,4 @@
-"""The conformance suite of outlets: subclass it in your tests, say how to make and read yours, run pytest.
+"""The conformance suite of outlets: subclass it in your tests, implement `make`, run pytest.
 
     class TestMine(OutletConformance):
         def make(self, tmp_path):
@@ -49,7 +49,7 @@ class Subject(ABC):
         raise NotImplementedError
 
     def close(self) -> None:  # noqa: B027 - a file needs nothing
-        """Give everything back."""
+        """Release all resources."""
 
 
 def batch_of(outlet: Outlet, names: list[str], group_by: tuple[str, ...] = ()) -> Batch:
@@ -63,7 +63,7 @@ def batch_of(outlet: Outlet, names: list[str], group_by: tuple[str, ...] = ()) -
 
 
 async def _send_all(outlet: Outlet, names: list[str]) -> list[Any]:
-    """Send as the engine does: what was not tried is sent next."""
+    """Send as the engine does: events that were not tried are sent next."""
     results: list[Any] = []
     while len(results) < len(names):
         rest = names[len(results) :][: outlet.max_events]
@@ -75,7 +75,7 @@ async def _send_all(outlet: Outlet, names: list[str]) -> list[Any]:
 
 
 class OutletConformance(ABC):
-    """The tests. Switch off what your receiver cannot do, and say so in its documentation."""
+    """The tests. Switch off those for what your receiver cannot do, and document it."""
 
     can_fail: ClassVar[bool] = True
     can_refuse: ClassVar[bool] = True

@@ -117,7 +117,7 @@ class PythonProcess:
         return self.output[-TAIL_CHARACTERS:]
 
     def wait(self, seconds: float = STOP_SECONDS) -> int | None:
-        """Wait for the end; the exit code, or None if it still runs after so many seconds."""
+        """Wait for the end; return the exit code, or None if the process still runs after `seconds`."""
         try:
             return self._started.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -129,7 +129,7 @@ class PythonProcess:
             self._started.send_signal(number)
 
     def stop(self, number: signal.Signals = signal.SIGTERM, seconds: float = STOP_SECONDS) -> int | None:
-        """Stop it in order, or kill it after so many seconds; the exit code, None if it never started."""
+        """Stop the process by a signal, or kill it after `seconds`; return the exit code, if it was begun."""
         if self._process is None:
             return None
         self.send_signal(number)

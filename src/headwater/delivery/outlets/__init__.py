@@ -1,1 +1,1 @@
-"""Where events are sent: one file per protocol, found by the entry point group `headwater.outlets`."""
+"""Outlets: one module per protocol, found by the entry point group `headwater.outlets`."""

@@ -1,4 +1,4 @@
-"""The outlet contract: what it takes to send events somewhere.
+"""The outlet contract: how events are sent to one kind of receiver.
 
 An outlet is a class named by an entry point of the group `headwater.outlets`. Its methods are called by one
 thread only, on one asyncio loop, in this order:
@@ -8,11 +8,11 @@ thread only, on one asyncio loop, in this order:
                at once; cancelled after `timeout_seconds`, which counts as OutletUnavailable
     close      once nothing is under way; may be called twice, and without `connect`
 
-What `send` may say about each event: it was taken (DELIVERED), it will never be taken (Refused), or it should
-be tried again (Retry). What it may raise about all of them: OutletUnavailable (all are tried again, for
-ever), EventRefused (some event is bad: the batch is split by halves until it is found), NotConnected.
-Any other exception is a defect of the outlet; it is logged and counts as OutletUnavailable, so that nothing
-is lost by it (G3).
+`send` returns a result for each event: it was taken (DELIVERED), it will never be taken (Refused), or it
+should be tried again (Retry). It may raise for all of them: OutletUnavailable (all are retried without
+limit), EventRefused (an event is bad: the batch is halved until that event is found), NotConnected.
+Any other exception is a defect of the outlet; it is logged and counts as OutletUnavailable, so that it loses
+no event (G3).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NotConnected(OutletUnavailable):
 
 
 class Delivered(msgspec.Struct, frozen=True):
-    """The receiver has the event, as durably as it ever will."""
+    """The receiver has the event, as durably as it stores events."""
 
 
 class Refused(msgspec.Struct, frozen=True):
@@ -62,8 +62,8 @@ Results = Sequence[Result]
 class Batch(msgspec.Struct):
     """Events of one session for one request, in order.
 
-    `pieces[i]` are the bytes that stand for `events[i]` in the request: what `Outlet.prepare` made of it,
-    trimmed if need be. `shared` is what `Outlet.shared` said, each once.
+    `pieces[i]` are the bytes that stand for `events[i]` in the request: the result of `Outlet.prepare`,
+    trimmed if necessary. `shared` has the parts that `Outlet.shared` returned, each once.
     """
 
     session: str
@@ -74,7 +74,7 @@ class Batch(msgspec.Struct):
 
     @property
     def info(self) -> dict[str, Any]:
-        """What all events of the session have in common: the fields of `group_by`."""
+        """The fields of `group_by`, which all events of the session share."""
         return self.key.info
 
 
@@ -117,7 +117,7 @@ class Outlet(ABC):
         """
 
     async def close(self) -> None:  # noqa: B027
-        """Give back what `connect` opened."""
+        """Close what `connect` opened."""
 
     def prepare(self, event: Event, key: Key) -> bytes:
         """The bytes that stand for the event in a request; raises EventRefused when there can be none."""
@@ -128,7 +128,7 @@ class Outlet(ABC):
         return {}
 
     def envelope_bytes(self, session: str, key: Key) -> int:
-        """Bytes of a request around the pieces; what separates those is counted for you."""
+        """Bytes of a request around the pieces, without the separators between them."""
         return 2
 
     @property

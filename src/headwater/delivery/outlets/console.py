@@ -1,4 +1,4 @@
-"""The `console` outlet: a line of JSON per event on standard output, to look at or to pipe on."""
+"""The `console` outlet: a line of JSON per event on standard output, to read or to pipe."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ConsoleOutlet(Outlet):
             async with self._lock:
                 # in a thread: the reader of the pipe may be slow
                 await asyncio.to_thread(self._write, text)
-        except (OSError, ValueError) as error:  # a closed stream says ValueError
+        except (OSError, ValueError) as error:  # a closed stream raises ValueError
             raise OutletUnavailable(f"standard output cannot be written: {error}.") from error
         return [DELIVERED] * len(batch.events)
 

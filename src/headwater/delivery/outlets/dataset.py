@@ -43,7 +43,7 @@ from headwater.json_decoder import json_decoder
 from headwater.settings import OutletSettings, doc
 
 RETRYABLE_ANSWERS = ("error/server", "error/client/noPermission")
-"""How an answer's `status` begins where the event is not to blame; other client errors mean a bad event."""
+"""Prefixes of an answer's `status` for which the event is not at fault; other client errors are its fault."""
 
 SEVERITIES = {
     **dict.fromkeys(("finest", "trace"), 0),
@@ -59,7 +59,7 @@ _NS = 1_000_000_000
 
 
 class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where DataSet is, and which fields of an event mean what to it."""
+    """The address of DataSet, and the fields of an event that it treats specially."""
 
     api_key: Annotated[str, doc("Token with write access to logs; write it as `${env.NAME}`.")]
     url: Annotated[str, doc("Base URL; `/api/addEvents` is put after it.")] = "https://app.scalyr.com"
@@ -118,7 +118,7 @@ class DataSetOutlet(HttpReceiverOutlet):
         return [DELIVERED] * len(batch.events)
 
     def _read(self, answer: HttpAnswer, where: str) -> None:
-        """Raise unless the body, too, says that it went well: a 200 alone does not."""
+        """Raise unless the body reports success too; a 200 alone does not mean it."""
         try:
             reply = _REPLY.decode(answer.content)
         except (msgspec.MsgspecError, UnicodeDecodeError):

@@ -18,7 +18,7 @@ from headwater.settings import OutletSettings
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to write."""
+    """The file to write."""
 
     path: Annotated[
         str, msgspec.Meta(description="The file; it is created with its folders, and appended to.")
@@ -49,7 +49,7 @@ class FileOutlet(Outlet):
             try:
                 await asyncio.shield(writing)
             except asyncio.CancelledError:
-                await asyncio.wait([writing])  # a thread cannot be stopped, and the file has room for one
+                await asyncio.wait([writing])  # the thread cannot be stopped; the file takes one at a time
                 raise
         return [DELIVERED] * len(batch.events)
 
@@ -83,7 +83,7 @@ class FileOutlet(Outlet):
             try:
                 self._disk.cut(self._file, size)  # a disk that filled up leaves no half line behind
             except OSError:
-                self._shut()  # `connect` looks for the torn line
+                self._shut()  # `connect` cuts the torn line
             raise NotConnected(f"{self._path} cannot be written: {error.strerror}.") from error
 
     def _was_moved(self) -> bool:

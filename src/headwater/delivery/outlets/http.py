@@ -32,7 +32,7 @@ from headwater.settings import OutletSettings, doc
 
 
 class HttpOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the receiver is and what a request to it looks like."""
+    """The receiver's address, and the form of requests to it."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "refuse_statuses": "a receiver must answer 400 or 422 to a bad event",
@@ -69,7 +69,7 @@ class Template:
             if name != "$" and name not in known:
                 names = ", ".join(f"${each}" for each in sorted(known))
                 raise SettingsError(
-                    [f"`{setting}` has the unknown place `${name}`; known are {names}"], source=source
+                    [f"`{setting}` has the unknown placeholder `${name}`; known are {names}"], source=source
                 )
             self._parts.append(b"$" if name == "$" else name)
             end = place.end()

@@ -1,4 +1,4 @@
-"""The HTTP client behind all outlets that speak HTTP: one place to replace it, and to map its errors."""
+"""The HTTP client of all outlets that speak HTTP, and the one place that maps its errors."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def retry_after_seconds(value: str | None, now: float) -> float | None:
     return max(0.0, moment.timestamp() - now)
 
 
-MAX_ANSWER_BYTES = 1024 * 1024  # a receiver has no more to say than this; it is not trusted (G12)
+MAX_ANSWER_BYTES = 1024 * 1024  # no answer needs more, and the receiver is not trusted (G12)
 
 
 class BrokenAnswer(Exception):
-    """The connection ended, or what came over it is no HTTP answer."""
+    """The connection ended, or its bytes are not an HTTP answer."""
 
     def __init__(self, text: str, *, is_stale: bool = False) -> None:
         super().__init__(text)
@@ -64,7 +64,7 @@ class BrokenAnswer(Exception):
 
 
 class HttpAnswer(msgspec.Struct):
-    """What the receiver said; header names are in lower case."""
+    """The receiver's answer; header names are in lower case."""
 
     status_code: int
     headers: dict[str, str]
@@ -76,7 +76,7 @@ class HttpAnswer(msgspec.Struct):
 
 
 class Connection(asyncio.Protocol):
-    """Sends one request at a time. Not usable any more after an error, a cancellation or `is_open` is off."""
+    """Sends one request at a time. Unusable after an error or a cancellation, or when `is_open` is false."""
 
     def __init__(self) -> None:
         self.is_open = False
@@ -178,17 +178,17 @@ class Connection(asyncio.Protocol):
 
 
 def decoded(answer: HttpAnswer) -> HttpAnswer:
-    """The answer with its content unpacked, though we did not ask for packing; raises BrokenAnswer."""
+    """The answer with its content decompressed, if it came compressed unasked; raises BrokenAnswer."""
     encoding = answer.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", "") or not answer.content:
         return answer
     if encoding not in ("gzip", "deflate"):
-        raise BrokenAnswer(f"the answer is packed as {encoding}, which was not asked for")
+        raise BrokenAnswer(f"the answer is compressed as {encoding}, which was not requested")
     try:
         unpacker = zlib.decompressobj(zlib.MAX_WBITS | 32)
         content = unpacker.decompress(answer.content, MAX_ANSWER_BYTES)
     except zlib.error as error:
-        raise BrokenAnswer(f"the answer is not the {encoding} that it says: {error}") from None
+        raise BrokenAnswer(f"the answer is not valid {encoding}: {error}") from None
     if not unpacker.eof:
         raise BrokenAnswer(f"the answer in {encoding} is cut off, or longer than {MAX_ANSWER_BYTES} bytes")
     return HttpAnswer(answer.status_code, answer.headers, content)
@@ -201,7 +201,7 @@ _THREAD_BYTES = 64 * 1024  # from here on compressing takes long enough to be wo
 
 
 class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How the receiver's certificate is checked, and which one we show."""
+    """How the receiver's certificate is checked, and our own certificate."""
 
     verify: Annotated[bool, doc("Check the receiver's certificate; never switch it off for good.")] = True
     ca: Annotated[str, doc("PEM file of the authorities to trust instead.")] = ""
@@ -218,7 +218,7 @@ def bare_url(url: str) -> str:
 
 
 class HttpClient:
-    """Posts bytes; what goes wrong on the way is OutletUnavailable, what the receiver says is returned.
+    """Posts bytes and returns the receiver's answer; OutletUnavailable if there is none.
 
     Connections are kept and used again; there are as many as requests at once. Where the environment names a
     proxy for the address (HTTPS_PROXY, NO_PROXY, …), httpx2 is used instead. Raises SettingsError at once
@@ -332,7 +332,7 @@ def _is_header(name: str, value: str) -> bool:
 
 
 def _basic(url: str) -> str:
-    """The Authorization that a user and password in the URL stand for."""
+    """The Authorization header for a user and password in the URL."""
     parts = urlsplit(url)
     if not parts.username:
         return ""
@@ -369,7 +369,7 @@ def _zstd(body: bytes) -> bytes:
 
 
 def check_url(url: str, source: str) -> str:
-    """The URL without a slash at its end; raises SettingsError where it is none."""
+    """The URL without a slash at its end; raises SettingsError if it is not an HTTP URL."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(
@@ -380,7 +380,7 @@ def check_url(url: str, source: str) -> str:
 
 
 def bearer(api_key: str, headers: dict[str, str]) -> dict[str, str]:
-    """The headers that an API key and further headers amount to."""
+    """The headers for an API key, and the further headers."""
     return ({"authorization": f"Bearer {api_key}"} if api_key else {}) | headers
 
 

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cluster and topic, and how to talk to it."""
+    """The cluster, the topic, and the settings of the producer."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "linger_seconds": '`config: {linger.ms: "5"}` does the same, in milliseconds',
@@ -188,7 +188,7 @@ class KafkaOutlet(Outlet):
         return report
 
     def result(self, error: KafkaError | None) -> Result:
-        """What a delivery report means for its event."""
+        """The result of an event by its delivery report."""
         if error is None:
             return DELIVERED
         reason = f"Kafka topic {self.options.topic}: {error.str()}"

@@ -31,7 +31,7 @@ BATCH_PAUSE_SECONDS = 600.0  # a backend may be upgraded while we run: ask again
 
 
 class OpenLineageOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the backend is and how to talk to it."""
+    """The backend's address, and the form of requests to it."""
 
     url: Annotated[str, doc("Base URL of the backend, such as `http://marquez:5000`.")]
     endpoint: Annotated[str, doc("Path of the single endpoint; the batch endpoint is `/batch` below it.")] = (
@@ -104,7 +104,7 @@ class OpenLineageOutlet(HttpReceiverOutlet):
         if _is_page(answer):
             raise OutletUnavailable(
                 f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
-                hint="Check the outlet's url: something else than an OpenLineage backend listens there.",
+                hint="Check the outlet's url: the server there is not an OpenLineage backend.",
             )
         return DELIVERED
 

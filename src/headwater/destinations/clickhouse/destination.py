@@ -267,7 +267,7 @@ class ClickHouseDestination(SqlDestination):
             gone = ready if target else table
             raise LoadRefused(
                 f"the load {loaded.id} was being moved into {table!r}; {gone} no longer exists.",
-                hint=f"Look which of its rows are stored; then delete its row of {LEDGER}, or set state 1.",
+                hint=f"Find out which rows are stored; then delete its row in {LEDGER}, or set `state` to 1.",
             )
         if target.moves:
             self._server.move(ready, table)

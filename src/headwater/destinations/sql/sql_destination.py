@@ -59,7 +59,7 @@ class StagingRelation(NamedTuple):
     """Staged rows that the product can query; its alias is `staged`."""
 
     source: str
-    """What stands behind FROM."""
+    """The SQL after FROM."""
     row: str
     """SQL of the row number."""
     values: dict[str, ColumnValue]

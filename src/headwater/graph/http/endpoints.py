@@ -1,6 +1,6 @@
 """The endpoints of the graph: /api/v1/graph/…, and those of Marquez.
 
-Most are a method of `GraphQuery`, whose parameters and description they have. Names contain colons and
+Most are methods of `GraphQuery`, with the same parameters and description. Names contain colons and
 slashes, so they are query parameters, not parts of a path.
 """
 
@@ -22,7 +22,7 @@ Kind = Literal["dataset", "job", "column"]
 
 
 def add_routes(router: Router, pool: QueryPool, admin: AdminToken) -> None:
-    """Serve the graph, in our form and in that of Marquez."""
+    """Serve the graph under /api/v1/graph, and in the form of Marquez."""
     for endpoint, function in (*ENDPOINTS, *marquez.ENDPOINTS):
         router.serve(endpoint, pool.handler(endpoint, function), before_body=admin.authorize)
 

@@ -1,1 +1,1 @@
-"""Lineage events of the log become rows of the graph. Start reading at `follower.LogFollower`."""
+"""Ingests the lineage events of the log into the graph. Start reading at `follower.LogFollower`."""

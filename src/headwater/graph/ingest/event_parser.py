@@ -17,16 +17,16 @@ from headwater.graph.store.schema import NO_JOB_ID, Direction, State, Statement
 K = TypeVar("K")
 
 _KEPT_AS_ROWS = frozenset({"fields", "dataset", "_producer", "_schemaURL", "_deleted"})
-_STRUCTURED_FACETS = frozenset({"schema", "columnLineage", "lineage"})  # rows, and not facets as well
+_STRUCTURED_FACETS = frozenset({"schema", "columnLineage", "lineage"})  # stored as rows only, not as facets
 
-# Each limit stands for about 10 MB at most.
+# Each limit corresponds to at most about 10 MB.
 MAX_IDS = 100_000
 MAX_EDGES = 30_000
 MAX_SCHEMA_BYTES = 10_000_000
 
 
 class FacetCache:
-    """Facets that were parsed before, and ids that have rows (G8).
+    """A cache of parsed facets, and of ids that have rows (G8).
 
     Most facets are repeated in every run, and then cost a hash. A part that grows too large is emptied as a
     whole. Everything here has rows in the tables too: removing rows, or rolling a batch back, must clear it.
@@ -55,7 +55,7 @@ class FacetCache:
         self.edges[key] = list(edges)
 
     def trim(self) -> None:
-        """Forget ids where there are too many."""
+        """Forget all ids if there are too many."""
         if len(self.ids) + len(self.schema_versions) > MAX_IDS:
             self.ids.clear()
             self.schema_versions.clear()
@@ -214,7 +214,7 @@ class EventParser:
             key = (name, job, hash)
             parsed = self._cache.edges.get(key)
             _record_facet(self._column_facets, key, at, facet if parsed is None else parsed)
-        # an empty rest is recorded too: it ends what an earlier facet listed
+        # an empty rest is recorded too: it deletes the rest of an earlier facet
         rest = {key: value for key, value in facet.items() if key not in _KEPT_AS_ROWS}
         self.changes.add_facet(name, UNRESOLVED, "columnLineage", rest or {"_deleted": True}, at)
 

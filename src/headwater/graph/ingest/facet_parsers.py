@@ -99,7 +99,7 @@ def column_lineage(facet: dict[str, Any]) -> Iterator[LineageEdge]:
 
 
 def _old_transformation(field: dict[str, Any]) -> dict[str, Any]:
-    """The transformation that the facet's first versions gave once per field, in today's form."""
+    """The transformation of the facet's first versions, one per field, in the form of version 1-2-0."""
     kind = field.get("transformationType")
     described = {"description": field.get("transformationDescription")}
     if kind == "MASKED":

@@ -62,7 +62,7 @@ class LogFollower:
         reader = self._log.reader(READER)
         if self._position > self._log.end:
             log.warning(
-                "The graph is ahead of the log, so the log is another one; it is ingested from its start."
+                "The graph is ahead of the log, so this is another log; it is ingested from its start."
             )
             self._position = 0
         if self._position < reader.position:

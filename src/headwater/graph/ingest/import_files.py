@@ -47,8 +47,8 @@ def _batches(bodies: Iterator[bytes], max_events: int) -> Iterator[list[bytes]]:
 def read_events(path: Path) -> Iterator[bytes]:
     """The events of a file of JSON lines, also compressed (`.gz`), or of a folder of a log.
 
-    Lines of `headwater log export --json`, which have position and time around the event, are unwrapped. Of a
-    line that is far too long only the beginning is returned, which counts as invalid.
+    Lines of `headwater log export --json`, which have position and time around the event, are unwrapped. A
+    line of more than `MAX_LINE_BYTES` is cut, and then counts as invalid.
     """
     if path.is_dir():
         for event in offline.export(path):

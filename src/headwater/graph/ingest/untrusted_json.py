@@ -17,7 +17,7 @@ _EMPTY: dict[str, Any] = {}
 
 
 def mapping(value: object) -> dict[str, Any]:
-    """The object; an empty one for any other value."""
+    """The value if it is an object; an empty object otherwise."""
     return value if isinstance(value, dict) else _EMPTY
 
 
@@ -54,7 +54,7 @@ def identity(value: object) -> tuple[str, str] | None:
 
 
 def canonical(value: object, max_bytes: int) -> bytes:
-    """JSON with sorted keys, so that equal values have equal bytes; a note in place of one too large."""
+    """JSON with sorted keys, so that equal values have equal bytes; a note for a value too large."""
     try:
         encoded = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)
     except orjson.JSONEncodeError:  # nested too deeply
@@ -78,7 +78,7 @@ def micros(text: object) -> int | None:
 
 
 def iso(at: int | None) -> str | None:
-    """The time as RFC 3339 in UTC; None for none."""
+    """The time as RFC 3339 in UTC; None without a time."""
     if at is None:
         return None
     try:

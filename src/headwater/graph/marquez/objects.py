@@ -1,4 +1,4 @@
-"""Our answers as the JSON objects of Marquez.
+"""The answers of `query` as the JSON objects of Marquez.
 
 Fields that the graph does not have, such as owners of namespaces, are empty. A node's id joins namespace and
 name by colons, which both may contain, so all ways to split it are looked up.

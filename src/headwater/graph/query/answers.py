@@ -41,7 +41,7 @@ class Name(msgspec.Struct, frozen=True):
 
 
 class Column(msgspec.Struct):
-    """A field of the current schema; `type` is empty for a column that only lineage mentions."""
+    """A column of the current schema, or, with an empty `type`, one that only lineage mentions."""
 
     name: str
     type: str = ""
@@ -111,13 +111,13 @@ class ColumnEdge(msgspec.Struct, frozen=True):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Both ends, kind and job, by which edges are sorted; not its time and description."""
+        """Both ends, type, subtype and job, without time and description; edges are sorted by it."""
         ends = (self.source, self.source_column or "", self.target, self.target_column or "")
         return (*ends, self.type, self.subtype, self.job)
 
 
 class Gap(msgspec.Struct, frozen=True):
-    """A job without column lineage for the dataset that it writes: the trace is incomplete there (G11)."""
+    """A job without column lineage for a dataset that it writes: the trace is incomplete there (G11)."""
 
     job: str
     source: str
@@ -190,7 +190,7 @@ class SearchResult(msgspec.Struct):
 
 
 class Summary(msgspec.Struct):
-    """How many nodes the graph has, and its latest event; `failed` are jobs whose latest run failed."""
+    """The numbers of nodes, and the time of the latest event; `failed`: jobs whose latest run failed."""
 
     datasets: int
     jobs: int

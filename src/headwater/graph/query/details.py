@@ -1,4 +1,4 @@
-"""One dataset, job or run with everything known about it, and the nodes that all answers have."""
+"""All details of one dataset, job or run, and the dataset and job nodes of all answers."""
 
 from __future__ import annotations
 
@@ -334,7 +334,7 @@ def _summaries(connection: apsw.Connection, rows: list[tuple[Any, ...]]) -> list
 
 
 def summary(connection: apsw.Connection) -> Summary:
-    """How many nodes the graph has, and its latest event."""
+    """The numbers of nodes in the graph, and the time of its latest event."""
     datasets, jobs, runs, columns, failed, *at = select(
         connection,
         "SELECT (SELECT count(*) FROM dataset_names WHERE dataset = id), (SELECT count(*) FROM jobs),"

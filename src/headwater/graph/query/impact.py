@@ -1,4 +1,4 @@
-"""What a change of a dataset or column affects downstream."""
+"""The datasets downstream that a change of a dataset or column affects."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Resolves a name, an alias, or the text that a person typed.
 
-Names may hold any separator, so all ways to split a text are tried; each takes one lookup, because ids follow
-from names (`store.ids`).
+Names may hold any separator, so all ways to split a text are tried; each takes one lookup, because ids are
+computed from names (`store.ids`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""GraphQuery: the queries of page, HTTP API and terminal, each bounded in time and size.
+"""GraphQuery: the queries of page, HTTP API and command line, each bounded in time and size.
 
-The HTTP API is made from the methods: their parameters are those of an endpoint, and their first paragraph
-describes it.
+Most endpoints of the HTTP API are made from a method: its parameters are those of the endpoint, and its first
+paragraph is the description.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class GraphQuery:
             self._until = float("inf")
 
     def summary(self) -> Summary:
-        """How many nodes the graph has, and its latest event."""
+        """The numbers of nodes in the graph, and the time of its latest event."""
         with self.reading() as connection:
             return details.summary(connection)
 

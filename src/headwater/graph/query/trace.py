@@ -54,7 +54,7 @@ _TARGETS = (
 _SOURCES = (
     " JOIN edges e ON e.source = d.id JOIN columns c ON c.id = e.target JOIN dataset_names t ON t.id = c.name"
 )
-# An edge of the whole dataset (field 0) is an edge of each of its columns, and the other way round.
+# An edge of the whole dataset (field 0) is an edge of each of its columns, and vice versa.
 _UP = (
     f"{_SELECT} CROSS JOIN dataset_names t ON t.dataset = j.value ->> 0 JOIN columns c ON c.name = t.id"
     f" AND (j.value ->> 1 = 0 OR c.field IN (j.value ->> 1, 0)){_TARGETS}{_STATEMENTS} LIMIT ?2"
@@ -172,7 +172,7 @@ class ColumnTrace:
                     self.truncated = True
                     continue
                 self.rows.add(row)
-                # the near end is the whole dataset where the edge is one of the whole dataset
+                # the near end of an edge of the whole dataset is the whole dataset
                 self.distances.setdefault(near, sign * (distance - 1))
                 self.distances.setdefault(far, sign * distance)
                 if far not in seen:

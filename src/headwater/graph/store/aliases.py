@@ -1,4 +1,4 @@
-"""Which names are one dataset.
+"""The grouping of names into datasets.
 
 A `symlinks` facet lists other names of its dataset. Names that are connected by such links, in either
 direction and over any number of steps, are one dataset. It is represented by the first name, in alphabetical

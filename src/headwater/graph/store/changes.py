@@ -1,6 +1,6 @@
-"""GraphChanges: what a batch of events says, merged in memory and then written in one transaction.
+"""GraphChanges: the rows of a batch of events, merged in memory and then written in one transaction.
 
-Events repeat jobs, datasets and facets in every run; here a repetition costs a comparison instead of a write.
+Events repeat jobs, datasets and facets in every run; in a batch, a repetition costs a comparison, no write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headwater.graph.store.schema import Direction, State, Statement
 
 Edge = tuple[int, int, int, str, str, int]  # target, source, job, type, subtype, masking
 
-UNRESOLVED = 3  # the container of what a lineage facet lists besides its rows: unresolved columns (G11)
+UNRESOLVED = 3  # the container for the keys of `columnLineage` without rows: unresolved columns (G11)
 NEVER = -(2**63)  # before every time
 NO_PARENT = (NEVER, "", 0, "", 0)  # time, parent run, its job, root run, its job
 NO_STATISTICS = (NEVER, -1, -1, -1)  # time, rows, bytes, files
@@ -61,21 +61,21 @@ class GraphChanges:
         self.with_symlinks: set[int] = set()  # names whose `symlinks` facet is among the changes
 
     def add_job(self, job: tuple[str, str], at: int) -> int:
-        """The id of a job that an event of this time mentions."""
+        """Add a job that an event of this time mentions; returns its id."""
         id = job_id(*job)
         self.jobs[id] = job
         self.mentions.add((id,), at, at)
         return id
 
     def add_dataset(self, dataset: tuple[str, str], first: int, last: int) -> int:
-        """The id of a dataset's name that events of this period mention."""
+        """Add the name of a dataset that events of this period mention; returns its id."""
         id = dataset_id(*dataset)
         self.dataset_names[id] = dataset
         self.mentions.add((id,), first, last)
         return id
 
     def add_column(self, name: int, field: str | None) -> int:
-        """The id of a column of a dataset's name; None: the whole dataset."""
+        """Add a column of a dataset's name (None: the whole dataset); returns its id."""
         known = WHOLE_DATASET
         if field is not None:
             known = field_id(field)
@@ -85,29 +85,29 @@ class GraphChanges:
         return id
 
     def add_job_dataset(self, job: int, dataset: tuple[str, str], direction: Direction, at: int) -> None:
-        """A job reads or writes a dataset."""
+        """Add a dataset that a job reads or writes."""
         self.job_datasets.add((job, direction, self.add_dataset(dataset, at, at)), at, at)
 
     def add_run(
         self, uuid: str, job: int, at: int, state: State, parent: tuple[int, str, int, str, int] = NO_PARENT
     ) -> None:
-        """One event of a run."""
+        """Add one event of a run."""
         started_at = at if state is State.START else None
         self.runs.add((uuid,), (at, job), (state.level, at, int(state)), at, at, started_at, parent)
 
     def add_run_dataset(
         self, uuid: str, direction: Direction, name: int, at: int, statistics: tuple[int, int, int] | None
     ) -> None:
-        """A run reads or writes a dataset, with rows, bytes and files where it reports them."""
+        """Add a dataset that a run reads or writes, with rows, bytes and files if it reports them."""
         reported = NO_STATISTICS if statistics is None else (at, *statistics)
         self.run_datasets.add((uuid, int(direction), name), at, reported)
 
     def add_statement(self, name: int, job: int, kind: Statement, at: int, uuid: str) -> None:
-        """A job stated something completely at this time."""
+        """Add a complete statement of a job at this time."""
         self.statements.add((name, job, kind), (at, uuid))
 
     def edge_key(self, target: int, edge: LineageEdge, job: int) -> Edge:
-        """The key of an edge into a dataset's name; the columns at both ends are added."""
+        """Add the columns at both ends of an edge into a dataset's name; returns the key of the edge."""
         return (
             self.add_column(target, edge.target_field),
             self.add_column(dataset_id(*edge.source), edge.source_field),
@@ -118,17 +118,17 @@ class GraphChanges:
         )
 
     def add_edge(self, key: Edge, description: str, first: int, last: int) -> None:
-        """An edge that events of this period report."""
+        """Add an edge that events of this period report."""
         self.edges.add(key, first, (last, description))
 
     def add_facet(self, owner: int, container: int, key: str, facet: dict[str, Any], at: int) -> None:
-        """A facet of a dataset or job; the latest counts."""
+        """Add a facet of a dataset or job; the latest one is kept."""
         before = self.facets.get((owner, container, key))
-        if before is None or before[0][0] <= at:  # encoding an older one would be for nothing
+        if before is None or before[0][0] <= at:  # an older facet need not be encoded
             self.facets.add((owner, container, key), self._facet(facet, at))
 
     def add_run_facet(self, uuid: str, key: str, facet: dict[str, Any], at: int) -> None:
-        """A facet of a run; the latest counts."""
+        """Add a facet of a run; the latest one is kept."""
         before = self.run_facets.get((uuid, key))
         if before is None or before[0][0] <= at:
             self.run_facets.add((uuid, key), self._facet(facet, at))
@@ -139,7 +139,7 @@ class GraphChanges:
     # --- writing -------------------------------------------------------------------------------------
 
     def write(self, connection: apsw.Connection, known: set[int]) -> None:
-        """Write all changes; `known` are ids that certainly have rows, and those that get rows are added."""
+        """Write all changes; `known` are ids that have rows, and receives the ids of the new rows."""
         self._write_names(connection, known)
         self._write_runs(connection)
         connection.executemany(_NEW_SCHEMA, self.schemas.items())

@@ -48,8 +48,8 @@ class GraphDatabase:
 
     Ingesting is idempotent and does not depend on order. A batch and the position after it are committed
     together, and are on disk when `ingest` returns. Raises LogFull or LogUnavailable on a disk error: then
-    nothing of the batch is written, and the caller may retry. Without `durable` a commit is not synced to
-    disk, which only tests want.
+    nothing of the batch is written, and the caller may retry. Without `durable`, for tests, a
+    commit is not synced to disk.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ def _open(path: Path, durable: bool) -> apsw.Connection:
 def _writer(path: Path, durable: bool) -> apsw.Connection:
     connection = connect(path, create=True)
     try:
-        connection.pragma("page_size", 8192)  # has an effect on a new file only
+        connection.pragma("page_size", 8192)  # only affects a new file
         # FULL: a batch is on disk when `ingest` returns, and then the log may drop its events.
         connection.pragma("synchronous", "FULL" if durable else "OFF")
         connection.pragma("journal_mode", "wal")

@@ -1,4 +1,4 @@
-"""64-bit ids that follow from the names they stand for.
+"""64-bit ids that are digests of names.
 
 The same events give the same ids in any order, and writing an edge needs no lookup. The two lowest bits of an
 id are its kind.
@@ -15,7 +15,7 @@ WHOLE_DATASET = 0  # in place of a field
 
 
 class Kind(IntEnum):
-    """What an id stands for."""
+    """The kinds of ids."""
 
     DATASET = 0
     JOB = 1

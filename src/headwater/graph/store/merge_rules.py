@@ -53,7 +53,7 @@ class TableRules(NamedTuple):
         return f"{insert} ON CONFLICT({', '.join(self.key)}) DO UPDATE SET {self._assignments()}"
 
     def _assignments(self) -> str:
-        if len(self.rules) == 1:  # no write at all where the row would stay as it is
+        if len(self.rules) == 1:  # no write if the row would not change
             (rule,) = self.rules
             assigned = ", ".join(f"{column} = excluded.{column}" for column in rule.columns)
             return f"{assigned} WHERE {_is_better(rule)}"

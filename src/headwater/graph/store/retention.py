@@ -1,6 +1,6 @@
-"""Deletes rows that are too old or too many, a bounded piece at a time.
+"""Deletes rows that are too old or too many: runs, edges, datasets and jobs in bounded pieces.
 
-Age is counted from the newest event where that is older than today, so an import of last year's events stays,
+Age is counted from the newest event if that is older than today, so an import of last year's events stays,
 and an event dated in the future ages nothing.
 """
 
@@ -30,14 +30,14 @@ _SURPLUS_RUNS = (
 )
 _OLD_EDGES = "SELECT target, source, job, type, subtype, masking FROM edges WHERE last_at < ?1 LIMIT ?2"
 _OLD_JOB_DATASETS = "SELECT job, direction, name FROM job_datasets WHERE last_at < ?1 LIMIT ?2"
-# All names of datasets of which no name was mentioned since.
+# All names of datasets that no event has mentioned since ?1 under any name.
 _OLD_NAMES = (
     "SELECT id FROM dataset_names WHERE dataset IN"
     " (SELECT dataset FROM dataset_names GROUP BY dataset HAVING max(last_at) < ?1 LIMIT ?2)"
 )
 _OLD_JOBS = "SELECT id FROM jobs WHERE last_at < ?1 LIMIT ?2"
 
-# What is deleted with each key.
+# The statements that delete each key.
 _RUN = (
     "DELETE FROM run_facets WHERE run = ?",
     "DELETE FROM run_datasets WHERE run = ?",
@@ -84,7 +84,7 @@ _UNUSED = (
 
 
 def clean_up(connection: apsw.Connection, settings: GraphSettings, now: int) -> Iterator[int]:
-    """Remove a piece at each step, each in one transaction; yields how many rows were removed."""
+    """Remove old and surplus rows, each step in one transaction; yields how many rows it removed."""
     newest = select(connection, _NEWEST)[0][0]
     if newest is None:
         return

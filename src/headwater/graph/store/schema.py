@@ -1,10 +1,10 @@
-"""The tables of the graph as numbered migrations, and the codes that stand in their columns.
+"""The tables of the graph as numbered migrations, and the codes in their columns.
 
 Every row holds its facts in a form that does not depend on the order of the events (`merge_rules`). Ingesting
 an event again, or late, changes nothing that a later event said.
 
-Facts stand under the name that the event used. `dataset_names.dataset` says which names are
-one dataset, so a symlink that arrives later moves no rows.
+Facts are stored under the name that the event used. `dataset_names.dataset` groups names into datasets, so
+a symlink that arrives later moves no rows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Direction(IntEnum):
 
 
 class Statement(IntEnum):
-    """What a job stated completely, in the table `last_statements`."""
+    """The kinds of complete statements of a job in the table `last_statements`."""
 
     COLUMNS = 1  # the columns of a dataset, by `columnLineage`
     LINEAGE = 2  # the sources of a dataset, by `lineage`
@@ -125,7 +125,7 @@ _TABLES = (
 )
 
 
-# Tables by their names in version 1.
+# Tables by their names in version 1, with the new names.
 RENAMED = {
     "notes": "meta",
     "names": "dataset_names",
@@ -137,7 +137,7 @@ RENAMED = {
 
 
 def _rename(connection: apsw.Connection) -> None:
-    """Give the tables of a file of version 1 their names of today; `_create` has them already."""
+    """Rename the tables of a file of version 1; a new file already has the new names."""
     for (table,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall():
         if table in RENAMED:
             connection.execute(f"ALTER TABLE {table} RENAME TO {RENAMED[table]}")

@@ -1,4 +1,4 @@
-"""The archive: files that were processed, compressed, by day, for as long as the user wants them."""
+"""The archive: processed files, compressed, in a folder for each day, kept as long as the settings say."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from headwater.errors import LogUnavailable
 from headwater.log.files.layout import EventFolder, IncomingFile
 
 DRAFT_SECONDS = 24 * 3600  # the process that wrote a draft this old is dead
-# CPU seconds per GB of events, and how many times smaller it gets: ISA-L's level 2 1.7 and 6.2, zlib's level
-# 3 7.9 and 6.0, level 6 18 and 7.2. With zlib the archive was a seventh of all that a load costs.
+# CPU seconds per GB of events, and compression ratio: ISA-L level 2: 1.7 and 6.2; zlib level 3: 7.9 and 6.0;
+# zlib level 6: 18 and 7.2. With zlib the archive took a seventh of the CPU time of a load.
 ISAL_LEVEL, ZLIB_LEVEL = 2, 3
 
 
 def archive(file: IncomingFile) -> Path:
     """Move a processed file with its status to the archive, and return where it is now.
 
-    The copy is complete and on disk before the original goes, so a crash leaves at least one of them; when it
-    is called again it finishes. A file that is not there any more and was archived is no error.
+    The copy is complete and on disk before the original is removed, so a crash leaves at least one of them,
+    and another call finishes the move. A file that is in the archive already is no error.
     """
     target = file.archive_path
     make_folder(target.parent, file.folder.path)
@@ -53,7 +53,7 @@ def archive(file: IncomingFile) -> Path:
 
 
 def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
-    """A gzip file, without a name and a time in it: the same events give the same bytes."""
+    """A gzip file without a name or time in its header, so that the same events give the same bytes."""
     try:
         from isal import igzip
     except ImportError:  # there is no wheel for some machines; it comes with headwater[pipeline] elsewhere
@@ -62,7 +62,7 @@ def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
 
 
 def finish_archiving(events_dir: Path) -> None:
-    """Finish what a crash interrupted: a status without its file follows it, a draft goes."""
+    """Finish what a crash interrupted: move a status after its archived file, remove old drafts."""
     folder = EventFolder(events_dir)
     for path in (*folder.incoming.glob("*.log.status"), *folder.failed.glob("*.log.status")):
         archived = list(folder.archive.glob(f"????-??-??/{path.stem}.gz"))
@@ -76,7 +76,7 @@ def finish_archiving(events_dir: Path) -> None:
 
 
 def clean_archive(events_dir: Path, days: float, now: float) -> int:
-    """Remove the days that are older than `days` (0: none); returns how many files that were."""
+    """Remove the archived days that are older than `days` (0: none); returns the number of removed files."""
     if not days:
         return 0
     limit = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date()
@@ -92,7 +92,7 @@ def clean_archive(events_dir: Path, days: float, now: float) -> int:
 
 
 def _remove_day(folder: Path) -> int:
-    """Remove the files of a day; a folder in it belongs to someone else, and stays with the day's folder."""
+    """Remove the files of a day; a folder among them is not ours, and stays with the day's folder."""
     removed = 0
     for path in folder.iterdir():
         if not path.is_dir():

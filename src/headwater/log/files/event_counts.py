@@ -1,4 +1,7 @@
-"""Counts of the event files: waiting, loaded, rejected, archived (G3). Only reads, beside other processes."""
+"""Counts of the event files: waiting, loaded, rejected, archived (G3).
+
+Only reads, so it may run beside other processes.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,7 @@ class OpenPair(msgspec.Struct):
 
 
 class EventsStat(msgspec.Struct):
-    """All of it."""
+    """The counts of all event files, destinations and streams."""
 
     writing: bool
     tokens: list[TokenStat]
@@ -119,7 +122,7 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
 
 
 def _streams(id: str, queue: Path) -> list[StreamStat]:
-    """One, or one for each partition of the topics that feed the destination."""
+    """The counts of a queue, or of each partition of the topics that feed the destination."""
     topics = sorted(path for path in queue.glob("topic.*.*") if path.is_dir())
     return [_stream(f"{id} {path.name}", path) for path in topics] or [_stream(id, queue)]
 

@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class TableStatus(msgspec.Struct):
-    """One destination and table of a file."""
+    """The result of loading a file into one table of a destination."""
 
     uploaded: bool
     error: str = ""
@@ -25,7 +25,7 @@ class TableStatus(msgspec.Struct):
 
 
 class Counts(msgspec.Struct):
-    """What became of a file's events at one destination: they are rows, skipped, or rejected (G3)."""
+    """A file's events at one destination, by outcome: they are rows, skipped, or rejected (G3)."""
 
     events: int = 0
     skipped: int = 0
@@ -62,7 +62,7 @@ class FileStatus:
             return cls(path)
 
     def save(self) -> None:
-        """Write it, wholly or not at all, and wait until it is on disk."""
+        """Replace the file atomically, and wait until it is on disk."""
         replace(self._path, msgspec.json.encode(self._content))
 
     def mark(
@@ -72,7 +72,7 @@ class FileStatus:
         self._content.status[f"{destination}/{table}"] = TableStatus(ok, error, rows, unmapped)
 
     def count(self, destination: str, *, events: int, skipped: int, rejected: int) -> None:
-        """Note what became of the events at a destination."""
+        """Record the counts of the file's events at a destination."""
         self._content.counts[destination] = Counts(events, skipped, rejected)
 
     def is_done(self, destination: str, table: str) -> bool:
@@ -91,7 +91,7 @@ class FileStatus:
 
     @property
     def counts(self) -> dict[str, Counts]:
-        """What was counted, by destination."""
+        """The counts, by destination."""
         return self._content.counts
 
     @property
@@ -113,12 +113,12 @@ class LastCycle(msgspec.Struct, kw_only=True):
     errors: list[str] = []
 
     def save(self, events_dir: Path) -> None:
-        """Keep it, wholly or not at all."""
+        """Replace the file atomically."""
         replace(events_dir / NAME, msgspec.json.encode(self))
 
     @classmethod
     def load(cls, events_dir: Path) -> LastCycle | None:
-        """The last one; None if there was none, or if it cannot be read: it is shown and never acted on."""
+        """The last cycle; None if there was none or its file is damaged: it is only displayed."""
         try:
             return _LAST_CYCLE.decode((events_dir / NAME).read_bytes())
         except (OSError, msgspec.DecodeError):

@@ -34,7 +34,7 @@ LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder
 
 
 class Incoming:
-    """The writer's side, for one process: the folder is locked, and freed when the process dies."""
+    """The writer of incoming files. One process at a time: the folder is locked until that process ends."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Incoming:
         disk: Disk | None = None,
         lock_seconds: float = LOCK_SECONDS,
     ) -> None:
-        """Open the folder: LogLocked if another process has it. What a dead writer left becomes complete."""
+        """Lock the folder, LogLocked if another process has it, and complete the files of a dead writer."""
         self.folder = EventFolder(events_dir)
         self.settings = settings or EventsSettings()
         self.clock = clock or SystemClock()
@@ -76,7 +76,7 @@ class Incoming:
         self._file(token_id).group_commit.append(bodies, on_committed, receipt)
 
     def append_wait(self, token_id: str, bodies: Sequence[bytes]) -> None:
-        """The same, and wait until they are on disk."""
+        """Append events and wait until they are on disk."""
         receipt = Receipt()
         self.append(token_id, bodies, Receipt.complete, receipt)
         receipt.future.result()
@@ -87,12 +87,12 @@ class Incoming:
         return all(file.healthy for file in list(self._files.values()))
 
     def rotate(self) -> None:
-        """Close all files now, so that the pipeline can have what they hold."""
+        """Close all files now, so that the pipeline can load their events."""
         for file in list(self._files.values()):
             file.group_commit.call(file.rotate)
 
     def close(self) -> None:
-        """Take nothing new, commit and answer what is pending, complete the files, free the folder."""
+        """Accept nothing new, commit and answer pending appends, complete the files, unlock the folder."""
         with self._guard:
             if self._is_closed:
                 return
@@ -116,7 +116,7 @@ class Incoming:
 
 
 class _TokenFile:
-    """One token's active file. Everything but construction happens in its writer's thread."""
+    """One token's active file. Only its writer's thread uses it, and `Incoming.close` when that has ended."""
 
     def __init__(self, owner: Incoming, token_id: str) -> None:
         self._owner = owner
@@ -217,10 +217,10 @@ class _TokenFile:
 
 
 def finish_interrupted(events_dir: Path, *, clock: Clock | None = None) -> None:
-    """Before a pipeline looks for files: finish what processes that died have left.
+    """Finish the work of dead processes; a pipeline calls it before it looks for files.
 
-    Active files whose writer is gone become complete, replays and archivings that a crash interrupted are
-    finished. Beside a living writer its files are left alone.
+    Active files without a writer are completed; replays and archivings that a crash interrupted are finished.
+    The files of a living writer are left alone.
     """
     folder = EventFolder(events_dir)
     folder.make()
@@ -256,7 +256,7 @@ def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
 
 
 def _complete(path: Path, token_id: str, clock: Clock) -> None:
-    """Rename an active file; later than all that wait, whatever the clock says, so that order is kept."""
+    """Rename an active file, to a time after that of all waiting files even if the clock was set back."""
     at = datetime.fromtimestamp(clock.now(), UTC)
     waiting = [
         file.rotated_at

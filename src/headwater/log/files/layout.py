@@ -1,4 +1,4 @@
-"""The files in which events wait for the pipeline: where they are and what their names say.
+"""The files in which events wait for the pipeline: their folders and names.
 
 events/incoming/incoming.tok=<token>.log                             being written
 events/incoming/incoming.tok=<token>-2026-11-16T10-00-00.000.log     complete, waits for the pipeline
@@ -49,7 +49,7 @@ class EventFolder:
         self.failed = path / "failed"
 
     def make(self) -> None:
-        """Make what is not there yet."""
+        """Create the folders that are missing."""
         for folder in (self.incoming, self.archive, self.failed):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -124,7 +124,7 @@ class IncomingFile(NamedTuple):
 
     @property
     def archive_path(self) -> Path:
-        """Where it goes when it is done."""
+        """The file's path in the archive."""
         return self.folder.archive / self.rotated_at.strftime("%Y-%m-%d") / f"{self.name}.gz"
 
     def identity(self) -> str:

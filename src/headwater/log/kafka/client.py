@@ -1,4 +1,4 @@
-"""The clients of Kafka: settings that hold the promises, and an idempotent producer with its poll thread."""
+"""Kafka clients: the settings that the promises need, and an idempotent producer with its poll thread."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class KafkaProducer:
         self._producer.list_topics(topic, timeout_seconds)
 
     def close(self, *, purge: bool, wait: bool = True) -> None:
-        """Take nothing new, and end when all events are reported on; with `purge` they fail at once."""
+        """Accept nothing new, and end when all events are reported on; with `purge` they fail at once."""
         with self._guard:
             self._closing.set()
         if purge:
@@ -138,4 +138,4 @@ class KafkaProducer:
             self._producer.poll(seconds)
             self._on_poll()
         except Exception:
-            log.exception("The poll thread of a Kafka producer failed; it goes on.")
+            log.exception("A poll of a Kafka producer failed; its thread continues.")

@@ -1,6 +1,6 @@
 """A partition of a topic, read by position like a queue.
 
-A position is one more than Kafka's own number of the event, so that the first is 1 here too.
+A position is Kafka's offset plus one, so that the first position is 1, as in a queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ READ_EVENTS = 10_000
 
 
 class TopicReader:
-    """Used by one thread; `known_end` by any. Joins no group: who reads keeps the positions."""
+    """Reads one partition. For one thread; `known_end` for any. Joins no group: its user keeps positions."""
 
     def __init__(
         self, settings: KafkaSettings, topic: str, partition: int, *, ask_seconds: float = ASK_SECONDS
@@ -40,7 +40,7 @@ class TopicReader:
 
     @property
     def known_end(self) -> int:
-        """The position after the last event, when it was last asked for."""
+        """The position after the last event, as a broker last reported it."""
         return self._known[1] + 1 if self._known else 1
 
     def oldest(self) -> int:
@@ -109,7 +109,7 @@ class TopicReader:
         return Consumer(
             {
                 **client_config(self._settings),
-                "group.id": "headwater",  # it asks for one; none is joined
+                "group.id": "headwater",  # librdkafka needs one; it is never joined
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": True,
@@ -118,7 +118,7 @@ class TopicReader:
         )
 
     def close(self) -> None:
-        """Give back the connection; it is opened again when something is asked."""
+        """Close the connection; the next call opens it again."""
         if self._asking is not None:
             self._asking.close()
             self._asking = None

@@ -106,7 +106,7 @@ class Topics:
                     self.pending_bytes += in_flight.bytes
 
     def close(self) -> None:
-        """Take nothing new, wait until the broker or the timeout has reported on all events, answer."""
+        """Accept nothing new, and answer all requests when the broker or the timeout has reported on them."""
         self._is_closing.set()
         for producer in [*self._retired, self._producer]:
             producer.close(purge=False)
@@ -192,7 +192,7 @@ class Topics:
     # --- topics ---------------------------------------------------------------------------------------
 
     def _create_topics(self) -> None:
-        """See which topics exist, and create the others, until all do."""
+        """Create the missing topics, and try again until all exist."""
         from confluent_kafka.admin import AdminClient
 
         admin: AdminClient | None = None

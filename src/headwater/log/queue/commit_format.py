@@ -1,7 +1,7 @@
-"""How the events of one group commit become one row: packed, compressed, checksummed.
+"""The format of a group commit in one row: packed, compressed, checksummed.
 
-One packed row per commit instead of a row per event is worth a factor of three in appended events per
-second, and compression halves it again, since lineage events repeat themselves (measured, docs/log.md).
+A packed and compressed row per commit gives about three times as many appended events per second as a row
+per event, since lineage events repeat themselves (measured, docs/log.md).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Packer:
 
 
 def unpack(blob: bytes) -> Commit:
-    """The commit in a blob. Raises ValueError when even one bit of it is not as it was written."""
+    """The commit in a blob. Raises ValueError if a single bit of it has changed."""
     try:
         raw = zstandard.ZstdDecompressor().decompress(blob)
         first, received_at, count = _HEAD.unpack_from(raw)

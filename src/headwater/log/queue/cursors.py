@@ -1,4 +1,4 @@
-"""A named reader's cursor: what it has finished, and what became of the rest."""
+"""The cursors of named readers: which positions each has finished, with which outcomes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BLOCK = 8192  # positions per bitmap: 1 KiB at most, so a commit rewrites little
 
 
 class CursorRow(msgspec.Struct):
-    """Where a reader is and what became of the events before: the four numbers of G3."""
+    """A reader's position, and its finished events counted by outcome (G3)."""
 
     reader: str
     base: int
@@ -56,7 +56,7 @@ FIELDS = CursorRow.__struct_fields__
 
 
 class Index:
-    """One connection, used by one thread at a time under `lock`."""
+    """The file of all cursors: one connection, used by one thread at a time under `lock`."""
 
     def __init__(self, path: Path, *, vfs: str | None = None, reader: bool = False) -> None:
         self.lock = threading.RLock()
@@ -72,11 +72,11 @@ class Index:
                 check_version(connection, MIGRATIONS, self._path)
             else:
                 connection.pragma("journal_mode", "wal")
-                # NORMAL: a commit survives kill -9 without an fsync. A power cut may take the last cursor
-                # moves back, which resends events (G4) and loses none. `durable` is for what must stay.
+                # NORMAL: a commit survives kill -9 without an fsync. A power cut may undo the last cursor
+                # moves, which resends events (G4) and loses none. `durable` is for changes that must stay.
                 connection.pragma("synchronous", "NORMAL")
                 self.is_new = migrate(connection, MIGRATIONS, self._path) == 0
-            # The file is small, and damage should show here, not in the middle of the work.
+            # The file is small, and damage should be found here rather than by a later commit.
             problems = [text for (text,) in select(connection, "PRAGMA quick_check") if text != "ok"]
             if problems:
                 raise ValueError("; ".join(problems[:3]))
@@ -167,7 +167,7 @@ Outcome = Literal["delivered", "rejected", "dropped_age", "dropped_bytes", "drop
 class Cursor:
     """The lowest unfinished position, bitmaps of what is finished above it, and the counts of G3.
 
-    Held under the index's lock, since collection moves cursors too.
+    Changed under the index's lock, since collection moves cursors too.
     """
 
     def __init__(self, index: Index, row: CursorRow) -> None:
@@ -184,17 +184,17 @@ class Cursor:
         return self.row.position
 
     def finish(self, outcomes: dict[Outcome, Iterable[int]]) -> dict[str, int]:
-        """One transaction: these positions have these outcomes. Those finished before count once only.
+        """Record the outcomes of positions in one transaction; those finished before are not counted again.
 
-        Survives kill -9; a power cut may take it back (G4). Returns how many were new, per outcome. Where
-        the disk refuses, memory stays ahead of the file, and the next commit carries it all: the events are
-        delivered, disk or no disk.
+        Survives kill -9; a power cut may take it back (G4). Returns how many were new, per outcome. If the
+        disk fails, memory stays ahead of the file, and the next commit writes all of it: the events were
+        delivered in any case.
         """
         return self._finish(outcomes, durable=False)
 
     def drop(self, outcome: Outcome, positions: range) -> int:
-        """Like `finish`, but on disk when it returns, and undone where the disk refuses: events are given
-        up only once that is written down (G3)."""
+        """Like `finish`, but on disk when it returns, and undone if the disk fails: events are dropped only
+        once the drop is recorded (G3)."""
         with self._index.lock:
             row, blocks = msgspec.structs.replace(self.row), dict(self._blocks)
             try:
@@ -204,7 +204,7 @@ class Cursor:
                 raise
 
     def recount(self, delivered: int, rejected: int) -> None:
-        """Move events between the two counts."""
+        """Add to both counts; a negative number moves events from one to the other."""
         with self._index.lock:
             row = msgspec.structs.replace(self.row)
             self.row.delivered += delivered
@@ -216,7 +216,7 @@ class Cursor:
                 raise
 
     def store(self, *, whole: bool = False) -> None:
-        """Put on disk what is in memory: what changed, or the `whole` of it into a new index."""
+        """Write changes to disk or, with `whole`, the whole cursor into a new index."""
         with self._index.lock:
             if whole:
                 self._dirty, self._has_rows = set(self._blocks), False
@@ -235,7 +235,7 @@ class Cursor:
 
     @property
     def is_in_order(self) -> bool:
-        """Nothing is finished above the position: the common case, and quick to read for."""
+        """Whether nothing is finished above the position: the common case, in which reads need no bitmaps."""
         return not self._blocks
 
     def _finish(self, outcomes: dict[Outcome, Iterable[int]], *, durable: bool) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""The group commit: one thread gathers appends, writes them in one transaction, then completes them.
+"""The group commit: one thread gathers appends, stores them with one fsync, then completes them.
 
 While one group is being synced the next one gathers, so that one fsync serves all requests of a group. No
 request is answered before the commit that holds its events is on disk (G1).
@@ -21,7 +21,7 @@ from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
 log = logging.getLogger(__name__)
 
 OnCommitted = Callable[[list[Any], HeadwaterError | None], None]
-"""Called with receipts, in order, whose events are on disk; or, with an error, are not."""
+"""Called with receipts in order: their events are on disk or, with an error, are not."""
 T = TypeVar("T")
 
 
@@ -35,7 +35,7 @@ def complete_runs(done: Iterable[tuple[OnCommitted, HeadwaterError | None, Seque
 
 
 class PendingAppend(NamedTuple):
-    """Events that wait for the next commit, and the receipts of those who appended them."""
+    """Events that wait for the next commit, and the receipts of their appends."""
 
     bodies: Sequence[bytes]
     bytes: int
@@ -100,7 +100,7 @@ class GroupCommit:
         return joined
 
     def call(self, function: Callable[[], T]) -> T:
-        """Run a function between two commits, in the thread that alone changes partitions."""
+        """Run a function between two commits, in the writer's thread, which alone changes the files."""
         if threading.current_thread() is self._thread:
             return function()
         future: Future[T] = Future()
@@ -119,7 +119,7 @@ class GroupCommit:
         return future.result()
 
     def close(self) -> None:
-        """Take nothing new, commit and answer what is pending, and end the thread."""
+        """Accept nothing new, commit and answer pending appends, and end the thread."""
         with self._wake:
             self._closing = True
             self._wake.notify()

@@ -86,7 +86,7 @@ class Log:
         metrics: Metrics | None = None,
         vfs: str | None = None,
     ) -> Log:
-        """Take the folder's lock, set aside what is damaged (G9), and start the writer."""
+        """Lock the folder, set damaged files aside (G9), and start the writer."""
         with ExitStack() as undo:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -124,13 +124,13 @@ class Log:
         self._group_commit.append_all(items, on_committed)
 
     def append_wait(self, bodies: Sequence[bytes]) -> int:
-        """Append and wait until it is on disk; the position of the first event."""
+        """Append events, wait until they are on disk, and return the position of the first."""
         receipt = Receipt()
         self._group_commit.append(bodies, Receipt.complete, receipt)
         return receipt.future.result()
 
     def on_append(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back after each commit, in the writer's thread; returns how to stop that."""
+        """Call `callback` after each commit, in the writer's thread; returns a function that ends this."""
         self._listeners = [*self._listeners, callback]
 
         def stop() -> None:
@@ -163,7 +163,7 @@ class Log:
             # Not synced: it is used only to count the lost events if this partition is found damaged.
             os.pwrite(self._tail, tail_line(self.end), 0)
         except OSError as error:
-            self.log_once_a_minute("The log's tail could not be noted", error)
+            self.log_once_a_minute("The end of the log could not be written to `tail`", error)
         self._metrics.counter("log_events_appended").add(len(bodies))
         self._metrics.counter("log_bytes_appended").add(sum(append.bytes for append in group))
         self._metrics.histogram("log_commit_seconds").observe(self.clock.monotonic() - began)
@@ -182,14 +182,14 @@ class Log:
     # --- collection ----------------------------------------------------------------------------------
 
     def _maintain(self) -> None:
-        """Now and then: close an old partition, collect what may go, see whether the disk is well again."""
+        """Periodic work: probe a disk that failed, close an old partition, collect."""
         if not self.healthy:
             self._probe()
         self.partitions.close_if_old()
         self._guarded_collect()
 
     def _probe(self) -> None:
-        """Find out whether the disk takes writes again: while /readyz fails, no event may arrive."""
+        """Find out whether the disk takes writes again: while /readyz fails, perhaps no event arrives."""
         path = self.folder / "probe"
         try:
             with path.open("wb", buffering=0) as file:
@@ -208,7 +208,7 @@ class Log:
             self.on_index_error("Collection failed", error)
 
     def collect(self) -> None:
-        """Remove what every reader has passed and what is over a limit; what is dropped is counted (G3)."""
+        """Remove partitions that every reader has passed or that exceed a limit; drops are counted (G3)."""
         with self.classified():
             self._group_commit.call(self._collect)
 
@@ -221,13 +221,13 @@ class Log:
         for partition, reason in removals(
             self.partitions.closed, positions, self._settings, self._now_without_leaps()
         ):
-            # On disk before the file goes: cursors that a power cut took back would point at nothing.
+            # On disk before the file is removed: a power cut must not move a cursor back to removed events.
             stored = stored or self._store_cursors()
             crash_point("collection.before_index")
             try:
                 self._drop(partition, reason)
             except apsw.FullError:
-                # No room to write down what is given up: then the file goes first and makes room for it.
+                # No room to record the drop: the file is removed first, which makes room for the record.
                 self.partitions.remove(partition)
                 self._drop(partition, reason)
             crash_point("collection.after_index")
@@ -238,7 +238,7 @@ class Log:
         self._count()
 
     def _now_without_leaps(self) -> float:
-        """The wall clock, but never ahead of it by a leap: a wrong clock must not age what is kept."""
+        """The wall clock without forward jumps since the start: a wrong clock must not age kept events."""
         now, monotonic = self._began
         return min(self.clock.now(), now + self.clock.monotonic() - monotonic)
 
@@ -268,15 +268,17 @@ class Log:
     def count_dropped(self, reader: str, reason: str, events: int) -> None:
         if events:
             self._metrics.counter("log_events_dropped").add(events, reader, reason)
-            log.warning("%d events were dropped for %s by %s.", events, reader or "want of a reader", reason)
+            log.warning(
+                "%d events were dropped before %s finished them (%s).", events, reader or "any reader", reason
+            )
 
     # --- readers -------------------------------------------------------------------------------------
 
     def reader(self, name: str, start: str = "earliest") -> Reader:
         """The reader of this name, at its cursor; a new one begins at `earliest` or `latest`.
 
-        After the index was lost every reader counts as new and begins at the earliest, since what it had
-        finished is not known any more.
+        If the index was lost, every reader counts as new and begins at the earliest event, since its finished
+        positions are no longer known.
         """
 
         def begin() -> Cursor:  # between two commits, so that nothing is collected under it
@@ -293,7 +295,7 @@ class Log:
             return Reader(self, self._cursors.get(name) or self._group_commit.call(begin))
 
     def forget(self, name: str) -> None:
-        """Remove a reader's cursor, so that it holds nothing back any more."""
+        """Remove a reader's cursor, so that it no longer prevents collection."""
         if (cursor := self._cursors.get(name)) is not None:
             with self.classified():
                 cursor.forget()
@@ -314,7 +316,7 @@ class Log:
     # --- state ---------------------------------------------------------------------------------------
 
     def stat(self) -> LogStat:
-        """The log's figures, now."""
+        """The current figures of the log."""
         ranges, now = list(self.partitions.ranges), self.clock.now()
         if ranges:  # a copy, since only the writer's thread may change the last one
             ranges[-1] = copy(ranges[-1])
@@ -344,7 +346,7 @@ class Log:
             raise self.classify(error) from error
 
     def on_index_error(self, text: str, error: Exception) -> None:
-        """The index could not be written. Where it is damaged, a new one is written from memory (G9)."""
+        """Log that the index could not be written; if it is damaged, write a new one from memory (G9)."""
         self.log_once_a_minute(text, error)
         lost = isinstance(error, apsw.ConnectionClosedError)  # replacing it had failed before
         if self._closed or not (lost or sqlite.is_damage(error)):
@@ -370,7 +372,7 @@ class Log:
         self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
 
     def close(self) -> None:
-        """Take nothing new, commit and answer what is pending, close the files, free the folder."""
+        """Accept nothing new, commit and answer pending appends, close the files, unlock the folder."""
         with self._closing, ExitStack() as last:
             if self._closed:
                 return
@@ -394,11 +396,11 @@ class Removal(NamedTuple):
 def removals(
     closed: Sequence[PartitionRange], positions: Iterable[int], settings: LogSettings, now: float
 ) -> list[Removal]:
-    """What to remove, oldest first, of the closed partitions; the current one always stays.
+    """The closed partitions to remove, oldest first; the current one always stays.
 
-    First what every reader has passed, then what holds only events older than T hours, then the oldest
-    until what is left and one full current partition fit into B bytes. Removal is always from the old end,
-    so what is kept has no holes. Without any reader nothing counts as passed.
+    First those that every reader has passed, then those whose events are all older than `retention_hours`,
+    then the oldest until the rest and one full current partition fit into `retention_bytes`. Removal is
+    always from the old end, so the kept positions have no holes. Without a reader no partition is passed.
     """
     lowest = min(positions, default=0)
     budget = settings.retention_bytes - settings.partition_bytes

@@ -48,7 +48,7 @@ class ReaderStat(msgspec.Struct):
 
 
 class LogStat(msgspec.Struct):
-    """The whole log: what is kept, who reads it, what is damaged."""
+    """The figures of a whole log: its partitions, readers and damaged files."""
 
     first: int
     end: int
@@ -61,7 +61,7 @@ class LogStat(msgspec.Struct):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something `verify` found: the file and what is wrong with it."""
+    """A problem that `verify` found in a file."""
 
     file: str
     text: str
@@ -77,7 +77,7 @@ def summarise(
     running: bool,
     lag_seconds: Callable[[CursorRow], float],
 ) -> LogStat:
-    """Put the figures of a log together."""
+    """Compute the figures of a log."""
     readers = []
     for row in cursors:
         appended = max(end - row.base, row.finished)
@@ -113,14 +113,14 @@ def gaps(ranges: Sequence[PartitionRange], cursors: Sequence[CursorRow]) -> list
 
 
 def stat(folder: Path) -> LogStat:
-    """The log's figures, read from its files."""
+    """The figures of the log, read from its files."""
     ranges, damaged = [], damaged_file_names(folder)
     paths = partition_paths(folder)
     for path in paths:
         try:
             ranges.append(partition_file.inspect(path, closed=path != paths[-1]))
         except (apsw.Error, ValueError) as error:
-            if path.exists():  # else it was collected under our eyes
+            if path.exists():  # else it was collected meanwhile
                 damaged.append(f"{path.name}: {error}")
     for before, after in pairwise(ranges):
         before.end = min(before.end, after.first)  # what failed and yet reached the disk does not count
@@ -173,13 +173,13 @@ def received_at(
 
 
 def tail_line(end: int) -> bytes:
-    """What the writer notes after each commit: the end of the log, and a checksum against garbage."""
+    """The content of `tail`, which the writer writes after each commit: the log's end and a checksum."""
     digits = b"%020d" % end
     return b"%s %08x\n" % (digits, zlib.crc32(digits))
 
 
 def tail_of(folder: Path) -> int:
-    """The end of the log by the writer's note; 0 without one that can be believed."""
+    """The end of the log by the file `tail`; 0 if it is missing or its checksum is wrong."""
     try:
         with (folder / "tail").open("rb") as file:
             line = file.read(30)
@@ -190,7 +190,7 @@ def tail_of(folder: Path) -> int:
 
 
 def export(folder: Path, first: int | None = None, last: int | None = None) -> Iterator[Event]:
-    """The events between two positions, both included. Damaged stretches are passed over."""
+    """The events between two positions, both included. Damaged ranges are skipped."""
     for commit in commits(folder, first or 1, None if last is None else last + 1):
         for number, body in enumerate(commit.bodies, commit.first):
             yield Event(number, commit.received_at, body)
@@ -199,7 +199,7 @@ def export(folder: Path, first: int | None = None, last: int | None = None) -> I
 def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit]:
     """The commits that hold positions from `first` up to and without `end`, cut to them.
 
-    Damaged stretches, and what was collected, are skipped; the positions show it.
+    Damaged and collected ranges are skipped; the positions show the gap.
     """
     position = first
     paths = partition_paths(folder)
@@ -238,7 +238,7 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
             expected = _verify(path, problems, closed=path != paths[-1])
         except (apsw.Error, ValueError) as error:
             expected = None
-            if path.exists():  # else it was collected under our eyes
+            if path.exists():  # else it was collected meanwhile
                 problems.append(Finding(path.name, str(error)))
     if expected is not None and expected < tail:
         problems.append(Finding(paths[-1].name, f"positions {expected} to {tail - 1} after it are missing"))
@@ -257,7 +257,7 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
 def _verify(path: Path, problems: list[Finding], *, closed: bool) -> int:
     expected = int(path.stem)
     if partition_file.inspect(path, closed=closed).end == expected:
-        return expected  # it is just being created, or a process died while it did
+        return expected  # it is being created, or a process died while creating it
     reader = PartitionReader(path, closed=closed)
     try:
         problems += [Finding(path.name, text) for text in reader.problems()]

@@ -19,7 +19,7 @@ CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under ful
 
 
 class PartitionRange(msgspec.Struct):
-    """What a partition holds: positions `first` up to and without `end`, received between two times."""
+    """A partition's positions, from `first` up to and without `end`, and when they were received."""
 
     path: Path
     first: int
@@ -66,7 +66,7 @@ def is_whole(path: Path) -> bool:
 
 
 def remove(path: Path) -> None:
-    """Unlink the database and its companions."""
+    """Remove the database file and its companions."""
     for file in files_of(path):
         file.unlink(missing_ok=True)
 
@@ -119,7 +119,7 @@ class PartitionWriter:
             self._connection.close()
 
     def abandon(self) -> None:
-        """Let go without touching the file again, as after an I/O error that made its state unknown."""
+        """Close without touching the file again, as after an I/O error that made its state unknown."""
         self._connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         self._connection.close()
 
@@ -128,7 +128,7 @@ class PartitionReader:
     """A connection that reads one partition, beside the writer and other readers.
 
     `closed` says that it is no longer written. It is then read without a shared-memory file, which
-    leaves nothing behind and works on a full disk, where draining is what makes room.
+    leaves nothing behind and works on a full disk, where only reading and delivering events makes room.
     """
 
     def __init__(self, path: Path, *, closed: bool = False, vfs: str | None = None) -> None:
@@ -160,7 +160,7 @@ class PartitionReader:
         return float(rows[0][0]) if rows else None
 
     def problems(self) -> list[str]:
-        """What SQLite's own check of the file's structure has to say."""
+        """The problems that SQLite's check of the file's structure reports."""
         return [text for (text,) in select(self._connection, "PRAGMA quick_check") if text != "ok"]
 
     def close(self) -> None:
@@ -170,7 +170,7 @@ class PartitionReader:
 def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
     commit = unpack(blob)
     if (commit.first, len(commit.bodies), commit.received_at) != (first, count, received_at):
-        raise ValueError(f"the commit at {first} says something else than its row")
+        raise ValueError(f"the commit at {first} does not agree with its row")
     return commit
 
 

@@ -60,7 +60,7 @@ class Partitions:
     # --- for every thread -------------------------------------------------------------------------------
 
     def at(self, position: int) -> PartitionRange | None:
-        """The partition that holds the position, or the next one that holds any."""
+        """The partition that holds the position, or else the next one."""
         ranges = self.ranges
         i = bisect_right(ranges, position, key=lambda partition: partition.end)
         return ranges[i] if i < len(ranges) else None
@@ -85,7 +85,7 @@ class Partitions:
         return self.ranges if self._current is None else self.ranges[:-1]
 
     def is_due(self, coming_bytes: int) -> bool:
-        """Whether the current partition is too full or too old for so many bytes more."""
+        """Whether the current partition is too old, or too full for this many more bytes."""
         return self._current is not None and self._is_full(self.ranges[-1], coming_bytes)
 
     def insert(self, first: int, count: int, received_at: float, packed: bytes) -> None:
@@ -102,7 +102,7 @@ class Partitions:
         partition.end = first + count
 
     def failed(self, error: Exception) -> None:
-        """An insert failed. Unless the disk was merely full, its partition is never written again."""
+        """Note a failed insert. Unless the disk was merely full, its partition is never written again."""
         if self._current is not None and not isinstance(error, apsw.FullError):
             self._abandon_current()
 
@@ -115,7 +115,7 @@ class Partitions:
             crash_point("rotation.after_close")
 
     def close_if_old(self) -> None:
-        """Close the current partition when its time is over, though nothing more comes."""
+        """Close the current partition when it is too old, even if no event arrives."""
         if self._current is not None and self.ranges[-1].end > self.ranges[-1].first and self._is_old():
             self.close_current()
 
@@ -166,7 +166,7 @@ class Partitions:
         return self._current
 
     def _reopen(self, partition: PartitionRange) -> PartitionWriter | None:
-        """Go on with the last partition, as after a restart, unless it turns out to be damaged."""
+        """Continue the last partition, as after a restart, unless it is found to be damaged."""
         try:
             current = PartitionWriter(
                 partition.path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes

@@ -1,4 +1,4 @@
-"""A named reader: takes events out of the log in order, and says what became of them."""
+"""A named reader: reads the events of the log in order, and records their outcomes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ MAX_REPAIRS = 3  # in one read; a disk that damages what was just written is not
 
 
 class Reader:
-    """Reads the log for one outlet, in order. Used by one thread at a time.
+    """Reads the log in order for one consumer, such as an outlet. Used by one thread at a time.
 
-    Raises LogFull or LogUnavailable where the disk stands in the way; trying again later is right.
+    Raises LogFull or LogUnavailable if the disk fails; the caller should try again later.
     """
 
     def __init__(self, log: Log, cursor: Cursor) -> None:
@@ -80,12 +80,12 @@ class Reader:
         return events
 
     def finish(self, delivered: Iterable[int], rejected: Iterable[int] = ()) -> None:
-        """These positions are done, in any order; one transaction that survives kill -9 (G4)."""
+        """Record finished positions, in any order, in one transaction that survives kill -9 (G4)."""
         try:
             self._cursor.finish({"delivered": delivered, "rejected": rejected})
         except apsw.Error as error:
-            # The events are delivered, disk or no disk. Delivery goes on; a restart before the next good
-            # commit sends these again (G4).
+            # The events were delivered, whatever the disk does. Delivery goes on; a restart before the next
+            # successful commit sends these again (G4).
             self._log.on_index_error(f"The cursor of {self.name} could not be stored", error)
 
     def recount(self, *, delivered: int = 0, rejected: int = 0) -> None:
@@ -106,7 +106,7 @@ class Reader:
         return max(0.0, self._log.clock.now() - self._oldest[1])
 
     def close(self) -> None:
-        """Let go of the file it has open; reading opens it again."""
+        """Close the open file; the next read opens one again."""
         if self._open is not None:
             self._open.close()
             self._open = None

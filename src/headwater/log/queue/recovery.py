@@ -25,7 +25,7 @@ REPAIRED = ".repaired"
 
 
 class RecoveredLog(msgspec.Struct, frozen=True):
-    """What a folder holds: its partitions in order, its index, and the position of the next event."""
+    """A recovered folder: its partitions in order, its index, and the position of the next event."""
 
     ranges: list[PartitionRange]
     index: Index
@@ -61,14 +61,14 @@ def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     _finish_collection(ranges, end, passed)
     _clear_orphans(folder, [*(partition.first for partition in ranges), end], passed)
     for text in gaps(ranges, cursors):
-        log.error("In the log %s.", text)
+        log.error("The log has a gap: %s.", text)
     if ranges and end > ranges[-1].end:
         log.error("Positions %d to %d are missing from the log's end.", ranges[-1].end, end - 1)
     return RecoveredLog(ranges, index, end)
 
 
 def repair(path: Path, error: Exception, *, vfs: str | None = None) -> PartitionRange | None:
-    """Keep a damaged partition aside; replace it by what can still be read, if anything can.
+    """Set a damaged partition aside; replace it by its readable commits, if there are any.
 
     Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
     """
@@ -116,14 +116,14 @@ def _finish_collection(ranges: list[PartitionRange], end: int, passed: int) -> N
 
 
 def _sync(path: Path) -> None:
-    """What a killed process wrote may be in the system's memory only; new events are put after it."""
+    """Sync a partition: what a killed process wrote may be in the system's memory only."""
     for file in files_of(path)[:2]:
         if file.exists():
             sync_file(file)
 
 
 def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:
-    """Companions of databases that are gone: leftovers of a collection, or the rest of a lost partition."""
+    """Clear companions of missing databases: leftovers of a collection, or the rest of a lost partition."""
     for shm in folder.glob("*.db-shm"):
         if not Path(str(shm).removesuffix("-shm")).exists():
             shm.unlink()
@@ -133,7 +133,7 @@ def _clear_orphans(folder: Path, firsts: list[int], passed: int) -> None:
             continue
         position = int(database.stem)
         following = next((first for first in firsts if first > position), position)
-        # Removal is from the old end, so a process or the power may have gone between two unlinks.
+        # Removal is from the old end, so a crash or a power cut may have come between two unlinks.
         older = len(firsts) > 1 and position < firsts[0]
         if wal.stat().st_size == 0 or older or following <= passed:
             wal.unlink()

@@ -18,8 +18,8 @@ from headwater.errors import LogFull, LogTooNew, LogUnavailable
 
 log = logging.getLogger(__name__)
 
-# What a damaged file shows: not a database, a page that is not what the tree says, a table that is not there
-# (our statements have no other fault). A row whose checksum is wrong shows as ValueError (packing.unpack).
+# The errors of a damaged file: not a database, a page that contradicts the B-tree, a missing table (our
+# statements have no other fault). A row with a wrong checksum raises ValueError (commit_format.unpack).
 DAMAGE = (
     apsw.CorruptError,
     apsw.NotADBError,
@@ -109,11 +109,11 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
     if full:
         return LogFull(
             f"The disk that holds {folder} is full; nothing was taken.",
-            hint="Free space there; it goes on by itself. Send the event again.",
+            hint="Free space there; the log recovers by itself. Send the event again.",
         )
     return LogUnavailable(
         f"The disk that holds {folder} answered with an error ({type(error).__name__}: {error}).",
-        hint="Look at the machine's disk; send the event again.",
+        hint="Check the machine's disk; send the event again.",
     )
 
 
@@ -121,7 +121,7 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
 
 
 def files_of(path: Path) -> list[Path]:
-    """A database file and its companions: the WAL, the shared memory, the journal of its first moments."""
+    """A database file and its companions: WAL, shared memory, and the rollback journal of its creation."""
     return [path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")]
 
 

@@ -23,7 +23,7 @@ from headwater.log.files.layout import EventFolder, rotated_name
 
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
-REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being made a file of events
+REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being turned into a file of events
 
 
 class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -143,7 +143,7 @@ class DestinationRejects:
                     _write_replay_file(wrapped)
 
     def _exclusive(self) -> AbstractContextManager[None]:
-        """A file must not be renamed while another process appends to it."""
+        """Lock the files, so that none is renamed while another process appends to it."""
         return exclusive(self._folder.failed / "lock")
 
 

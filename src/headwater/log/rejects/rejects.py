@@ -83,7 +83,7 @@ class Rejects:
     def open(cls, settings: Settings, *, read_only: bool = False) -> Rejects:
         """The rejects beside a running server or without one; HeadwaterError if the data folder has none.
 
-        A command that only looks must open them `read_only`: the file belongs to the server.
+        A command that only reads must open them `read_only`: the file belongs to the server.
         """
         path = rejects_path(settings)
         if path.exists():
@@ -122,7 +122,7 @@ class Rejects:
         raise RejectNotFound(f"No reject has the id {id[:80]}.", hint="See `headwater rejects list`.")
 
     def request_replay(self, ids: Sequence[int] = (), stage: str | None = None) -> ReplayCounts:
-        """Request a replay of these ids; without ids of all of the stage; without a stage of all.
+        """Request a replay of these ids or, without ids, of the stage; without a stage, of all stages.
 
         The gateway (gateway/failed_events.py) and the outlets (delivery/outlet_worker.py) read the request
         from the store; the pipeline loads the rejects of destinations in its next cycle.
@@ -144,7 +144,7 @@ class Rejects:
         return ReplayCounts(server, pipeline)
 
     def drop(self, ids: Sequence[int] = (), stage: str | None = None) -> int:
-        """Remove these ids for good; without ids all of the stage; without a stage all. Returns how many."""
+        """Remove these ids for good or, without ids, the stage; without a stage, all. Returns how many."""
         count = 0
         if ids or self._includes_store(stage):
             count = self._writable().drop(list(ids) or None, stage)

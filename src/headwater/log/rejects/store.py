@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class NewReject(msgspec.Struct, frozen=True):
-    """An event that could not go on: why, and what exactly is wrong with it."""
+    """An event that a stage refused: the reason, and the details of each fault."""
 
     reason: str
     body: bytes

@@ -17,7 +17,7 @@ JOB_LABEL_HEIGHT = 22  # above a box: the job that writes it
 LAYER_GAP = 92
 MARGIN = 24
 CENTRE_ROWS = 100  # of the dataset in the centre
-MAX_ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: up to so many datasets, so many rows each
+MAX_ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: (most datasets, rows of each)
 
 End = tuple[str, str | None]  # a dataset's key and a column; None: the whole dataset
 
@@ -133,7 +133,7 @@ class _Table:
         known = {column.name for column in node.columns}
         columns = [*node.columns, *(Column(name) for name in sorted((with_edges | traced) - known))]
         self.columns = columns
-        if len(columns) > max_rows:  # those of the trace always, then those with edges
+        if len(columns) > max_rows:  # all columns of the trace, then those with edges
             chosen = {column.name for column in columns if column.name in traced}
             for column in sorted(columns, key=lambda column: column.name not in with_edges):
                 if len(chosen) >= max_rows:

@@ -100,7 +100,7 @@ def _barycentre(item: int, side: dict[int, list[int]], places: dict[int, float])
 
 
 def _crossings(of: Sequence[Sequence[int]], after: dict[int, list[int]]) -> int:
-    """How many pairs of lines cross: for each line, the earlier lines that end further down."""
+    """The number of pairs of lines that cross: for each line, the earlier lines that end further down."""
     places = _places(of)
     total = 0
     for row in of:
@@ -248,7 +248,7 @@ class _LayeredGraph:
     def _resolve_overlaps(
         self, row: Sequence[int], preferred: Sequence[float], weights: Sequence[float]
     ) -> None:
-        """The nearest heights to the preferred ones without overlaps; crowded neighbours move as a block."""
+        """Set the heights nearest to the preferred ones without overlaps; neighbours may move as a block."""
         blocks: list[tuple[float, float, int]] = []  # shift, weight, how many
         before = [0.0]
         for above, item in pairwise(row):

@@ -1,1 +1,1 @@
-"""One module a page: it queries, and returns a template with its values. Start reading at `view.View`."""
+"""The views: each queries and returns a template with its values. Start reading at `view.View`."""

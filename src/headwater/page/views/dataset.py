@@ -41,7 +41,7 @@ def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
 def _related_columns(
     key: str, around: Neighbourhood, direction: Literal["up", "down"]
 ) -> dict[str, list[RelatedColumn]]:
-    """The columns upstream or downstream of each column; under an empty name those of the whole dataset."""
+    """The columns upstream or downstream of each column; an empty name is the whole dataset."""
     nodes = {node.key: node for node in around.datasets}
     found: dict[str, list[RelatedColumn]] = defaultdict(list)
     for edge in around.column_edges:
@@ -59,7 +59,7 @@ def _related_columns(
 
 
 def _charts(dataset: Dataset) -> list[dict[str, Any]]:
-    """Rows, bytes and files of the latest runs that wrote it, or else read it; only reported ones."""
+    """Rows, bytes and files of the latest runs that wrote the dataset, or else read it, if reported."""
     for direction in ("output", "input"):
         points = [point for point in dataset.statistics if point.direction == direction]
         points = points[:CHART_POINTS][::-1]

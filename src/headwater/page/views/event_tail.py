@@ -1,4 +1,4 @@
-"""Events as they arrive, read from the files of the log while the gateway writes them."""
+"""Events as they arrive, from the log, the queues of streams and the incoming files of tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import export, tail_of
 from headwater.page.templates import pretty, strip_control_characters
 
-HISTORY_EVENTS = 30  # earlier lineage events that a new viewer is shown
+HISTORY_EVENTS = 30  # earlier events of the log, and of each queue, for a new viewer
 HISTORY_BYTES = 16 * 1024  # of each file of events
 READ_BYTES = 256 * 1024  # of a file at once; the rest is skipped and counted
 MAX_EVENTS = 100  # of one poll, the newest
@@ -36,7 +36,7 @@ class TailedEvent(msgspec.Struct):
 
 
 class EventTail:
-    """The read positions of one viewer in all files; used by one thread at a time."""
+    """The read positions of one viewer in all its sources; used by one thread at a time."""
 
     def __init__(self, log_folder: Path, events_dir: Path, *, clock: Clock | None = None) -> None:
         self._log = log_folder
@@ -64,7 +64,7 @@ class EventTail:
         end = tail_of(folder)
         first = self._positions.get(folder, max(1, end - HISTORY_EVENTS) if self._is_new else 1)
         self._positions[folder] = max(first, end)
-        if end - first > 10 * MAX_EVENTS:  # the newest, rather than all
+        if end - first > 10 * MAX_EVENTS:  # only the newest
             first = end - MAX_EVENTS
         if first < end:
             for event in export(folder, first, end - 1):

@@ -45,7 +45,7 @@ class GraphRequest(NamedTuple):
 
     @property
     def around(self) -> dict[str, str | None]:
-        """The parameters of its address without the column."""
+        """The parameters of the address of the graph, without the column."""
         return {
             "namespace": self.namespace,
             "name": self.name,

@@ -27,7 +27,7 @@ WATCHED = {
 
 
 class Rates:
-    """Samples counters every second in a thread, and keeps a bounded history (G8)."""
+    """Samples counters every second in a thread and keeps the last three minutes (G8)."""
 
     def __init__(self, metrics: Metrics, *, clock: Clock | None = None) -> None:
         self._metrics = metrics
@@ -63,7 +63,7 @@ class Rates:
         return self._samples[-1][1].get(name, 0.0) if self._samples else 0.0
 
     def rates(self, name: str) -> list[float]:
-        """Events per second between each two samples, oldest first."""
+        """Events per second between consecutive samples, oldest first."""
         samples = list(self._samples)
         return [
             max(0.0, now.get(name, 0.0) - then.get(name, 0.0)) / max(1e-3, at - before)

@@ -22,7 +22,7 @@ SHARE = 20  # a count may take a twentieth of the time: the archive can be large
 
 
 class Spark(NamedTuple):
-    """A line and the area below it."""
+    """A sparkline: a line and the area below it."""
 
     line: str
     area: str
@@ -31,7 +31,7 @@ class Spark(NamedTuple):
 
 
 def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
-    """A line with the latest value at the right, scaled from zero to the highest value."""
+    """A sparkline with the latest value at the right, scaled from zero to the highest value."""
     if len(values) < 2:
         values = [0.0, 0.0]
     most = max(*values, 1e-9)
@@ -44,7 +44,7 @@ def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
 
 
 class Kind(NamedTuple):
-    """The constants of a stage. `has_arrow_before`: it reads what the stage before it wrote."""
+    """The constants of a stage. `has_arrow_before`: it reads the events that the stage before it wrote."""
 
     title: str
     caption: str
@@ -73,7 +73,7 @@ class Stage(NamedTuple):
 
 
 class Outlet(NamedTuple):
-    """A reader of the log that forwards: appended = delivered + rejected + dropped + waiting (G3)."""
+    """An outlet and its reader of the log: appended = delivered + rejected + dropped + waiting (G3)."""
 
     reader: ReaderStat
     type: str
@@ -128,7 +128,7 @@ class SystemStatus:
         }
 
     def events(self) -> EventsStat | None:
-        """The counts of the files of events, at most some seconds old."""
+        """The counts of the files of events, cached for some seconds."""
         if not self._settings.events_dir.exists():
             return None
         with self._lock:

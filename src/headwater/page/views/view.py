@@ -1,4 +1,4 @@
-"""What every view is made from and returns: the query parameters, and a template with its values."""
+"""The input and the result of a view: the query parameters, and a template with its values."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Parameters:
         return int(text)
 
     def choice(self, name: str, default: C, *others: C) -> C:
-        """One of these words."""
+        """A parameter whose value is `default` or one of `others`."""
         text = self.get(name, default)
         for word in (default, *others):
             if text == word:

@@ -1,4 +1,4 @@
-"""The conformance suite of destinations: subclass it, say how to make and read yours, run pytest.
+"""The conformance suite of destinations: subclass it, implement `make`, run pytest.
 
     class TestMine(DestinationConformance):
         def make(self, tmp_path):
@@ -21,4 +21,4 @@ __all__ = ["DestinationConformance", "Subject", "staged_load"]
 
 
 class DestinationConformance(TableTests, NameTests, ValueTests, KeyTests, LoadTests):
-    """All tests. Say what your product calls things; what it cannot do, override and document."""
+    """All tests. Set the SQL and names of your product; override and document what it cannot do."""

@@ -45,35 +45,35 @@ class Subject(ABC):
 
     @abstractmethod
     def run(self, statement: str) -> None:
-        """Do something as the database's user would, behind the destination's back."""
+        """Execute a statement as a user of the database, without the destination."""
 
     @abstractmethod
     def unreachable(self) -> Destination:
         """A destination whose database is not there."""
 
     def close(self) -> None:
-        """Give everything back."""
+        """Release all resources."""
         self.destination.close()
 
 
 class Suite(ABC):
-    """What all parts of the suite have: the product's own words, and a fresh subject for each test."""
+    """The base of all parts of the suite: the product's SQL, and a fresh subject for each test."""
 
     small_integer: ClassVar[str] = "smallint"
     """An explicit SQL type that takes 12, and neither 70000 nor `many`."""
     keyed_table: ClassVar[str] = "CREATE TABLE {} (id bigint PRIMARY KEY, note text)"
-    """Makes a table that its user gave a key of his own."""
+    """Makes a table with a key that its user created."""
     strict_table: ClassVar[str] = "CREATE TABLE {} (number bigint CHECK (number <> 13), note text)"
     """Makes a table that refuses the number 13."""
     many_rows: ClassVar[int] = 260_000
     """Rows of the largest table of the suite."""
 
     def bare_type(self, sql_type: str) -> str:
-        """The type as `Capabilities` call it, of what the product says when asked."""
+        """The name of a type in `Capabilities`, from the name that the product reports."""
         return sql_type
 
     def stored(self, name: str) -> str:
-        """What the product makes of a name that is written with quotes."""
+        """The name under which the product stores a quoted name."""
         return name
 
     @abstractmethod
