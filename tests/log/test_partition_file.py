@@ -92,7 +92,7 @@ def test_a_row_is_refused_when_it_says_something_else_than_its_blob(tmp_path: Pa
     connection = apsw.Connection(str(path))
     connection.execute(f"UPDATE commits SET {column} WHERE first = 5")
     connection.close()
-    with pytest.raises(ValueError, match="something else"):
+    with pytest.raises(ValueError, match="does not agree with its row"):
         inspect(path)
     assert [commit.first for commit in salvage(path)] == [1, 2, 3, 4]
 

@@ -3,7 +3,7 @@
     import headwater.lineage
     headwater.lineage.install(spark)
 
-Needs pyspark and openlineage-python, and no other part of Headwater. Lineage never fails or slows the job
+Needs pyspark and openlineage-python, and no other package of Headwater. Lineage never fails or slows the job
 (G10): its errors are in the event or in the log, and are never raised. Start reading at session.py.
 """
 

@@ -1,4 +1,4 @@
-"""Spark's events become runs: applications, queries, RDD jobs, streams and micro-batches.
+"""Turns Spark's events into runs: applications, queries, RDD jobs, streams and micro-batches.
 
     application ─┬─ SQL execution       all executions nested in it are the same run: one write, one run
                  ├─ RDD job             a Spark job outside any SQL execution
@@ -55,7 +55,7 @@ class ExtractionError(NamedTuple):
 
 
 class RunKind(StrEnum):
-    """What ran."""
+    """The kinds of runs."""
 
     APPLICATION = "application"
     SQL = "sql"
@@ -389,7 +389,8 @@ class RunTracker:
     def _on_dropped(self, message: Dropped) -> list[DueEvent]:
         self.dropped += message.count
         error = ExtractionError(
-            "listener", f"{message.count} of Spark's events were dropped: the queue was full"
+            "listener",
+            f"{message.count} of Spark's events were dropped: a queue was full, or a message was not written",
         )
         for run in {id(run): run for run in self._executions.values()}.values():
             run.extraction_errors.append(error)

@@ -81,7 +81,7 @@ class LineageSession:
         self._builds = IsolatedThread("headwater-lineage-build", pause_after=3)
         self._exit_deadline = float("inf")
         self._processing = threading.RLock()  # held while a message becomes events
-        # polling; `_changed` guards `_handled`, `_waiting` and `_released`; the two flags are set once
+        # polling; `_changed` guards `_handled` and `_waiting`; the two flags are set once
         self._changed = threading.Condition()
         # from -1: the application's start is counted, though it is no message of the agent
         self._handled = -1
@@ -112,7 +112,7 @@ class LineageSession:
         self._wrap_stop()
 
     def flush(self, seconds: float) -> bool:
-        """Send the events of everything that has happened so far; whether that was done in time."""
+        """Send the events of everything that has happened so far; return whether that was done in time."""
         deadline = time.monotonic() + seconds
         if not self._is_polling:
             self.finish(None, seconds)
@@ -135,7 +135,7 @@ class LineageSession:
         self._end_application(failure, deadline)
 
     def spark_stopped(self) -> None:
-        """Finish in a while: the script's exit decides whether the application failed."""
+        """Finish after `LINGER_SECONDS`: the script may still exit with an error, which is a FAIL."""
         seconds = self.settings.exit_millis / 1000
         self._stop_polling(seconds)
         with self._state_lock:
@@ -169,14 +169,14 @@ class LineageSession:
         except Exception as error:
             # The JVM has ended with the process or by `kill`, or py4j has lost its connection.
             if not self._is_closing:
-                logger.debug("No more lineage: the JVM does not answer: %s", error)
+                logger.debug("Lineage ends here: the JVM does not answer: %s", error)
         finally:
             with self._changed:
                 self._is_jvm_gone = not self._is_closing
                 self._changed.notify_all()
 
     def _process(self, message: Message) -> None:
-        """One message through all steps; what fails costs its own event (G10)."""
+        """Take one message through all steps; an error costs only its own event (G10)."""
         try:
             with self._processing:
                 for due in self._track_runs(message):
@@ -252,7 +252,7 @@ class LineageSession:
     # --- helpers of the steps
 
     def _prepare(self) -> None:
-        """Make what needs openlineage-python; without it there is no lineage, and one warning."""
+        """Create the parts that need openlineage-python; without it there is one warning and no lineage."""
         from headwater.lineage.events.event_filter import EventFilter
         from headwater.lineage.sending.sender import EventSender
 

@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 # Settings of openlineage-spark that Headwater does not use, with the reason.
 UNUSED = {
-    "circuitBreaker": "used are memoryThreshold and timeoutInSeconds; events have a queue and threads anyway",
+    "circuitBreaker": "only memoryThreshold and timeoutInSeconds are used; lineage never blocks the job",
     "timeout": "an event has one deadline, headwater.deadlineMillis",
     "debug": "there is no debug facet",
     "metrics": "lineage keeps no metrics in the driver",
@@ -70,7 +70,7 @@ class Found:
         return [part.strip() for part in parts if part.strip()]
 
     def tree(self, key: str) -> dict[str, Any] | None:
-        """Everything below the key, of the first source that has any of it."""
+        """The settings below the key, from the first source that has any."""
         prefix = _normal(key) + "."
         for source in self._sources:
             found: dict[str, Any] = {}
@@ -82,7 +82,7 @@ class Found:
         return None
 
     def disabled_facets(self) -> dict[str, bool]:
-        """By facet, whether it is switched off; `facets.disabled=[a;b]` is the old form."""
+        """Whether each facet is disabled; `facets.disabled=[a;b]` is the old form."""
         found = dict.fromkeys(self.array("facets.disabled") or [], True)
         for source in reversed(self._sources):
             for written, value in source.values():
@@ -170,7 +170,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         str | None, _set("appName", "First part of job names, instead of the application's.")
     ] = None
     application_run_id: Annotated[
-        str | None, _set("applicationRunId", "Run id of the application, a UUID; else one is made.")
+        str | None, _set("applicationRunId", "Run id of the application, a UUID; default: a new one.")
     ] = None
     parent_job_namespace: Annotated[
         str | None, _set("parentJobNamespace", "Namespace of the job that started the application.")
@@ -378,7 +378,7 @@ def read(
     environ: Mapping[str, str] = os.environ,
     given: Mapping[str, Any] | None = None,
 ) -> LineageSettings:
-    """The settings; `given` are the arguments of `install` by field, and win."""
+    """The settings; `given` are the arguments of `install` by field, which have precedence."""
     found = find(spark, environ)
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(LineageSettings):

@@ -68,7 +68,7 @@ class Batch:
     lines: DataFrame
     parts: Mapping[int, BatchPart]
     fields: BatchFields | None = None
-    """The fields of the lines, where the route step found them in the same pass."""
+    """The fields of the lines, if the route step found them in the same pass."""
 
 
 def load_id(identity: str, destination_id: str, table: str) -> str:
@@ -91,12 +91,11 @@ class Loader:
     times: Times = field(default_factory=Times)
 
     def load(self, batch: Batch) -> None:
-        """Runs the steps for a batch: route, parse, enrich, map, type, patch, stage, load, record.
-
+        """Runs the steps after routing: parse, enrich, map, type, patch, stage, load, record.
         An error before the load step concerns all parts and is raised, and so is an unreachable destination.
         Another error of one part is recorded for that part, and the others are loaded.
         """
-        table, lines = batch.table, batch.lines  # 1 route: a batch has the lines of one table (see Router)
+        table, lines = batch.table, batch.lines  # 1 route: done before the call, by Router
         in_ledger = self._parts_in_ledger(batch)
         with self.staging.folder() as folder:
             with self.times.of("scan"):

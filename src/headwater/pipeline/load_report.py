@@ -45,7 +45,7 @@ class Outcome:
 
 @dataclass
 class TableReport:
-    """One destination and table of a file."""
+    """The result of loading a file into one table of a destination."""
 
     table: str
     rows: int = 0
@@ -80,7 +80,7 @@ class DestinationReport:
 
 @dataclass
 class FileReport:
-    """One event file. `busy`: another pipeline is loading it."""
+    """The result for one event file. `busy`: another pipeline is loading it."""
 
     name: str
     destinations: list[DestinationReport] = field(default_factory=list)
@@ -91,7 +91,7 @@ class FileReport:
 
 @dataclass
 class Report:
-    """One cycle."""
+    """The result of one cycle."""
 
     files: list[FileReport] = field(default_factory=list)
     times: Times = field(default_factory=Times)

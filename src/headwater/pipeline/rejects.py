@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RejectWriter:
-    """Writes lines, which have their reason beside them, to the rejects of one destination."""
+    """Writes lines, each with a reason, to the rejects of one destination."""
 
     events_dir: Path
     destination_id: str

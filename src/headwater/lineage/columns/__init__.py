@@ -1,1 +1,1 @@
-"""A plan becomes a graph of column dependencies (G11). Start reading at lineage.py."""
+"""Column lineage: from a plan to a graph of column dependencies (G11). Start reading at lineage.py."""

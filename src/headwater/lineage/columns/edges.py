@@ -32,7 +32,7 @@ _lock = Lock()
 
 
 def number_of(wanted: Transformation) -> int:
-    """The number of a transformation; a new one for the first use."""
+    """The number of a transformation, assigned at its first use."""
     found = _numbers.get(wanted)
     if found is not None:
         return found

@@ -1,6 +1,6 @@
 """One bottom-up pass over a plan: the value of each expression id, and the edges that choose a node's rows.
 
-Ids are unique in a plan, so one table of values by id serves all nodes. The exception are nodes that reuse
+Ids are unique in a plan, so one table of values by id serves all nodes. The exceptions are nodes that reuse
 the ids of a child for other values (a union has those of its first child): they and the nodes above them look
 into their overrides first.
 

@@ -266,7 +266,7 @@ _WRAPPERS = {"AggregateExpression", "KnownNotNull", "AssertNotNull", "CheckOverf
 
 
 def _descriptions(graph: ColumnGraph, columns: list[tuple[str, Attribute, Value]]) -> dict[str, str]:
-    """The expression of each column that one computes; columns that are passed through have none."""
+    """The expression of each computed column; columns that only pass through have none."""
     names: dict[int, str] = {}
     for node in graph.plan.nodes:
         names.update((attribute.id, attribute.name) for attribute in node.out)

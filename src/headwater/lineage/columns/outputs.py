@@ -1,6 +1,6 @@
 """Adds column lineage to the outputs of a run: one graph for each plan, one facet for each output.
 
-The facets are `columnLineage` of the specification and, if it is wanted, the newer explicit `lineage`.
+The facets are `columnLineage` of the specification and, if it is enabled, the newer explicit `lineage`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Plan nodes and RDDs become datasets. Start reading at query.py."""
+"""The datasets of plan nodes and RDDs. Start reading at query.py."""

@@ -1,4 +1,4 @@
-"""Datasets behind a connection: JDBC tables and queries, Kafka topics, sockets, Python data sources."""
+"""Datasets of connections: JDBC tables and queries, Kafka topics, sockets, Python data sources."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
             if state:
                 output.facets["lifecycleStateChange"] = facets.lifecycle(state)
             if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._query.is_end):
-                # the content is dropped, or not yet what it will be
+                # the content is dropped, or not changed yet
                 output.facets = {key: one for key, one in output.facets.items() if key not in _OF_CONTENT}
             made.append(output)
         return made

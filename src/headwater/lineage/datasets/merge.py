@@ -1,4 +1,4 @@
-"""Merges several descriptions of one dataset, under its normalized name; nested commands are folded."""
+"""Merges several descriptions of one dataset, under its normalized name, also those of nested commands."""
 
 from __future__ import annotations
 

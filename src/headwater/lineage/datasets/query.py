@@ -1,6 +1,6 @@
 """The inputs and outputs of one query: every visitor over every node of its plan.
 
-Of each node, lineage methods answer first, visitors of extensions second, Headwater's own last. The first of
+For each node, lineage methods come first, visitors of extensions second, Headwater's own last. The first of
 the three that returns datasets for a node wins, for inputs and outputs separately.
 Datasets that a program declares for its own rows (extend/declared.py) come from no node.
 """

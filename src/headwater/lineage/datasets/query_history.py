@@ -1,8 +1,8 @@
 """The origin of the columns of earlier queries, by expression id.
 
 A checkpoint, `foreachBatch` and the like start a new plan at bare rows, but keep the expression ids of the
-query that made them, which are unique in the application. What the first plan says of them holds for the
-second.
+query that made them, which are unique in the application. So the lineage of these columns in the first
+plan holds for the second.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Dataset = tuple[DatasetId, dict[str, Any]]
 
 
 class _Entry:
-    """Of one expression id: the datasets of its query, and its edges."""
+    """The datasets of the query of one expression id, and the edges of its column."""
 
     __slots__ = ("datasets", "origin")
 

@@ -101,7 +101,7 @@ class Sources:
         options = options_lower_case(relation.get("options"))
         file_format = str(relation.get("format", "")).lower()
         if "__globpaths__" in options and not is_streaming:
-            return []  # Spark infers a schema from the first lines: not a query of the program
+            return []  # Spark's own query that infers a schema
         base, given = options.get("basepath", ""), options.get("path", "")
         if base and all(_is_under(path, base) for path in paths):
             paths = [base]

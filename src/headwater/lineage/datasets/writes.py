@@ -22,7 +22,7 @@ Fields = dict[str, Any]
 
 
 class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
-    """All commands of Spark that write rows, by the table at the end of the module."""
+    """All commands of Spark that write rows; the table `WRITES` has a method for each."""
 
     def __init__(self, sources: Sources, query: CurrentQuery) -> None:
         self._sources = sources

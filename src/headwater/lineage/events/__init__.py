@@ -1,1 +1,1 @@
-"""Runs become OpenLineage events; start at build.py."""
+"""The OpenLineage events of runs. Start reading at build.py."""

@@ -195,7 +195,9 @@ class EventBuilder:
     ) -> list[tuple[int, Any]]:
         """The datasets of every builder for every object, with the id of the SQL execution.
 
-        Built-in builders are called once for each execution, those of extensions for every event."""
+        Built-in builders are called once for each execution, and again at its end if a command changes a
+        table; those of extensions are called for every event.
+        """
         known = run.cache.datasets
         found: list[tuple[int, Any]] = []
         for builder in builders:

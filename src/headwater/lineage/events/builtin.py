@@ -34,7 +34,7 @@ from headwater.lineage.settings import LineageSettings
 
 
 class Application(NamedTuple):
-    """What stays the same during an application."""
+    """Properties that do not change during an application."""
 
     name: str = "unknown"
     spark_version: str = "unknown"

@@ -1,8 +1,8 @@
-"""Which runs are sent.
+"""The choice of the runs whose events are sent.
 
 Applications, streams and micro-batches are always sent, and so is every run that fails. A query or an RDD
-job is sent if it reads or writes a dataset: `SET x=1`, `SHOW TABLES` and `spark.range(9).count()` say nothing
-about data. Settings can exclude more. The START of a run is sent before its end, always.
+job is sent if it reads or writes a dataset: `SET x=1`, `SHOW TABLES` and `spark.range(9).count()` have no
+dataset. Settings can exclude more. The START of a run is sent before its end, always.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class EventFilter:
         if event.get("outputs"):
             return True
         if run.execution is not None and run.execution.plan_error:
-            return True  # its datasets are not known, which the event must say (G11)
+            return True  # its datasets are unknown, which the event must report (G11)
         if not event.get("inputs"):
             return False
         if run.kind is RunKind.SQL and self._settings.reads != "all":

@@ -17,7 +17,7 @@ CALL_SITE = re.compile(r" at .*:\d+$")
 
 
 class JobNames:
-    """By the application's name, what Spark runs and what is written; read ones where nothing is."""
+    """Job names from the application, the operation, and the written (else the read) dataset."""
 
     def __init__(self, settings: LineageSettings, app_name: str) -> None:
         self._settings = settings
@@ -56,37 +56,38 @@ class JobNames:
             table = next((link["name"] for link in links if link["type"] == "TABLE"), None)
             if table:
                 return path_suffix(DatasetId("", str(table).replace("/", ".")))
-            # a query's words are no name for a job
+            # a dataset that is named by the text of a query gives no suffix
             return "" if " " in dataset.name and "/" not in dataset.name else path_suffix(dataset.id)
         return ""
 
 
 def _description(run: Run) -> str:
-    """What the program calls it by `setJobDescription`; empty where it says nothing."""
+    """The text that the program set by `setJobDescription`; empty without one."""
     execution = run.execution
     if execution is None or execution.start is None:
         text = run.properties.get("spark.job.description", "")
     else:
         text = execution.start.description
-    # where nothing was said Spark puts the place of the call there
+    # without a description of the program, Spark sets the call site
     return "" if CALL_SITE.search(text) else normalized(text)
 
 
 def _node(run: Run) -> str:
-    """The root of the physical plan. Of a command it is the command, whether or not the query that it runs is
-    planned adaptively: a shuffle more or less must not make another job."""
+    """The root of the physical plan; of a command the command itself, whether or not its query is planned
+    adaptively: an additional shuffle must not change the name of the job.
+    """
     execution = run.execution
     if execution is None:
         return "query"
     try:
         top = execution.plan.top if execution.plan is not None else None
-    except Exception:  # a plan that cannot be read is reported where its datasets are looked for
+    except Exception:  # `spark_objects` reports a plan that cannot be read
         top = None
     physical = execution.start.physical if execution.start is not None else ""
     if top is not None and (not physical or (physical == ADAPTIVE and top.simple in WRITES)):
         physical = f"Execute {top.simple}" if top.simple.endswith("Command") else top.simple
     if scan := re.match(r"Scan \w+", physical):
-        physical = scan[0]  # what is scanned, and in how many parts, comes after it
+        physical = scan[0]  # without the table and the partitions after it
     return normalized(physical) or "query"
 
 

@@ -24,7 +24,7 @@ def size(event: Event) -> int:
 
 
 def limit_size(event: Event, *, facet_bytes: int, event_bytes: int) -> int:
-    """Reduce the event, in place, to the budgets; its size in bytes after that."""
+    """Reduce the event, in place, to the budgets; return its size in bytes after that."""
     total = size(event)
     if total <= min(facet_bytes, event_bytes):
         return total

@@ -63,7 +63,7 @@ def type_argument(cls: type, base: type) -> tuple[type, ...] | None:
 
 
 def _resolved(cls: type, base: type) -> Any:
-    """The argument itself: a class, a union, a TypeVar that is still open, or None."""
+    """The argument itself: a class, a union, a TypeVar that is still open; None without one."""
     if cls is base:
         parameters = getattr(cls, "__parameters__", ())
         return parameters[0] if parameters else None
@@ -329,7 +329,7 @@ class OpenLineageContext:
         inputs_of: Callable[[Node], list[InputDatasetBuilder]],
         outputs_of: Callable[[Node], list[OutputDatasetBuilder]],
     ) -> None:
-        """Lineage connects the context to its own walk over plans."""
+        """Connect the context to the visits of plans; for lineage itself."""
         self._inputs_of, self._outputs_of = inputs_of, outputs_of
 
 

@@ -1,4 +1,4 @@
-"""Foreign code runs on a thread that can be abandoned: it neither fails nor delays an event (G10)."""
+"""Runs foreign code on a thread that can be abandoned, so that it cannot fail or block an event (G10)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class _Worker:
 
 
 class IsolatedThread:
-    """Runs calls one after the other on another thread; a late call keeps it, and the next has a new one.
+    """Runs calls one after the other on another thread; after a late call, the next one gets a new thread.
 
     After `pause_after` late calls in a row it makes no call for a minute, since each leaves a thread behind.
     """
@@ -170,7 +170,7 @@ class Guard:
         return id(builder) in self._builtin
 
     def start_event(self) -> None:
-        """Begin the time of a new event; its errors are those of builders that are no longer called."""
+        """Start the time limit of a new event; its errors begin with the builders no longer called."""
         self._until = time.monotonic() + self._seconds
         self.errors = [ExtractionError(name, text) for name, text in self._paused.items()]
 

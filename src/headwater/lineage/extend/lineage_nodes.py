@@ -236,7 +236,7 @@ class ColumnLevelLineageNode(Protocol):
         ...
 
     def column_level_lineage_outputs(self, context: OpenLineageContext) -> Iterable[DatasetFieldLineage]:
-        """The fields that the node writes, if it writes."""
+        """The fields that the node writes; empty if it writes none."""
         ...
 
     def column_level_lineage_dependencies(

@@ -75,7 +75,7 @@ class Extensions:
 
 
 def find_factories(names: Iterable[str]) -> tuple[list[Factory], list[ExtractionError]]:
-    """The factories of installed packages by entry point, then those of the setting `extensions`; errors."""
+    """The factories of entry points, then those of the setting `extensions`; and the errors."""
     loaded, failures = load_all(GROUP)
     errors = [ExtractionError(GROUP, str(failure)) for failure in failures]
     found: list[Factory] = list(loaded.values())

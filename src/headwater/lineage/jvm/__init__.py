@@ -1,1 +1,1 @@
-"""The agent in the driver's JVM and its messages; start at agent.py."""
+"""The agent in the driver's JVM and its messages. Start reading at agent.py."""

@@ -41,16 +41,16 @@ class Agent:
         self._agent.detach(int(seconds * 1000))
 
     def set_memory_threshold(self, percent: int) -> None:
-        """Write no plan while less than this part of the driver's heap is free."""
+        """Write no plan while less than `percent` of the driver's heap is free."""
         self._agent.setMemoryThreshold(percent)
 
     def include_rdds_of_queries(self) -> None:
-        """Also send the RDDs of jobs that belong to SQL queries, for builders that ask for RDDs."""
+        """Also send the RDDs of jobs that belong to SQL queries, for builders of extensions."""
         self._agent.includeRddsOfQueries(True)
 
     def open_connection(self) -> None:
         """Open this thread's py4j connection and set TCP_NODELAY on it."""
-        self._agent.offered()  # takes nothing, but connects
+        self._agent.offered()  # a call without arguments, which connects
         self._agent.noDelay(self._gateway.java_gateway_server)
 
     def poll(self, released: Sequence[int] = ()) -> list[Message | msgspec.DecodeError]:
@@ -67,7 +67,7 @@ class Agent:
         return int(self._agent.offered())
 
     def wait_until_handled(self, seconds: float) -> bool:
-        """Wait until the agent has handled all events of Spark so far; whether it has."""
+        """Wait until the agent has handled all events of Spark so far; return whether it has."""
         return bool(self._agent.waitUntilHandled(int(seconds * 1000)))
 
     # --- live objects

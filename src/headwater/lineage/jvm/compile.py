@@ -1,8 +1,8 @@
 """The agent's Java, compiled inside the driver's JVM by Janino, which every Spark has for its own code.
 
-No jar, no build, no compiler to install. Units are compiled one by one, each with the former as its parent: a
-unit that a Spark release does not accept costs its feature and a warning, not the agent. The classes are
-cached on disk by source and Spark release: compiling takes a second, loading milliseconds.
+No jar, no build, no compiler to install. Units are compiled one by one, each on the class loader of the one
+before: a unit that a Spark release does not accept costs its feature and a warning, not the agent. The
+classes are cached on disk by source and Spark release: compiling takes a second, loading milliseconds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PACKAGE = "headwater.lineage"
-# In this order: a unit uses those before it directly, and others or optional ones by reflection.
+# In this order: a unit uses earlier units directly, and later or optional ones by reflection.
 UNITS = (
     "JsonWriter",
     "MessageQueue",
@@ -84,7 +84,7 @@ def load(context: SparkContext) -> Units:
         _write(kept, _Compiled(_KEPT_FORM, classes, units.missing))
     for unit, why in units.missing.items():
         logger.warning(
-            "Lineage without %s, which does not compile on Spark %s: %s", unit, context.version, why
+            "Lineage runs without %s, which does not compile on Spark %s: %s", unit, context.version, why
         )
     place = jvm.java.util.HashMap()
     place.put("loader", units.loader)
@@ -94,7 +94,7 @@ def load(context: SparkContext) -> Units:
 
 
 def java_array(gateway: Any, items: Sequence[Any]) -> Any:
-    """An Object[], as the JVM's reflection wants its arguments."""
+    """An Object[], the form of the arguments of the JVM's reflection."""
     array = gateway.new_array(gateway.jvm.java.lang.Object, len(items))
     for place, item in enumerate(items):
         array[place] = item

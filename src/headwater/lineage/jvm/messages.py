@@ -1,4 +1,4 @@
-"""The agent's messages, one struct per kind; java/Agent.java writes them.
+"""The agent's messages, one struct per kind; java/Agent.java writes all except `AppStart`.
 
 Plans stay raw bytes until their first use: most are decoded once, some never.
 """
@@ -32,7 +32,7 @@ class StageDoc(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):
-    """The application, once, when the agent is attached."""
+    """The application has started; `agent.application_of` makes this message, once."""
 
     id: str
     name: str
@@ -41,7 +41,7 @@ class AppStart(msgspec.Struct, frozen=True, kw_only=True, tag="app_start"):
 
 
 class AppEnd(msgspec.Struct, frozen=True, kw_only=True, tag="app_end"):
-    """The application has ended; `error` is known only to newer Sparks, and only at times."""
+    """The application has ended; `error` is an exit code other than 0, which Spark reports from 3.5 on."""
 
     time: Millis
     error: str | None = None
@@ -72,7 +72,7 @@ class SqlStart(msgspec.Struct, frozen=True, kw_only=True, tag="sql_start"):
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """Something has ended, badly if there is an error."""
+    """The end of a SQL execution or a job; `error` is set if it failed."""
 
     time: Millis
     error: str | None = None
@@ -150,7 +150,7 @@ class StreamEnd(Ended, frozen=True, kw_only=True, tag="stream_end"):
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True, tag="dropped"):
-    """The agent's queue was full, and this many messages were dropped (G8)."""
+    """`count` messages were dropped: a queue of the agent was full, or they could not be written (G8)."""
 
     count: int
 

@@ -9,7 +9,7 @@ node: {"id", "cls",
        "to":[[exprId,"name"], …]   the columns of the table that a v2 command writes,
        "ex":{field of Spark's class: [expression, …] or [[expression, …], …] or a number or a text},
        "lin":{"" or field: [interfaces of OpenLineage that it implements]},
-       "f":{…}   what datasets need to know of it (jvm/java/NodeFields.java)
+       "f":{…}   the fields that name datasets (jvm/java/NodeFields.java)
        "no_ex":"…"   why "ex" could not be written; the same for other keys}
 type: Spark's own JSON of a type.
 
@@ -28,7 +28,7 @@ from typing import Any
 import msgspec
 
 Expression = list[Any]
-"""See the module's text; kept as JSON lists, since plans have hundreds of thousands of them."""
+"""See the module docstring; kept as JSON lists, since plans have hundreds of thousands of them."""
 
 
 class Attribute(msgspec.Struct, frozen=True, array_like=True):

@@ -1,6 +1,6 @@
 """Datasets of JDBC: namespace and name from the URL of a connection and a table.
 
-Neither users nor passwords nor other parameters of the URL ever reach a name (G12).
+Users, passwords and other parameters of the URL never become part of a name (G12).
 """
 
 from __future__ import annotations

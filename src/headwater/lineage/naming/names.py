@@ -79,7 +79,7 @@ def folder_of_glob(path: str) -> str:
 
 
 def source_uri(namespace: str) -> str:
-    """The namespace as a URI: local files have the bare word `file` as theirs, which is none."""
+    """The namespace as a URI: that of local files is the bare word `file`, which is no URI."""
     if _SCHEME.match(namespace):
         return namespace
     return f"{namespace}:///" if re.fullmatch(r"[A-Za-z][A-Za-z0-9+.\-]*", namespace) else f"urn:{namespace}"

@@ -115,7 +115,7 @@ def _resolver(name: str, given: Mapping[str, Any]) -> Rule:
 
 
 def _python_regex(regex: Any) -> str:
-    """Java's named groups have no P."""
+    """The regex in Python's syntax: named groups of Java have no P."""
     return re.sub(r"\(\?<(\w+)>", r"(?P<\1>", str(regex))
 
 

@@ -1,1 +1,1 @@
-"""Installs lineage in a Python process and reads how the process ends; start at install.py."""
+"""Installs lineage in a Python process and records how the process ends. Start reading at install.py."""

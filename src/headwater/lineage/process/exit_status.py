@@ -37,12 +37,12 @@ class _Exit:
 
 
 class ExitStatus:
-    """Records exceptions and exit codes; `failure` is the reason of a bad end."""
+    """Records exceptions and exit codes; `failure` is the reason why the process fails."""
 
     def __init__(self) -> None:
         self._error: tuple[str, str, str] | None = None
         self._code: Any = None
-        self._wrapped: dict[tuple[Any, str], tuple[Any, Any]] = {}  # place: what was there, what is there now
+        self._wrapped: dict[tuple[Any, str], tuple[Any, Any]] = {}  # (owner, name): the original, the wrapper
 
     def install(self) -> None:
         """Wrap the functions; a second call wraps `exit` and `quit`, which Python adds late in its start."""

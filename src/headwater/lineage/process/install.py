@@ -51,7 +51,7 @@ _state = _Process()
 
 
 def install(spark: SparkSession | SparkContext | None = None, **settings: Any) -> None:
-    """Send the lineage of `spark`'s application, and of all that this process starts after it.
+    """Send the lineage of `spark`'s application, and of all applications that this process starts later.
 
     `settings` are fields of LineageSettings and have precedence over Spark's configuration, such as
     `namespace="shop"` or `transport={"type": "http", "url": "http://localhost:8750"}`. A `transport` may also
@@ -71,7 +71,7 @@ def install(spark: SparkSession | SparkContext | None = None, **settings: Any) -
 
 
 def uninstall() -> None:
-    """Send what is known, and undo everything that `install` did. Spark goes on, untold."""
+    """Send the pending events and undo everything that `install` did. Spark keeps running."""
     unhook_spark()
     with _state.lock:
         sessions, _state.sessions = _state.sessions, []
@@ -82,7 +82,7 @@ def uninstall() -> None:
 
 
 def flush(timeout_seconds: float = 30.0) -> bool:
-    """Wait until everything that has happened so far is with the transport; whether it is."""
+    """Wait until the transport has all events so far; return whether it has."""
     deadline = time.monotonic() + timeout_seconds
     with _state.lock:
         sessions = list(_state.sessions)
@@ -106,8 +106,8 @@ def warn_of_connect(session: Any) -> None:
         if any(not each.is_finished for each in _state.sessions):
             return
     _warn(
-        "a Spark Connect client sees no plans. Install it where the server runs: start that from Python, with"
-        " spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin."
+        "a Spark Connect client sees no plans. Install lineage in the process of the server: start the server"
+        " from Python, with spark.plugins=org.apache.spark.sql.connect.SparkConnectPlugin."
     )
 
 
@@ -165,14 +165,14 @@ def _client(settings: LineageSettings, transport: Any) -> Any:
 
 
 def _context(spark: Any) -> Any:
-    """The SparkContext of a session; None of a Spark Connect client, which has none."""
+    """The SparkContext of a session; None for a Spark Connect client, which has none."""
     if hasattr(spark, "_jsparkSession"):
         return spark._sc
     return spark if hasattr(spark, "_do_init") else None
 
 
 def _finish_stopped() -> None:
-    """Finish the sessions of earlier applications: they ended well, since the process goes on."""
+    """Finish the sessions of earlier applications: they succeeded, since the process is still running."""
     for session in _state.sessions:
         _log_errors(session.finish, None, session.settings.exit_millis / 1000)
     _state.sessions = []

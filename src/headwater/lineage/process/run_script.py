@@ -34,7 +34,7 @@ def run(script: str, arguments: list[str]) -> None:
     try:
         exec(code, main.__dict__)  # noqa: S102 - the user's own script
     except SystemExit as asked:
-        exit_status.exited(asked.code)  # also where it was raised without `sys.exit`
+        exit_status.exited(asked.code)  # also if the script raises it without `sys.exit`
         raise
 
 

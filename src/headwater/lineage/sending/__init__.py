@@ -1,1 +1,1 @@
-"""A bounded queue of events and the transports that send them; start at sender.py."""
+"""A bounded queue of events and the transports that send them. Start reading at sender.py."""

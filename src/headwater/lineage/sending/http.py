@@ -1,7 +1,7 @@
 """Events by HTTP as openlineage-python sends them, for a quarter of the CPU.
 
-Its transport copies every event to remove empty values, writes it with the JSON of the standard library, and
-has `requests` look up proxies, certificates and passwords in the environment each time: 2.4 ms for ten
+Its transport copies every event to remove empty values, serializes it with the standard library, and has
+`requests` look up proxies, certificates and passwords in the environment each time: 2.4 ms for ten
 kilobytes, half of the cost of an event in Python. Here the request is prepared once, by the same transport
 and session, and only its body changes. Unusual cases are left to the transport.
 """
@@ -19,7 +19,7 @@ from openlineage.client.transport.http import HttpTransport
 from requests import PreparedRequest, Request
 
 Event = dict[str, Any]
-# Attributes of the transport, some not public: a release of openlineage-python may lack them.
+# Attributes of the transport, some private: releases of openlineage-python may lack them.
 _ASKED = ("url", "endpoint", "timeout", "verify", "session", "_prepare_request")
 
 
@@ -39,7 +39,7 @@ class HttpSender:
             self._transport.emit(event)  # type: ignore[arg-type]
 
     def _post(self, text: str) -> bool:
-        """Whether it was sent; the transport follows redirects and keeps cookies."""
+        """Send the body; return whether it was sent: redirects and cookies are left to the transport."""
         transport = self._transport
         if self._prepared is None:
             self._prepared = self._prepare()

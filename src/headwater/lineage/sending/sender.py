@@ -1,7 +1,7 @@
 """A bounded queue of events and one thread that sends them, off the job's path.
 
-A transport that is slow, hangs or fails costs events, which are counted and logged. The job loses no memory
-to it, and no time except `exit_millis` at its end (G8, G10).
+A transport that is slow, hangs or fails costs events, which are counted and logged. It costs the job at
+most the memory of the queue and, at its end, `exit_millis` (G8, G10).
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class EventSender:
                 self.dropped += 1
             self._lock.notify_all()
         if self.dropped:
-            self._warn("The queue of lineage events is full; %d dropped so far.", self.dropped)
+            self._warn("The queue of lineage events is full; %d events were dropped so far.", self.dropped)
 
     def flush(self, seconds: float) -> bool:
-        """Wait until the queue is empty and the last event is sent; whether they are."""
+        """Wait until the queue is empty and the last event is sent; return whether that happened."""
         deadline = time.monotonic() + seconds
         with self._lock:
             while self._queue or self._is_busy:
@@ -95,7 +95,7 @@ class EventSender:
         return True
 
     def close(self, seconds: float) -> bool:
-        """Send the queued events within `seconds`, then abandon the thread; whether all were sent."""
+        """Send the queued events within `seconds`, then abandon the thread; return whether all were sent."""
         deadline = time.monotonic() + seconds
         is_done = self.flush(seconds)
         with self._lock:

@@ -74,7 +74,7 @@ def _spooled(transport: dict[str, Any], path: str) -> dict[str, Any]:
         found = OpenLineageClient()
         config = getattr(found.transport, "config", None)
         if getattr(found.transport, "kind", None) != "http" or config is None:
-            logger.warning("The spool needs an http transport; events go out without it.")
+            logger.warning("The spool needs an http transport; events are sent without the spool.")
             return transport
         transport = {"type": "http", "url": config.url, "endpoint": config.endpoint}
         if key := getattr(config.auth, "api_key", None):

@@ -1,9 +1,9 @@
 """The Python packages that executors of a cluster need.
 
 The two Java classes go as a jar (see compiled_classes.py). The Python packages go as one archive, which
-each executor unpacks beside its work and has on its path. So a worker needs Spark, a Python of the same minor
-version and the same kind of machine, and nothing of ours; where everything is installed there already, set
-`pipeline.ship_packages: false`.
+each executor unpacks into its working folder and has on its path. So a worker needs Spark, a Python of the
+same minor version and the same kind of machine, and nothing of ours. If everything is installed there
+already, set `pipeline.ship_packages: false`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NEEDED = (
     "ua-parser-rs",
     "zstandard",
 )
-"""What our own code imports on an executor, where it is installed here."""
+"""The packages that our own code imports on an executor; those that are installed here are sent."""
 
 ENRICHERS = "headwater.enrichers"
 _ELSEWHERE = {"headwater", "pyspark", "py4j"}
@@ -39,12 +39,12 @@ _USELESS = re.compile(r"(^|/)(__pycache__|tests|include|\.\.)(/|$)|\.(pyc|pyx|px
 
 
 def is_cluster(master: str) -> bool:
-    """Whether executors are processes of their own, maybe on other machines."""
+    """Whether executors are processes of their own, possibly on other machines."""
     return not re.match(r"local(\[|$)", master)
 
 
 def shipped(settings: PipelineSettings, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """The configuration with what has to go to the executors; the archive is kept in `folder`."""
+    """The configuration, with the files that go to executors added; the archive is kept in `folder`."""
     found = dict(conf)
     if settings.city_database:
         _append(found, "spark.files", str(Path(settings.city_database).resolve()), ",")
@@ -83,7 +83,7 @@ def pack(folder: Path) -> Path:
 
 
 def local_path(path: str) -> str:
-    """A file of the settings as it is found here: on an executor it may be what Spark has brought."""
+    """The path of a file of the settings on this machine: on an executor it may be Spark's copy."""
     if os.path.exists(path):
         return path
     from pyspark import SparkFiles
@@ -99,7 +99,7 @@ def _append(conf: dict[str, str], name: str, value: str, separator: str) -> None
 
 
 def _own_files() -> Iterator[tuple[Path, str]]:
-    """From the folder rather than from the metadata, which knows nothing of it in a development set-up."""
+    """The files of this package, from its folder: the metadata of an editable install lacks them."""
     root = Path(__file__).parents[2]
     for path in root.rglob("*"):
         name = f"headwater/{path.relative_to(root).as_posix()}"

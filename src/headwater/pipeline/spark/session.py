@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SPLIT_BYTES = 32 * 1024 * 1024
-"""What one task reads of a file."""
+"""The bytes of a file that one task reads."""
 BROADCAST_BYTES = 64 * 1024 * 1024
 
 
@@ -55,7 +55,7 @@ def start(
     log_file.parent.mkdir(parents=True, exist_ok=True)
     if cluster.is_cluster(settings.master):
         conf = cluster.shipped(settings, conf, log_file.parent / "cluster")
-    # Workers would take the first `python3` of the PATH, which knows nothing of our packages.
+    # Workers would take the first `python3` of the PATH, which may lack our packages.
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYSPARK_PYTHON"] = conf.get("spark.pyspark.python", sys.executable)
     os.environ["JAVA_HOME"] = java.home
@@ -91,7 +91,7 @@ def require_running(spark: SparkSession) -> None:
 
 
 def configuration(settings: PipelineSettings) -> dict[str, str]:
-    """What we set; the user's own `pipeline.spark` has the last word."""
+    """The configuration that we set, overridden by the user's `pipeline.spark`."""
     cores = os.cpu_count() or 1
     chosen = {
         "spark.driver.memory": settings.memory or _memory(),

@@ -64,7 +64,7 @@ class ObjectFolder:
         return ObjectFolder(urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}")))
 
     def __str__(self) -> str:
-        """Without what is secret in it (G12)."""
+        """The URL without its secrets (G12)."""
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
@@ -93,7 +93,7 @@ class ObjectFolder:
             ) from error
 
     def upload(self, source: Path) -> None:
-        """Copy a local file to where this names."""
+        """Copy a local file to the object of this name."""
         filesystem, path = self.filesystem_and_path()
         with source.open("rb") as file, filesystem.open_output_stream(path) as stream:
             shutil.copyfileobj(file, stream, COPY_BYTES)
@@ -341,7 +341,7 @@ def _remove_left_overs(root: Path, store: ObjectFolder | None) -> None:
         try:
             fd = os.open(path / "lock", os.O_RDWR | os.O_CLOEXEC)
         except OSError:
-            continue  # just being made, or just gone
+            continue  # just being created, or just removed
         try:
             if try_lock(fd):  # its process is dead
                 if store is not None:

@@ -19,7 +19,7 @@ from headwater.pipeline.steps.mapping import MappedField, map_fields
 from headwater.settings import DestinationSettings, MappingSettings
 
 FEW_COLUMNS = 64
-"""Up to so many columns without room are read by name; more are kept with the object that they are in."""
+"""Up to this many columns without room are read by name; more are kept with the object that has them."""
 MAX_REFITS = 3
 """Patching is repeated while another pipeline changes the table at the same time."""
 

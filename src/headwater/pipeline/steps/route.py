@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 BUCKETS = 32
 SMALL_BYTES = 16 * 1024 * 1024
-"""Up to here files are routed and fields in one job."""
+"""Files up to this size are routed and scanned for their fields in one job."""
 MAX_TABLES = 1_000
 """Maximum tables of one file; lines of further tables are rejects."""
 
@@ -138,7 +138,7 @@ class Router:
         return _routed(named, BatchFields.by_table(self._scan(named, "0L")))
 
     def route_files(self, lines: DataFrame, files: int) -> RoutedFiles:
-        """The same for the lines of several small files, also in one job."""
+        """Routes the lines of several small files, also in one job."""
         named = self._named(lines)
         answers = self._scan(named, FILE)
         found = BatchFields.by_file(answers)

@@ -1,7 +1,7 @@
 """Table names: `table_name_template`, in Jinja's syntax, compiled to Spark SQL.
 
-Jinja's own parser reads it; nothing of it is ever executed, so a template can do only what is written here:
-fields, literals, a few filters, conditions, concatenation. Everything else is refused with its position.
+Jinja's own parser reads it, and no part of it is ever executed. So a template can have only these parts:
+fields, literals, a few filters, conditions, concatenation. All else is refused with its position.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DIRECTIVES = {
 FILTERS = ("capitalize", "d", "date", "default", "lower", "replace", "string", "title", "trim", "upper")
 TESTS = ("defined", "none", "undefined")
 EVENT = "_"
-"""The event itself, for keys that are no identifiers: `_['my-key']`."""
+"""The event itself, for keys that are not identifiers: `_['my-key']`."""
 _FALSE = "('', 'false', '0', '[]', '{}')"
 _OPERATORS = {"eq": "=", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 Path = tuple[str, ...]
@@ -70,7 +70,7 @@ class TemplateRefused(HeadwaterError):
 
 
 class Template:
-    """A template that was understood. `paths` are the fields that it looks at."""
+    """A valid template. `paths` are the fields that it reads."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -241,7 +241,9 @@ class _Compiler:
                 return f"coalesce({sql}, {value})"
             case "replace":
                 if len(arguments) != 2:
-                    raise self.refusal(node, "`replace` needs what to replace, and by what.", node.name)
+                    raise self.refusal(
+                        node, "`replace` needs two arguments, old and new text.", node.name
+                    )
                 return f"replace({sql}, {self.expression(arguments[0])}, {self.expression(arguments[1])})"
         return self.date(node, sql, arguments)
 
@@ -257,7 +259,7 @@ class _Compiler:
         except ValueError as error:
             raise self.refusal(node, f"{error}", pattern) from None
         got = f"coalesce(concat('\"', {sql}, '\"'), 'nothing')"
-        reason = f"concat('the filter `date` got ', {got}, ', which is no time')"
+        reason = f"concat('the filter `date` got ', {got}, ', which is not a time')"
         condition = " AND ".join([*self._guards, f"({moment}) IS NULL"])
         self.failures.append((condition, reason))
         return written
@@ -270,7 +272,7 @@ class _Compiler:
                 return (*self.path(parent), name)
             case nodes.Getitem(node=parent, arg=nodes.Const(value=str() as name)):
                 return (*self.path(parent), name)
-        raise self.refusal(node, "only fields can be looked into, by name.")
+        raise self.refusal(node, "only fields can be accessed, by name.")
 
     def constant(self, value: Any) -> str:
         if value is None:

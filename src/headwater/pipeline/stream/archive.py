@@ -2,8 +2,9 @@
 
 archive/2026-11-16/streaming-archive.dst=<destination>-2026-11-16T10-05-00.000.log.gz
 
-A file is written from the queue itself, apart from the loading. Which positions it has is written down
-before, so that a crash mapped no event out and none in two files; only then may the queue let go of them.
+A file is written from the queue, independently of loading. Its positions are recorded before it is written,
+so that a crash neither leaves an event out nor puts it into two files. The queue collects events only after
+they are archived.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A range_: positions of a queue that are loaded together; and what a ledger has of a queue already."""
+"""Ranges of positions of a queue that are loaded together, and the ranges that a ledger has already."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class PositionRange:
     def load_id(self, table: str) -> str:
         """The id of its load into a table: queue, end, first and a digest of the table, hexadecimal.
 
-        The numbers can be read back, and ids of one queue are in the order of their ends. So a ledger can be
-        asked what of a queue has loaded_ranges (`ledger_id_range`), whatever became of the cursor (G5).
+        The numbers can be read back, and ids of one queue are in the order of their ends. So the ledger shows
+        which ranges of a queue are loaded (`ledger_id_range`), even if the cursor is lost (G5).
         """
         digest = hashlib.sha256(f"{self.destination_id}\0{table}".encode()).hexdigest()[:_NUMBER]
         return f"{_digest(self.queue)}{self.end:0{_NUMBER}x}{self.first:0{_NUMBER}x}{digest}"

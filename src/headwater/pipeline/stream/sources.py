@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_EVENTS = 2_000
-"""Up to so many events Spark evaluates expressions while it plans, in one thread and without a job."""
+"""Up to this many events Spark evaluates expressions while it plans, in one thread and without a job."""
 REQUEST_SECONDS = 10.0
 
 

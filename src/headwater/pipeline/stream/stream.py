@@ -210,7 +210,7 @@ class Stream:
             began = time.monotonic()
             first, planned = self._cursor.position, self._cursor.planned
             if planned is not None:
-                log.info("%s: positions %d to %d again.", self.id, first, planned.end - 1)
+                log.info("%s: positions %d to %d are loaded again.", self.id, first, planned.end - 1)
             end = planned.end if planned else min(self._source.newest(), first + stream.max_batch_events)
             if end > first:
                 with self._load_lock:

@@ -158,7 +158,7 @@ public class Agent extends SparkEventFilter {
             try {
                 ((java.net.Socket) Reflection.fieldOrNull(connection, "socket")).setTcpNoDelay(true);
             } catch (Throwable ignored) {
-                // closed, or of another kind: it is slower
+                // closed, or of another kind: Nagle's algorithm stays on
             }
         }
     }
@@ -307,9 +307,9 @@ public class Agent extends SparkEventFilter {
     }
 
     /*
-     * The text that was given to `spark.sql`, which the parser records in the nodes that it creates. A command that
-     * the analyzer has replaced has lost it, but its query has it, which may be an inner child. CREATE TABLE
-     * without a query keeps it nowhere.
+     * The argument of `spark.sql`, which the parser records in the nodes that it creates. A command that the
+     * analyzer has replaced no longer has it; its query, which may be an inner child, still has it. After a CREATE
+     * TABLE without a query it is not available.
      */
     private static Object sql(QueryExecution query) {
         ArrayList todo = new ArrayList();

@@ -5,7 +5,7 @@ package headwater.lineage;
  * one where a value has just ended. Text is counted in chars, which is close enough to bytes for a budget.
  *
  * Compiled by Janino, which has no lambdas, no multi-catch, no static methods of interfaces (List.of) and hardly any
- * generics; hence the plain style here and beside.
+ * generics; hence the plain style of these files.
  */
 public class JsonWriter {
     public static final class Full extends RuntimeException {
@@ -21,7 +21,7 @@ public class JsonWriter {
         this.budget = budget;
     }
 
-    /* Where the text ends now; `back(mark)` forgets what was written since. */
+    /* The current end of the text; `back(mark)` removes the text after it. */
     public int mark() {
         return text.length();
     }
@@ -60,7 +60,7 @@ public class JsonWriter {
         return this;
     }
 
-    /* Ends an object or array that began at `mark`; forgets one that is empty, and answers false. */
+    /* Ends an object or array that began at `mark`; removes an empty one and returns false. */
     public boolean end(int mark, char bracket) {
         if (text.length() == mark + 1) {
             back(mark);
@@ -114,7 +114,7 @@ public class JsonWriter {
         return string(value.toString(), most);
     }
 
-    /* A list of such values. */
+    /* A list of values, each as by `value`. */
     public JsonWriter list(Iterable values) {
         raw('[');
         for (Object value : values) {

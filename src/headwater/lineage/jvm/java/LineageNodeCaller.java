@@ -105,7 +105,7 @@ public class LineageNodeCaller {
         return null;
     }
 
-    /* The context that older interfaces want: the builder of facets and the name of the event. */
+    /* The context that older interfaces require: the builder of facets and the name of the event. */
     public static class Context implements InvocationHandler {
         private final String event;
 

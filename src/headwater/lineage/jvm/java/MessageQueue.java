@@ -38,7 +38,7 @@ public class MessageQueue {
         }
         queued.addAndGet((long) text.length());
         queue.offer(text);
-        offered.incrementAndGet();                      // after the message, which a reader of the count expects here
+        offered.incrementAndGet();                      // after `queue.offer`: a counted message can be polled
         if (isUrgent) {
             urgent.release();
         }

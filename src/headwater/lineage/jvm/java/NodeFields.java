@@ -29,9 +29,9 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /*
- * What a leaf, a command or a relation of a plan holds besides its children: the parameters of its case class, by
- * their names, as JSON. Objects that a dataset is made of (a table, files, a connection) become an object with a
- * key "@" for the kind. Nothing here knows what a dataset is, calls a file system or starts a job.
+ * The fields of a leaf, a command or a relation of a plan, without its children: the parameters of its case class,
+ * by name, as JSON. Objects that a dataset is made of (a table, files, a connection) become an object with a
+ * key "@" for the kind. This class names no datasets, calls no file system and starts no job.
  */
 public class NodeFields {
     private static final int MOST_TEXT = 8000;
@@ -67,7 +67,7 @@ public class NodeFields {
 
     private void skip(Object kids) {
         for (Object kid : Reflection.each(kids)) {
-            // a resolved name is as small as a field, and the command is of no use without it
+            // a resolved name is as small as a field, and the command is useless without it
             if (!kid.getClass().getSimpleName().startsWith("Resolved")) {
                 skipped.add(kid);
             }
@@ -198,7 +198,7 @@ public class NodeFields {
         return format instanceof DataSourceRegister ? Reflection.callOrNull(format, "shortName") : null;
     }
 
-    /* Text, paths and maps that an object of no known kind holds. */
+    /* Text, paths and maps in the fields of an object of unknown kind. */
     private void plainFields(Object each, int depth) {
         String type = each.getClass().getName();
         if (type.startsWith("java.") || type.startsWith("scala.")) {
@@ -244,7 +244,7 @@ public class NodeFields {
 
     private void map(Object map) {
         if (map.getClass().getSimpleName().equals("CaseInsensitiveMap")) {
-            // made case-insensitive, the keys have lost their case: the original is better
+            // a CaseInsensitiveMap has lower-case keys; its original has those of the user
             Object original = Reflection.callOrNull(map, "originalMap");
             map = original instanceof scala.collection.Map ? original : map;
         }
@@ -269,7 +269,7 @@ public class NodeFields {
         out.optional("database", Reflection.option(id.database()), MOST_TEXT).field("table", id.table()).raw('}');
     }
 
-    /* A table that the shared catalog has, for commands that hold nothing but its name; "" if there is none. */
+    /* A table of the shared catalog, for commands that have only its name; "" if there is none. */
     public static String lookup(Object catalog, String database, String name) {
         try {
             Method getTable = catalog.getClass().getMethod("getTable", String.class, String.class);
@@ -352,13 +352,13 @@ public class NodeFields {
             v2((Table) changed, depth);
             return;
         }
-        NodeFields fields = new NodeFields(out);            // with the columns of tables
+        NodeFields fields = new NodeFields(out);            // whose `hasSchemas` is true
         out.raw('{').field("@", "table").field("cls", table.getClass().getName());
-        out.optional("name", Reflection.callOrNull(table, "name"), 1000);   // of old sinks it throws
+        out.optional("name", Reflection.callOrNull(table, "name"), 1000);   // throws for V1 sinks
         fields.put("properties", Reflection.callOrNull(table, "properties"), depth);
         fields.put("jdbc", Reflection.fieldOrNull(table, "jdbcOptions"), depth);
         Object format = Reflection.callOrNull(table, "formatName");
-        if (format instanceof String) {                     // a file source of the second API
+        if (format instanceof String) {                     // a V2 file source
             fields.put("format", format, depth);
             fields.put("paths", Reflection.callOrNull(table, "paths"), depth);
         }
@@ -366,13 +366,13 @@ public class NodeFields {
             fields.put("provider", Reflection.fieldOrNull(table, "shortName"), depth);
         }
         fields.lake(table, depth);
-        if (kind.endsWith("Sink")) {                        // the first API of streams: a table in name alone
+        if (kind.endsWith("Sink")) {                        // a V1 sink, a Table only formally
             fields.plainFields(table, depth);
         }
         out.raw('}');
     }
 
-    /* Iceberg and Delta by the methods of their tables, which are in memory by now. */
+    /* Location and version of Iceberg and Delta tables, by methods that only read memory. */
     private void lake(Table table, int depth) {
         String name = table.getClass().getName();
         if (name.startsWith("org.apache.iceberg.")) {
@@ -395,7 +395,7 @@ public class NodeFields {
         }
     }
 
-    /* A plan in a field that is no child: the table of a write. Its columns come along. */
+    /* A plan in a field that is no child, such as the table of a write, with its columns. */
     private void plan(LogicalPlan plan, int depth) {
         if (depth > 2) {
             return;

@@ -22,7 +22,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /*
  * One plan as one compact JSON document: nodes in post-order, a shared one once, plans of subqueries among them;
- * of the expressions those that create or use expression ids. A column that only passes through a node keeps its
+ * of the expressions, those that create or use expression ids. A column that only passes through a node keeps its
  * id and is not mentioned, which is why a 500-step plan stays small. lineage/jvm/plan.py, which reads the
  * document, describes its parts.
  *
@@ -30,7 +30,7 @@ import org.apache.spark.unsafe.types.UTF8String;
  * node which is new in some Spark needs no change here.
  */
 public class PlanWriter {
-    /* NodeFields.node, for leaves, commands and what else is not in PLAIN; that unit may be missing. */
+    /* NodeFields.node, for leaves, commands and other nodes that are not in PLAIN; that unit may be missing. */
     private static final Method DETAILS = Reflection.unit(PlanWriter.class, "NodeFields", "node");
 
     /* Nodes whose columns are those of their children, or the aliases in their own expressions. */
@@ -47,7 +47,7 @@ public class PlanWriter {
         "output", "generatorOutput", "outputAttrs", "outputColumns", "partitionCols", "outputObjAttr",
         "isSourceRowPresent", "isTargetRowPresent"
     ));
-    /* Instructions of MergeRows: a condition, and the rows that it puts out. */
+    /* Instructions of MergeRows: a condition, and the output rows. */
     private static final List MERGE_INSTRUCTIONS = Arrays.asList("Keep", "Split", "Discard", "Insert", "Copy");
     private static final int LONGEST_TEXT = 256;
 
@@ -81,7 +81,7 @@ public class PlanWriter {
         this.out = out;
     }
 
-    /* Writes the document; answers the plan's nodes, each at the index that is its id in the document. */
+    /* Writes the document; returns the plan's nodes, each at the index that is its id in the document. */
     public static ArrayList plan(LogicalPlan plan, JsonWriter out) {
         PlanWriter walk = new PlanWriter(out);
         int start = out.mark();
@@ -96,7 +96,7 @@ public class PlanWriter {
         } catch (StackOverflowError deep) {
             cut = "the plan is nested too deeply";
         }
-        // what was written since the last whole node is of no use; room for the end is made by giving up nodes
+        // the text after the last complete node is removed, and further nodes until the end of the document fits
         for (int kept = walk.marks.size() - 1; kept >= 0; kept--) {
             out.back((Integer) walk.marks.get(kept));
             try {
@@ -126,10 +126,10 @@ public class PlanWriter {
             return (Integer) before;
         }
         if (before != null) {
-            // wanted with names and types now: a node that only passes its columns on carries them
+            // now needed with names and types, which an additional SameNode lists
             return emit(plan, "headwater.SameNode", Arrays.asList(before), new ArrayList(), true, false);
         }
-        // what a micro-batch writes is no command, but its query is wanted as if it were
+        // the write of a micro-batch is not a Command, but its query also needs names and types
         boolean command = plan instanceof Command || plan.getClass().getSimpleName().startsWith("WriteTo");
         ArrayList kids = new ArrayList();
         ArrayList inner = new ArrayList();
@@ -148,7 +148,7 @@ public class PlanWriter {
             }
         }
         if (command && inner.isEmpty() && kids.isEmpty()) {
-            // saveAsTable keeps its query to itself, Delta's MERGE its source and target
+            // the query of saveAsTable, and source and target of Delta's MERGE, are not among the children
             for (String field : new String[] {"query", "source", "target"}) {
                 Object query = Reflection.callOrNull(plan, field);
                 if (query instanceof LogicalPlan) {
@@ -283,7 +283,7 @@ public class PlanWriter {
         out.end(begun, '}');
     }
 
-    /* One field with its expressions, or with what a rule needs besides; nothing for other fields. */
+    /* One field with its expressions, or with another value that a rule needs; nothing for other fields. */
     private void role(String role, Object value) throws Exception {
         int mark = out.mark();
         out.key(role);
@@ -313,7 +313,7 @@ public class PlanWriter {
         return first instanceof Expression || holdsExpressions(first);
     }
 
-    /* False if nothing was worth a word. */
+    /* Writes the expressions of a list; false if `skip` leaves none. */
     private boolean list(scala.collection.Seq seq, boolean skip) throws Exception {
         boolean any = false;
         out.raw('[');
@@ -382,7 +382,7 @@ public class PlanWriter {
                 kids.addAll(Reflection.each(row));
             }
         } else if (holdsExpressions(parameters)) {
-            kids = Reflection.each(parameters);  // what the user wrote, not what it is replaced by
+            kids = Reflection.each(parameters);  // the function as the user wrote it, without its replacement
         }
         out.raw("[\"f\",").string(cls).raw(",[");
         for (Object kid : kids) {
@@ -400,7 +400,7 @@ public class PlanWriter {
         out.raw(']');
     }
 
-    /* What a rule needs to know of a function besides its children: a text, or a list. */
+    /* The value that a rule needs of a function besides its children: a text, or a list. */
     private static Object extra(Expression expression, String cls) throws Exception {
         if (cls.equals("GetStructField")) {
             return Reflection.call(expression, "extractFieldName");
@@ -411,7 +411,7 @@ public class PlanWriter {
         if (cls.equals("UpdateFields")) {
             return operations(expression);
         }
-        if (MERGE_INSTRUCTIONS.contains(cls)) {  // how many columns each row has that it puts out
+        if (MERGE_INSTRUCTIONS.contains(cls)) {  // the number of columns of each output row
             ArrayList widths = new ArrayList();
             for (Object row : Reflection.each(Reflection.call(expression, "outputs"))) {
                 widths.add(Reflection.each(row).size());
@@ -489,7 +489,7 @@ public class PlanWriter {
         return (List) PARAMETERS.get(plan.getClass());
     }
 
-    /* Lazy values have a field as well, which is null until its first use; they are written with a copy method. */
+    /* Whether a field is a parameter or a value. Lazy values, whose field is null before their first use, are not. */
     private static boolean isParameter(Field field, Class type) {
         String name = field.getName();
         if (field.getDeclaringClass() != type || name.indexOf('$') >= 0) {

@@ -106,7 +106,7 @@ public class RddChain {
         }
     }
 
-    /* The nearest superclass that is known here: wholeTextFiles has its own subclass. */
+    /* The class of an RDD, or its known superclass: wholeTextFiles has its own subclass. */
     private static String kind(RDD rdd) {
         for (Class at = rdd.getClass(); at != null; at = at.getSuperclass()) {
             String name = at.getSimpleName();
@@ -135,7 +135,7 @@ public class RddChain {
         out.optional("more", more ? Boolean.TRUE : null, 0);
     }
 
-    /* Commas part paths, as in Hadoop's own setting, unless a backslash stands before. */
+    /* Writes the paths of a Hadoop setting: commas separate them, except after a backslash. */
     private static List paths(String text) {
         ArrayList found = new ArrayList();
         for (String path : text == null ? new String[0] : text.split("(?<!\\\\),")) {
@@ -159,12 +159,12 @@ public class RddChain {
         } catch (JsonWriter.Full full) {
             throw full;
         } catch (Throwable error) {
-            out.back(mark); // a stage without such a function writes nothing that we could name
+            out.back(mark); // a stage without such a function has no output that can be named
         }
         out.raw(']');
     }
 
-    /* The Hadoop settings with an output that a closure carries, looked for a few steps deep. */
+    /* The Hadoop settings with an output that a closure references, searched in at most MOST_OBJECTS objects. */
     private static Configuration configuration(Object start) throws Throwable {
         Set seen = Collections.newSetFromMap(new IdentityHashMap());
         ArrayDeque queue = new ArrayDeque();
@@ -188,7 +188,7 @@ public class RddChain {
         return null;
     }
 
-    /* Closures and Spark's small carriers of settings, but nothing that leads into the whole application. */
+    /* Whether to search an object: closures and holders of settings, but none that reference the application. */
     private static boolean worth(Object value) {
         String name = value.getClass().getName();
         return value instanceof Configuration

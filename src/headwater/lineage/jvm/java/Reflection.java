@@ -13,9 +13,9 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 
 /*
- * Reflection, for everything beyond the basics of Spark: what a release has renamed or hidden then costs one piece
- * of information where it is asked for, and not the compilation of the unit that asks. What a class has, and what
- * it has not, is looked up once: the exception for a method that is missing costs more than a short plan.
+ * Reflection, for everything beyond the basics of Spark: a member that a release has renamed or hidden then costs one
+ * piece of information, and not the compilation of the unit that reads it. Each member of a class is looked up once,
+ * also a missing one: the exception for a missing method costs more than a short plan.
  */
 public class Reflection {
     private static final Object NONE = new Object();
@@ -89,7 +89,7 @@ public class Reflection {
         return method.invoke(on);
     }
 
-    /* The same, without its Option; null where it is not there or fails. */
+    /* The same, without its Option; null if the method is missing or throws. */
     public static Object callOrNull(Object on, String name) {
         try {
             Method method = on == null ? null : method(on.getClass(), name);
@@ -133,7 +133,7 @@ public class Reflection {
                     }
                 }
             } catch (LinkageError missing) {
-                // the class of one of its fields is in no jar
+                // the class of a field is in no jar
             }
         }
         return found;
@@ -154,7 +154,7 @@ public class Reflection {
         try {
             return (Method) open(type.getMethod(name));     // Spark's private ones are public in bytecode
         } catch (NoSuchMethodException hidden) {
-            // perhaps it is not public
+            // not public, or missing
         }
         for (Class at = type; at != null; at = at.getSuperclass()) {
             try {
@@ -170,7 +170,7 @@ public class Reflection {
         try {
             member.setAccessible(true);
         } catch (RuntimeException closed) {
-            // the JDK's own: those that are public in a public class work without
+            // a method of the JDK: public methods of public classes work without
         }
         return member;
     }
@@ -187,12 +187,12 @@ public class Reflection {
                 }
             }
         } catch (Throwable missing) {
-            // then its feature is missing too
+            // the feature of the unit is missing
         }
         return null;
     }
 
-    /* Its result; raises what it raises. */
+    /* The result of a method of `unit`; throws what the method throws. */
     public static Object invoke(Method method, Object... arguments) throws Throwable {
         if (method == null) {
             throw new UnsupportedOperationException("a unit of the agent does not compile on this Spark");

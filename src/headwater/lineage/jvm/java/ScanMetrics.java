@@ -15,7 +15,7 @@ import org.apache.spark.util.AccumulatorV2;
 
 /*
  * Metrics of an executed plan: of its scans, which carry the expression ids of their leaves in the analyzed plan and
- * so belong to one dataset, and of nodes that write. Enters adaptive plans, query stages, results of commands and
+ * so belong to one dataset, and of nodes that write. Includes adaptive plans, query stages, results of commands and
  * subqueries; metrics of other nodes are omitted.
  */
 public class ScanMetrics {

@@ -2,7 +2,7 @@ package headwater.lineage;
 
 import java.util.regex.Pattern;
 
-/* Secrets never leave the JVM (G12): by the names of settings, and in the URLs that values may hold. */
+/* Masks secrets before they leave the JVM (G12): settings with the name of a secret, and secrets in URLs. */
 public class SecretMask {
     public static final String MASK = "*********(redacted)";
 
@@ -21,7 +21,7 @@ public class SecretMask {
         if (value == null || (value.indexOf("//") < 0 && value.indexOf('=') < 0 && value.indexOf('@') < 0)) {
             return value;
         }
-        if (!CONTAINER.matcher(value).matches()) { // there, a container stands before the @
+        if (!CONTAINER.matcher(value).matches()) { // in these URLs the part before @ is a container
             value = IN_AUTHORITY.matcher(value).replaceAll("//");
         }
         value = IN_ORACLE.matcher(value).replaceAll("$1@");

@@ -18,9 +18,9 @@ import org.apache.spark.sql.execution.ui.SparkListenerSQLExecutionStart;
  * never delays Spark's other listeners (G10).
  *
  * A queue of the listener bus would do the same, but Spark wakes the thread of each of its queues for each event,
- * two and more for every task: at 10,000 tasks that alone cost half a second of CPU, as much as all of
- * openlineage-spark there. So the filter is on a queue that every driver has, whose listeners are quick, and only
- * looks at the class of an event there.
+ * at least two for every task: at 10,000 tasks that alone cost half a second of CPU, as much as all of
+ * openlineage-spark there. So the filter joins a queue that every driver has and whose listeners are quick, and only
+ * checks the class of each event there.
  */
 public abstract class SparkEventFilter extends SparkListener {
     private static final String QUEUE = "executorManagement";
@@ -47,7 +47,7 @@ public abstract class SparkEventFilter extends SparkListener {
         bus.addToQueue(this, QUEUE);
     }
 
-    /* Waits until all events so far are handled; whether they are. */
+    /* Waits until all events so far are handled; returns whether they are. */
     public boolean waitUntilHandled(long millis) {
         long deadline = System.nanoTime() + millis * 1000000L;
         try {

@@ -16,8 +16,8 @@ import org.apache.spark.sql.catalyst.InternalRow;
  * Finds the fields of the lines of a batch and the JSON types of their values. One answer per partition, or per
  * file and table of a partition, as JSON: counts and a tree of [types, children].
  *
- * Jackson is what from_json parses with, so what is well-formed here is well-formed there. The text is compiled
- * by Janino, which has no generics and no lambdas; hence the plain style.
+ * from_json parses with Jackson too, so a line that is well-formed here is well-formed there. The text is
+ * compiled by Janino, which has no generics and no lambdas; hence the plain style.
  */
 public class Scan implements FlatMapFunction {
     static final int BOOL = 1, INT64 = 2, FLOAT64 = 4, STRING = 8, TIMESTAMP = 16;

@@ -1,1 +1,1 @@
-"""Rules that look a value up and add what they find, once per distinct value."""
+"""Enrichment rules: look up each distinct value of a field once, and add the results to the events."""

@@ -1,9 +1,9 @@
-"""The enrichment contract: what it takes to look a value up.
+"""The enrichment contract: how a value is looked up.
 
-An enricher is a class named by an entry point of the group `headwater.enrichers`. It is made once, by the
-driver, which calls `open`, so that a missing part is an error at the start. It is then pickled to Spark's
-workers, where `lookup` is called with values that are distinct within a batch, in any order; what it
-opened does not travel along.
+An enricher is a class named by an entry point of the group `headwater.enrichers`. The driver constructs it
+and calls `open`, so that a missing part is an error at the start. It is then pickled to Spark's workers,
+where `lookup` is called with values that are distinct within a batch, in any order; the resources that it
+opened must not be pickled.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from headwater.settings import PipelineSettings
 GROUP = "headwater.enrichers"
 
 Found = Mapping[str, Any] | None
-"""What a lookup found: values by name, those that are unknown left out; None if it found nothing."""
+"""The result of a lookup: values by name, without the unknown ones; None if it found none."""
 
 
 class Enricher(ABC):
     """A function from a text node to an object node."""
 
     fields: ClassVar[Mapping[str, Kind]]
-    """What a result can hold. It is fixed, so that columns do not depend on what a batch happens to hold."""
+    """The names and kinds of a result's values: fixed, so that columns do not depend on the batch."""
 
     def __init__(self, settings: PipelineSettings) -> None:  # noqa: B027
         """Opens nothing: that is for `open`."""
 
     def open(self) -> None:  # noqa: B027 - many rules have nothing to open
-        """Open what `lookup` needs, once; raises ExtensionError or SettingsError where it cannot be had."""
+        """Open what `lookup` needs, once; raises ExtensionError or SettingsError if it is unavailable."""
 
     @abstractmethod
     def lookup(self, values: Sequence[str]) -> list[Found]:

@@ -1,8 +1,8 @@
-"""`ip_lookup`: where an address is.
+"""`ip_lookup`: the location of an IP address.
 
-The country comes from the lists of the registries, which are in the package: where an address was
-registered, not where it is used. A user's `.mmdb` file (`pipeline.city_database`), MaxMind's or DB-IP's,
-is asked first.
+A user's `.mmdb` file (`pipeline.city_database`), MaxMind's or DB-IP's, has priority. Otherwise the country
+comes from the registries' lists, which are in the package iptocc: where an address was registered, not where
+it is used.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NUMBERS = {"latitude": Kind.FLOAT64, "longitude": Kind.FLOAT64, "autonomous_sys
 
 
 class IpLookup(Enricher):
-    """An address, or a list of them separated by commas of which the first that is known counts."""
+    """Looks up an address, or the first known one of a list separated by commas."""
 
     fields: ClassVar[Mapping[str, Kind]] = {name: _NUMBERS.get(name, Kind.STRING) for name in _PATHS}
 
@@ -89,7 +89,7 @@ class IpLookup(Enricher):
 
 
 def _address(text: str) -> str | None:
-    """An address that the whole internet knows; None for others."""
+    """The address if it is globally routable; None for others."""
     parsed = read_address(text)
     return str(parsed) if parsed is not None and parsed.is_global else None
 

@@ -38,12 +38,12 @@ IMPLICIT = (
 """Rules for all browser events; a configured rule for the same target replaces one."""
 
 FEW_VALUES = 10_000
-"""Up to so many distinct values are looked up by the driver."""
+"""Up to this many distinct values are looked up by the driver."""
 RULES_SECONDS = 300.0
 """An enrichment rule stays open this long; then it is opened again, and with it the file that it reads."""
 
 BROADCAST_VALUES = 200_000
-"""Up to so many distinct values are broadcast to every task; more are joined by a shuffle (G8)."""
+"""Up to this many distinct values are broadcast to every task; more are joined by a shuffle (G8)."""
 
 _TYPES = {
     Kind.BOOL: (JsonTypes.BOOL, "boolean", "bool"),

@@ -1,4 +1,4 @@
-"""`user_agent_parse`: what a user agent's text says about browser, system and device."""
+"""`user_agent_parse`: the browser, system and device that a user agent's text names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 
 _LONGEST = 2_048
-"""Characters that are looked at: a browser's have a few hundred, longer ones only cost time (G8)."""
+"""Characters that are parsed: a browser sends a few hundred, and longer texts only cost time (G8)."""
 
 
 class UserAgentParse(Enricher):
