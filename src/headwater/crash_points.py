@@ -63,7 +63,7 @@ def is_armed(name: str) -> bool:
 
 
 def crash_point(name: str) -> None:
-    """Die here, as by a power cut, if a test asked for it."""
+    """Kill this process with SIGKILL here, if a test asked for it."""
     global _remaining
     if name != _armed:
         return

@@ -50,7 +50,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Make the content of a file durable that another process may have written."""
+    """Make the content of a file durable, also if another process wrote it."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -178,22 +178,22 @@ def is_locked(folder: Path) -> bool:
 
 
 class DiskReserve:
-    """Reserves 512 KiB, so that the server can start, answer 507 and drain when the disk is full (G9).
+    """Reserves 512 KiB, so that the server can start, answer 507 and deliver when the disk is full (G9).
 
-    SQLite needs a few pages to open a database, even to read it, and reading it is what makes room.
+    SQLite needs a few pages to open a database, even for reading, and only reading its events makes room.
     """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "reserve"
 
     def allocate(self) -> None:
-        """Reserve the space unless it is; on a full disk, at a later start."""
+        """Reserve the space if it is not reserved yet; a full disk leaves that to a later start."""
         if not self._path.exists():
             with contextlib.suppress(OSError):
                 replace(self._path, os.urandom(RESERVE_BYTES))  # zeros may take no space at all
 
     def release(self) -> bool:
-        """Free the space; whether there was any."""
+        """Free the space; return whether any was reserved."""
         try:
             self._path.unlink()
         except OSError:

@@ -1,4 +1,4 @@
-"""The event, as the stages hand it on."""
+"""The event, as one stage passes it to the next."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Event(NamedTuple):
 
 
 def fitted(body: bytes) -> bytes:
-    """The same bytes in memory of just their length, for those that are kept (G8).
+    """Return the same bytes in a buffer of exactly their length, for bodies that are kept in memory (G8).
 
-    Encoders leave room behind what they return: orjson takes 4 KiB for 40 bytes and up to 13 times what is
-    needed for more, and never gives it back. `len()` and `sys.getsizeof()` do not show it.
+    Encoders allocate more than they return: orjson takes 4 KiB for 40 bytes, up to 13 times the length for
+    more, and never gives it back. `len()` and `sys.getsizeof()` do not show it.
     """
     return bytes(memoryview(body))

@@ -1,4 +1,4 @@
-"""What Headwater counts. One catalogue, published both as OpenMetrics text and to statsd.
+"""The metrics: one catalogue, published both as OpenMetrics text and to statsd.
 
 The catalogue is the documentation: docs/metrics.md is generated from it, and a metric that is not in it
 cannot be counted.

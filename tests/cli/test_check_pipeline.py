@@ -93,7 +93,7 @@ def test_a_warning_is_given_when_half_of_it_is_missing(headwater: Headwater, tmp
     found = findings(headwater, tmp_path, {"destinations": [DUCKDB]})
     assert ("tokens", "warning") in [(about, level) for about, level, _ in found]
     found = findings(headwater, tmp_path, {"tokens": [TOKEN], "gateway": {"port": 0, "host": "0.0.0.0"}})
-    assert any("in the clear" in text for about, _, text in found if about == "tokens")
+    assert any("in clear text" in text for about, _, text in found if about == "tokens")
 
 
 def test_a_file_in_the_way_is_named_when_the_events_cannot_go_there(

@@ -84,7 +84,7 @@ def test_what_a_change_reaches_is_listed_when_asked_for(imported: Headwater) -> 
     ]
     found = json.loads(imported("lineage", "impact", "events", "--json").stdout)
     assert [each["name"] for each in found["datasets"]] == ["orders", "daily", "letters"]
-    assert "Nothing" in imported("lineage", "impact", "letters").stdout
+    assert "No known dataset" in imported("lineage", "impact", "letters").stdout
 
 
 def test_runs_are_listed_when_asked_for(imported: Headwater) -> None:

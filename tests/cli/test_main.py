@@ -68,7 +68,7 @@ def test_the_hint_is_shown_with_exit_code_one_when_a_command_fails(headwater: He
     result = headwater("status")
     assert result.exit_code == 1
     assert "error: headwater-data/log does not exist" in result.output
-    assert "start it with `headwater serve`" in result.output
+    assert "start the server with `headwater serve`" in result.output
 
 
 def test_the_reason_is_shown_with_exit_code_one_when_the_system_refuses(

@@ -100,7 +100,7 @@ def test_an_event_is_refused_when_it_cannot_be_trimmed_enough() -> None:
         buffer_of(hard=100).add(Event(1, 0.0, b"[" + b"1," * 500 + b"1]"))
     with pytest.raises(EventRefused, match="only an object"):
         buffer_of(hard=100).add(Event(1, 0.0, b"not json" * 100))
-    with pytest.raises(EventRefused, match="around the event"):
+    with pytest.raises(EventRefused, match="without the event"):
         buffer_of(hard=1).add(event(1, 50))
 
 

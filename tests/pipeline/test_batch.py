@@ -111,7 +111,7 @@ def test_an_event_is_a_reject_when_its_template_fails(rig: Rig) -> None:
     assert (reject.event_id, reject.destination_id) == ("e1", "dwh")
     assert reject.event is not None
     assert json.loads(bytes(reject.event))["at"] == "soon"
-    assert "no time" in reject.error
+    assert "not a time" in reject.error
     assert report.files[0].archived
 
 

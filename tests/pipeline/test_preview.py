@@ -24,7 +24,7 @@ def test_table_columns_types_and_values_are_shown_when_an_event_is_previewed(rig
     assert columns["eventn_ctx_location_country"][2] == "US"
     assert {column.name: column.sql_type for column in postgres.columns}["price"] == "numeric(38,18)"
     assert (none.table, none.reason, none.columns) == ("", "", [])
-    assert "no time" in fails.reason
+    assert "not a time" in fails.reason
     # nothing was stored
     assert not rig.database().exists()
 

@@ -88,7 +88,7 @@ def test_the_name_is_known_without_events_when_there_is_no_code() -> None:
         ("{{ a ", 1, 5, "unexpected end"),
         ("{{ t | date('%Q') }}", 1, 14, "`%Q` is not known"),
         ("{{ t | date }}", 1, 8, "needs a pattern"),
-        ("{{ t | replace('a') }}", 1, 8, "by what"),
+        ("{{ t | replace('a') }}", 1, 8, "old and new"),
         ("{% if a %}x", 1, 11, "Unexpected end"),
         ("{{ a.__class__() }}", 1, 1, "`call` is not possible"),
         ("{% include 'x' %}", 1, 1, "`include` is not possible"),

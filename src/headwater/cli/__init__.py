@@ -1,1 +1,1 @@
-"""The command line: one file per command; the only place that wires stages together."""
+"""The command line: a module or package for each command; the only place that connects the stages."""

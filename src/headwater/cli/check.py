@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0  # for Kafka
 VALUE_WIDTH = 60
-PIPELINE_MISSING = "the pipeline is not installed; type: pip install 'headwater[pipeline,java]'"
+PIPELINE_MISSING = "the pipeline is not installed; run pip install 'headwater[pipeline,java]'"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -58,13 +58,13 @@ class Finding(msgspec.Struct, frozen=True):
 
 @click.command("check")
 @click.option(
-    "--connect", is_flag=True, help="Also try to reach each outlet and destination; no event is sent."
+    "--connect", is_flag=True, help="Also connect to outlets, destinations and Kafka; no event is sent."
 )
 @click.option(
     "--event",
     type=click.File("rb"),
     metavar="FILE",
-    help="Print what the event in FILE (or -) would become at each destination, instead.",
+    help="Instead, print the row of the event in FILE (or -) at each destination.",
 )
 @as_json
 @with_settings
@@ -72,9 +72,9 @@ class Finding(msgspec.Struct, frozen=True):
 def command(
     ctx: click.Context, settings: Settings, connect: bool, event: IO[bytes] | None, as_json: bool
 ) -> None:
-    """Say what is wrong with the configuration.
+    """Check the configuration and list its problems.
 
-    Looks at every setting, the data folder, the port, TLS files, outlets, handlers, tokens and destinations;
+    Checks every setting, the data folder, the port, TLS files, outlets, handlers, tokens and destinations;
     exit code 1 if there is a problem. With an event: its table, columns, types and values at each
     destination; nothing is stored.
     """
@@ -110,7 +110,7 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         yield Finding(
             "outlets",
             "warning",
-            "there are none; events are kept until the retention limits, and sent nowhere",
+            "there are none; events are kept up to the retention limits and not forwarded",
         )
     for outlet in settings.outlets:
         yield _outlet(outlet, connect)
@@ -130,7 +130,7 @@ def _data_dir(settings: Settings, running: bool) -> Finding:
             "data_dir",
             "warning",
             f"{folder} has {free:,} bytes free, less than `log.retention_bytes`: "
-            "during a long outage the disk fills up first, and producers are answered 507",
+            "during a long outage the disk fills up first, and producers receive 507",
         )
     return Finding("data_dir", "ok", f"{folder}")
 
@@ -158,7 +158,7 @@ def _existing(folder: Path) -> Path:
 def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
     address = f"{gateway.host}:{gateway.port}"
     if running:
-        yield Finding("gateway", "ok", f"{address} (not tried: the server is running)")
+        yield Finding("gateway", "ok", f"{address} (not checked: the server is running)")
     else:
         try:
             family = socket.getaddrinfo(gateway.host, gateway.port, type=socket.SOCK_STREAM)[0][0]
@@ -171,7 +171,7 @@ def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
     if gateway.tls is not None:
         yield _finding("gateway.tls", partial(_tls, gateway.tls))
     elif gateway.api_keys and not is_loopback(gateway.host):
-        yield Finding("gateway.tls", "warning", "API keys travel in the clear without TLS")
+        yield Finding("gateway.tls", "warning", "API keys are sent unencrypted without TLS")
     yield _finding("gateway.failed_events", partial(_failed_events, gateway.failed_events))
 
 
@@ -181,7 +181,7 @@ def _tls(settings: TlsSettings) -> str:
 
 
 def _failed_events(name: str) -> str:
-    # A handler receives the rejects store; here an empty one, so that it cannot touch the real one.
+    # A handler receives the store of rejects: here an empty one, so that it cannot change the real one.
     with tempfile.TemporaryDirectory() as folder:
         rejects = RejectStore(Path(folder) / "rejects.db", max_bytes=1)
         try:
@@ -234,7 +234,7 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     if settings.events.kafka is not None:
         yield _kafka(settings.events.kafka, connect)
     if not settings.destinations:
-        text = "there are none; events are kept in files, and loaded nowhere"
+        text = "there are none; events are stored in files and not loaded"
         yield Finding("destinations", "warning", text)
         return
     if not all(importlib.util.find_spec(name) for name in ("pyspark", "jinja2", "pyarrow")):
@@ -258,7 +258,8 @@ def _tokens(settings: Settings) -> Finding:
     if not ids:
         return Finding("tokens", "warning", "there are none, so no event can be posted for the destinations")
     if settings.gateway.tls is None and not is_loopback(settings.gateway.host):
-        return Finding("tokens", "warning", f"{ids}; their secrets travel in the clear without `gateway.tls`")
+        text = f"{ids}; their secrets are sent in clear text without `gateway.tls`"
+        return Finding("tokens", "warning", text)
     return Finding("tokens", "ok", ids)
 
 
@@ -325,7 +326,7 @@ def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect
 def _show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
     """Print the row that each destination would load; return whether all can. Nothing is stored."""
     if not settings.destinations:
-        raise SettingsError(["`destinations` is empty; there is nothing that the event could become"])
+        raise SettingsError(["`destinations` is empty; no destination could load the event"])
     from headwater.cli.pipeline import start_spark
     from headwater.pipeline.preview import preview
 

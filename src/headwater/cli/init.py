@@ -15,7 +15,7 @@ from headwater.settings.describe import Field, describe
 
 HEAD = """\
 # Configuration of Headwater. A line that begins with `#name:` shows a default; remove the # to change it.
-# Any value may hold ${env.NAME} or ${env.NAME|default}. `headwater check` says what is wrong with this file.
+# Any value may hold ${env.NAME} or ${env.NAME|default}. `headwater check` checks this file.
 """
 OUTLETS = """\
 # Who receives the events: any number of outlets, each at its own pace. docs/settings.md lists all keys.
@@ -64,5 +64,5 @@ def command(path: Path, force: bool) -> None:
         )
     path.write_text(template(), encoding="utf-8")
     click.echo(
-        f"Wrote {path}. Next: set the outlet's url in it, then `headwater check`, then `headwater serve`."
+        f"Wrote {path}. Next: set the outlet's url in it, run `headwater check`, then `headwater serve`."
     )

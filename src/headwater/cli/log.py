@@ -1,4 +1,4 @@
-"""`headwater log`: look into the log, beside a running server or without one."""
+"""`headwater log`: inspects the log, beside a running server or without one."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from headwater.settings import Settings
 
 @click.group("log")
 def command() -> None:
-    """Look into the log: stat, verify, export, forget.
+    """Inspect the log: stat, verify, export, forget.
 
-    All but `forget` only read, and may run beside the server.
+    All except `forget` only read, and may run beside the server.
     """
 
 
@@ -77,7 +77,7 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     else:
         for problem in problems:
             click.echo(_line(problem))
-        click.echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and whole")
+        click.echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and intact")
     if problems:
         ctx.exit(1)
 
@@ -87,8 +87,8 @@ def _line(problem: msgspec.Struct) -> str:
 
 
 @command.command("export")
-@click.option("--first", type=click.IntRange(min=1), help="First position; else the oldest that is kept.")
-@click.option("--last", type=click.IntRange(min=1), help="Last position; else the newest.")
+@click.option("--first", type=click.IntRange(min=1), help="First position; default: the oldest in the log.")
+@click.option("--last", type=click.IntRange(min=1), help="Last position; default: the newest.")
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File; else stdout.")
 @click.option(
     "--json",
@@ -100,7 +100,7 @@ def _line(problem: msgspec.Struct) -> str:
 def export(
     settings: Settings, first: int | None, last: int | None, output: Path | None, as_json: bool
 ) -> None:
-    """Write events as they came, one a line, in order."""
+    """Write the events in order, one per line."""
     folder = _folder(settings)
     known = offline.stat(folder)
     total = max(0, min(last or known.end - 1, known.end - 1) - max(first or 1, known.first) + 1)
@@ -145,7 +145,7 @@ def _envelope(event: Event) -> bytes:
 @as_json
 @with_settings
 def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
-    """Remove the cursor of a reader whose outlet is gone, so that it keeps no events back.
+    """Remove the cursor of a reader whose outlet was removed, so that the log no longer keeps events for it.
 
     The server must not be running.
     """
@@ -159,7 +159,7 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
         )
     if not yes:
         click.confirm(
-            f"Forget where {reader} was? Its waiting events will not be sent.", abort=True, err=True
+            f"Remove the cursor of {reader}? Its waiting events will not be sent.", abort=True, err=True
         )
     log = Log.open(folder, settings.log)
     try:

@@ -21,19 +21,19 @@ class Command(NamedTuple):
 
 COMMANDS = {
     "init": Command("headwater.cli.init", "Write a commented headwater.yml to begin with."),
-    "check": Command("headwater.cli.check", "Say what is wrong with the configuration."),
+    "check": Command("headwater.cli.check", "Check the configuration and list its problems."),
     "serve": Command(
         "headwater.cli.serve", "Run the server: accept events, store them, deliver them to the outlets."
     ),
-    "up": Command("headwater.cli.up", "Run server and pipeline as one, and restart the part that dies."),
+    "up": Command("headwater.cli.up", "Run server and pipeline together, and restart a part that dies."),
     "pipeline": Command("headwater.cli.pipeline", "Load events into tables."),
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
-    "status": Command("headwater.cli.status", "Say what became of every event, and what is waiting."),
-    "rejects": Command("headwater.cli.rejects", "List, show, replay or drop events that were refused."),
-    "log": Command("headwater.cli.log", "Look into the log: stat, verify, export, forget."),
+    "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
+    "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
+    "log": Command("headwater.cli.log", "Inspect the log: stat, verify, export, forget."),
     "demo": Command(
         "headwater.cli.demo.command",
-        "Deliver events through kills, load events into tables, trace a column.",
+        "Deliver events while processes are killed, load events into tables, trace a column.",
     ),
 }
 

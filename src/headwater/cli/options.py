@@ -33,7 +33,7 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def with_master(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the command `--master`, which takes the place of `pipeline.master`; below `with_settings`."""
+    """Add `--master`, which replaces `pipeline.master`; the decorator stands below `with_settings`."""
 
     @click.option("--master", metavar="URL", help="Spark's master, such as spark://host:7077.")
     @functools.wraps(function)

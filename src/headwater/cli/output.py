@@ -13,7 +13,7 @@ import msgspec
 
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
-    """Columns two spaces apart; whole numbers get separators and stand to the right."""
+    """Columns two spaces apart; whole numbers get separators and are right-aligned."""
     cells = [list(head), *[[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
@@ -37,7 +37,7 @@ def format_bytes(count: float) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`4.1 s`, `12 min`, `3.5 h`, `2.0 days`: one number that is enough to judge by."""
+    """`4.1 s`, `12 min`, `3.5 h`, `2.0 days`: one number, in the unit that fits."""
     if seconds < 120:
         return f"{seconds:.1f} s"
     if seconds < 7200:

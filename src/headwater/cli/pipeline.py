@@ -36,7 +36,7 @@ POLL_SECONDS = 0.5  # how often --follow looks for new files, and `stream` for e
 GATHER_SECONDS = 10.0  # between two cycles of --follow, so that files of many tokens share a cycle
 RETRY_SECONDS = 60.0  # after which --follow tries files again that could not be loaded
 LINEAGE_SPOOL = "lineage-spool"
-# Staging folders exist for one cycle; without them the staged files of all cycles are one dataset.
+# A staging folder exists for one cycle: it is cut from names, so that staged files are one dataset.
 STAGING_FOLDER = r"(?P<remove>/cycle-[0-9a-f]{32}(/[0-9a-f]{32})?)(?=/)"
 
 with_lineage = click.option(
@@ -187,7 +187,7 @@ class _Cycles:
         return report is None or report.is_complete
 
     def repeat(self, every_seconds: float) -> None:
-        """Run a cycle every so many seconds, until a signal."""
+        """Run a cycle every `every_seconds`, until a signal."""
         on_stop_signal(self._stop.set, "after the cycle in progress")
         while not self._stop.is_set():
             began = time.monotonic()
@@ -195,7 +195,7 @@ class _Cycles:
             self._stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
 
     def follow(self) -> None:
-        """Run a cycle whenever a file becomes complete, until a signal.
+        """Run a cycle whenever files have become complete, until a signal.
 
         Spark starts before the first file is there, so that its start delays no row.
         """
@@ -255,7 +255,7 @@ class _Cycles:
         if report is None and self._cycles > 1:
             return
         if self._as_json:
-            # One line a cycle, for programs that read along.
+            # One line per cycle, for programs that read the output as it is written.
             click.echo(msgspec.json.encode(report or {"files": []}).decode())
         elif report is not None:
             _print_report(report)
@@ -305,7 +305,7 @@ def start_spark(settings: Settings, lineage: bool | None = False, application: s
 def install_pipeline_lineage(
     settings: Settings, spark: SparkSession, wanted: bool | None, application: str
 ) -> bool:
-    """Install lineage into the session if `wanted`, or, if that is None, if the settings ask for it."""
+    """Install lineage into the session if `wanted` or, for None, if the settings enable it."""
     own = settings.pipeline.lineage
     if wanted is None:
         wanted = own.enabled if own.enabled is not None else bool(settings.graph.enabled)

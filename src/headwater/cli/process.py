@@ -37,7 +37,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: `at`, `level`, `logger`, `text`, and `error` with the traceback if there is one."""
+    """One object per line: `at`, `level`, `logger`, `text`, and, with a traceback, `error`."""
 
     def format(self, record: logging.LogRecord) -> str:
         line = {

@@ -1,4 +1,4 @@
-"""`headwater rejects`: events that were refused, with the reason, and what to do with them (G6)."""
+"""`headwater rejects`: lists, shows, replays and drops rejected events (G6)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REASON_WIDTH = 70
 
 @click.group("rejects")
 def command() -> None:
-    """List, show, replay or drop events that were refused.
+    """List, show, replay or drop rejected events.
 
     Works beside a running server; a replay is carried out by the server, at once or when it next runs. Those
     of a destination (`destination:<id>`) are replayed by the pipeline, all at once.
@@ -29,7 +29,7 @@ def command() -> None:
 
 @command.command("list")
 @click.option("--stage", help="Only of this stage: `gateway`, `outlet:<name>` or `destination:<id>`.")
-@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="At most so many.")
+@click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Most rejects.")
 @click.option("--after", default="", metavar="ID", help="Only those after this id, for the next page.")
 @as_json
 @with_settings
@@ -54,7 +54,7 @@ def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, 
         )
         for each in shown
     ]
-    click.echo(format_table(("id", "at", "stage", "asked", "reason"), rows))
+    click.echo(format_table(("id", "at", "stage", "requested", "reason"), rows))
     if len(found) > limit:
         click.echo(f"There are more: headwater rejects list --after {shown[-1].id}")
 
@@ -68,7 +68,7 @@ def _short(reason: str) -> str:
 @as_json
 @with_settings
 def show(settings: Settings, id: str, as_json: bool) -> None:
-    """Show one reject whole: why, when, and the event as it came. ID is as `list` shows it."""
+    """Show one reject: its reason, time, details and event. `list` shows the ID."""
     with closing(Rejects.open(settings, read_only=True)) as rejects:
         found = rejects.get(id)
     if as_json:
@@ -105,7 +105,7 @@ def _selection(function: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("Give either ids, or --all, or --stage STAGE.")
         with closing(Rejects.open(settings)) as rejects:
             for id in ids:
-                rejects.get(str(id))  # RejectNotFound, before any other one is changed
+                rejects.get(str(id))  # raises RejectNotFound before any reject is changed
             function(rejects, ids, stage, **options)
 
     return wrapper
@@ -116,7 +116,7 @@ def _selection(function: Callable[..., None]) -> Callable[..., None]:
 @with_settings
 @_selection
 def replay(rejects: Rejects, ids: tuple[int, ...], stage: str | None, as_json: bool) -> None:
-    """Ask the server to try rejects again, after the fix.
+    """Request another try of rejects, after the fix.
 
     Those of the gateway are checked again and appended; those of an outlet are sent to that outlet alone;
     those of a destination are loaded there by the next `headwater pipeline run`. One that fails again stays,

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# headwater.graph.ingest.follower.READER; without the graph that module is not imported.
+# The value of `headwater.graph.ingest.follower.READER`; that module is imported only with the graph.
 GRAPH_READER = "headwater:graph"
 
 
@@ -108,7 +108,7 @@ class Server:
         self._statsd: StatsdPublisher | None = None
 
     async def start(self) -> None:
-        """Open the log, build the parts, listen, then start the threads of graph, page and outlets."""
+        """Open the log, build the parts, listen, then start graph, page, outlets and the statsd publisher."""
         settings = self._settings
         folder = log_folder(settings)
         try:

@@ -1,4 +1,4 @@
-"""`headwater status`: what became of every event (G3), beside a running server or without one."""
+"""`headwater status`: what happened to every event (G3), beside a running server or without one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MAX_OPEN = 20  # reasons that are listed; the others are counted
 @as_json
 @with_settings
 def command(settings: Settings, as_json: bool) -> None:
-    """Say what became of every event, and what is waiting.
+    """Show what happened to every event, and what is waiting.
 
     For each reader: appended = delivered + rejected + dropped + waiting. For each destination: events =
     rows + skipped + rejected. Works beside a running server and without one.
@@ -32,8 +32,8 @@ def command(settings: Settings, as_json: bool) -> None:
     has_events = settings.events_dir.exists()
     if not folder.exists() and not has_events:
         raise HeadwaterError(
-            f"{folder} does not exist: nothing was ever served from this `data_dir`.",
-            hint="Name the server's configuration with -c, or start it with `headwater serve`.",
+            f"{folder} does not exist: no server has run with this `data_dir`.",
+            hint="Name the server's configuration with -c, or start the server with `headwater serve`.",
         )
     found = stat(folder) if folder.exists() else None
     events = stat_events(settings.events_dir, time.time()) if has_events else None
@@ -87,18 +87,18 @@ def _print(settings: Settings, found: LogStat, rejects: dict[str, int]) -> None:
     for reader in found.readers:
         if _dropped(reader):
             click.echo(
-                f"{reader.name} lost {reader.dropped_age:,} by retention_hours, "
-                f"{reader.dropped_bytes:,} by retention_bytes, {reader.dropped_damage:,} by damage"
+                f"{reader.name} lost {reader.dropped_age:,} events to retention_hours, "
+                f"{reader.dropped_bytes:,} to retention_bytes, {reader.dropped_damage:,} to damage"
             )
     if found.dropped_unread:
-        click.echo(f"{found.dropped_unread:,} event(s) went by retention before any reader was there")
+        click.echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
     click.echo()
     click.echo(f"rejects: {', '.join(f'{stage} {count:,}' for stage, count in rejects.items()) or 'none'}")
     click.echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
 
 
 def _print_events(found: EventsStat) -> None:
-    """Print the pending events, the results at each destination, and the reasons for which any wait."""
+    """Print the pending events, the results at each destination, and why files or streams are not loaded."""
     waiting = sum(token.waiting_files for token in found.tokens) + found.replays
     click.echo()
     click.echo(
@@ -114,7 +114,7 @@ def _print_events(found: EventsStat) -> None:
         ]
         click.echo(format_table(head, rows))
     if found.replays:
-        click.echo(f"{found.replays:,} file(s) of rejects are to be tried again")
+        click.echo(f"{found.replays:,} file(s) of rejects wait for their replay")
     if found.destinations:
         click.echo()
         titles = (

@@ -64,7 +64,7 @@ class Supervisor:
             _signal(process, signal.SIGKILL)
 
     async def run(self) -> int:
-        """Return the exit code: 0, 1 if a part did not stop in time, 2 if a configuration is wrong."""
+        """Run the parts; return 0, 1 if a part stopped late or with an error, 2 for a wrong configuration."""
         tasks = [asyncio.create_task(self._keep_running(part)) for part in self._parts]
         await self._stopping.wait()
         for part in self._parts:
@@ -177,13 +177,14 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 @with_settings
 @click.pass_context
 def command(ctx: click.Context, settings: Settings, every: float | None) -> None:
-    """Run server and pipeline as one, and restart the part that dies.
+    """Run server and pipeline together, and restart a part that dies.
 
-    The pipeline runs if there are destinations, in batch and in stream mode as they say. A part that dies
+    The pipeline runs if there are destinations, in the `mode` of each, batch or stream. A part that dies
     restarts after a pause that grows from one second to a minute. SIGTERM or Ctrl-C stops the parts in order:
     the gateway first, then the pipeline. A second signal exits at once, which loses no acknowledged event.
 
-    Exit codes: 0 stopped as asked, 1 a part did not stop in time, 2 the configuration of a part is wrong.
+    Exit codes: 0 stopped by a signal, 1 a part did not stop in time or ended with an error, 2 the
+    configuration of a part is wrong.
     """
     configure_logging(settings)
     config = ctx.params.get("config") or ctx.find_root().obj

@@ -1,1 +1,4 @@
-"""Stage 1: an event arrives, is validated, and is answered when it is on disk. Start reading at `gateway`."""
+"""The gateway: an event arrives, is validated, and is answered when it is on disk.
+
+Start reading at `gateway`.
+"""

@@ -1,4 +1,7 @@
-"""The only way from a request to disk: a request is answered after the commit that holds its events (G1)."""
+"""Stores the valid events of requests; a request is answered after the commit that holds its events (G1).
+
+Refused events of the lineage routes take another way: `failed_events`.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +68,7 @@ class Acknowledger:
 
     def _flush_turn(self) -> None:
         turn, self._turn = self._turn, []
-        if isinstance(self._sink, Log):  # it appends a whole turn in one call, a sink one token at a time
+        if isinstance(self._sink, Log):  # a log appends a turn in one call, other sinks one request
             try:
                 self._sink.append_all([(pending.bodies, pending) for pending in turn], self._committed)
             except HeadwaterError as error:

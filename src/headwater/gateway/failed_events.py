@@ -29,7 +29,7 @@ LOGGED_BYTES = 4096  # of an event in a log line
 
 
 class FailedEvent(msgspec.Struct, frozen=True):
-    """An event that was answered 400: its bytes up to `max_event_bytes`, the reason, and the time."""
+    """An unreadable or non-compliant event: its bytes up to `max_event_bytes`, the reason, and the time."""
 
     body: bytes
     reason: str
@@ -42,7 +42,7 @@ class FailedEventHandler(Protocol):
     """Handles failed events. Constructed once with the rejects, before the gateway listens.
 
     One thread calls `handle` with all pending events; it may block, and the senders are answered after it
-    returns. Its exceptions are counted and logged; the answer stays 400.
+    returns. Its exceptions are counted and logged, and do not change the answer.
     """
 
     def handle(self, events: Sequence[FailedEvent]) -> None:

@@ -1,6 +1,6 @@
 """Parses JSON bodies within the limits of size, nesting, keys and events (G12).
 
-The bytes of an event stay as they were sent. Whatever is wrong with a body is the sender's 4xx.
+The bytes of an event stay as they were sent. Each fault of a body is answered with a 4xx.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class LineageRoutes:
                 400,
                 "not_compliant",
                 validation.summary,
-                hint="Fix the producer; `violations` names each place. The event is with the handler.",
+                hint="Fix the producer; `violations` names each place. The failed-event handler has it.",
                 details={"violations": _json(validation.errors)},
             )
             self._refuse(request, body, refusal, validation.errors)

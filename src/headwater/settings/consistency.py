@@ -11,7 +11,7 @@ from headwater.settings.settings import DestinationSettings, FieldSettings, Sett
 def inconsistencies(settings: Settings) -> Iterator[str]:
     """Yield a line for each inconsistency."""
     for name in _twice(outlet.name for outlet in settings.outlets):
-        yield f"`outlets` has two of the name `{name}`; each needs another name, which identifies its cursor"
+        yield f"`outlets` has two named `{name}`; each needs a name of its own, which identifies its cursor"
     if not all(key.strip() for key in settings.gateway.api_keys):
         yield "`gateway.api_keys` has an empty key, which anyone could send; remove it or set its variable"
     for i, network in enumerate(settings.gateway.trusted_proxies):
@@ -34,8 +34,8 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
         for i, destination in enumerate(settings.destinations):
             if destination.is_batch:
                 yield (
-                    f"`destinations[{i}].mode` is `{destination.mode}`, and `events.kafka` is set: there are "
-                    "no files then; set `mode: stream`"
+                    f"`destinations[{i}].mode` is `{destination.mode}`, but with `events.kafka` there are no "
+                    "files to load; set `mode: stream`"
                 )
 
 
@@ -47,7 +47,7 @@ def _twice(names: Iterable[str]) -> list[str]:
 def _of_tokens(tokens: tuple[TokenSettings, ...]) -> Iterator[str]:
     # lower case: on a file system that ignores case, two tokens would share their files
     for id in _twice(token.id.lower() for token in tokens):
-        yield f"`tokens` has two of the id `{id}`; each needs another id, which names its files"
+        yield f"`tokens` has two with id `{id}`; each needs an id of its own, which names its files"
     for i, token in enumerate(tokens):
         if not (token.client_secret.strip() or token.server_secret.strip()):
             yield f"`tokens[{i}]` ({token.id}) has no secret; set `client_secret` or `server_secret`"
@@ -62,12 +62,12 @@ def _of_tokens(tokens: tuple[TokenSettings, ...]) -> Iterator[str]:
 
 def _of_destinations(destinations: tuple[DestinationSettings, ...], tokens: set[str]) -> Iterator[str]:
     for id in _twice(destination.id.lower() for destination in destinations):
-        yield f"`destinations` has two of the id `{id}`; each needs another id, which names its status"
+        yield f"`destinations` has two with id `{id}`; each needs its own, which names its status"
     for i, destination in enumerate(destinations):
         for key in destination.only_keys:
             if key not in tokens:
                 known = ", ".join(sorted(tokens)) or "none"
-                yield f"`destinations[{i}].only_keys` names `{key}`, which is no token's id; known: {known}"
+                yield f"`destinations[{i}].only_keys` names `{key}`, but no token has this id; known: {known}"
         if destination.mode == "both" and not destination.primary_key:
             yield (
                 f"`destinations[{i}].mode` is `both`, and without a `primary_key` every event would be "

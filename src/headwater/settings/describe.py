@@ -1,4 +1,4 @@
-"""The settings as data: what `headwater init` and docs/settings.md are made of."""
+"""The settings as data, from which `headwater init` and docs/settings.md are generated."""
 
 from __future__ import annotations
 

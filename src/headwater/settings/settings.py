@@ -21,7 +21,7 @@ Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
 
 
 def doc(text: str) -> msgspec.Meta:
-    """What a setting means, for docs/settings.md and `headwater init`."""
+    """The description of a setting, for docs/settings.md and `headwater init`."""
     return msgspec.Meta(description=text)
 
 
@@ -54,7 +54,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     trusted_proxies: Annotated[
         tuple[str, ...],
-        doc("Networks of proxies whose `X-Forwarded-For` is believed when a sender's address is noted."),
+        doc("Networks of proxies whose `X-Forwarded-For` is trusted for the address of a sender."),
     ] = ("127.0.0.0/8", "::1/128")
     strict: Annotated[
         bool, doc("Refuse what the official schemas refuse; off, a bad `format: uri` is only a warning.")
@@ -75,11 +75,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 32 * MIB
     request_timeout_seconds: Annotated[Seconds, doc("A request must arrive whole within this time.")] = 30.0
     idle_timeout_seconds: Annotated[Seconds, doc("A connection without a request is closed after it.")] = 75.0
-    shutdown_timeout_seconds: Annotated[Seconds, doc("Time for what is under way when stopped.")] = 20.0
+    shutdown_timeout_seconds: Annotated[Seconds, doc("Time for requests under way when stopped.")] = 20.0
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How long and how much is kept."""
+    """The log: how long events are kept, and how much disk space they may take."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "partition_hours": "a partition is closed after an hour, or after `log.retention_hours` if shorter",
@@ -93,7 +93,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         Bytes, doc("B: bytes on disk; beyond it the oldest partitions are dropped, delivered or not.")
     ] = 4096 * MIB
     max_commit_bytes: Annotated[Bytes, doc("Most bytes of events in one group commit.")] = 4 * MIB
-    collect_seconds: Annotated[Seconds, doc("Pause between two collections of what may go.")] = 10.0
+    collect_seconds: Annotated[Seconds, doc("Pause between two removals of old partitions.")] = 10.0
     rejects_bytes: Annotated[Bytes, doc("Bytes of rejects kept; beyond it the oldest are dropped.")] = (
         256 * MIB
     )
@@ -167,7 +167,7 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StatsdSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the numbers are sent by UDP, beside `/metrics`."""
+    """A statsd server that metrics are sent to by UDP, beside `/metrics`."""
 
     host: Annotated[str, doc("Host of the statsd server.")] = "127.0.0.1"
     port: Annotated[Port, doc("Its UDP port.")] = 8125
@@ -176,7 +176,7 @@ class StatsdSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the numbers are published."""
+    """How metrics are published."""
 
     removed: ClassVar[Mapping[str, str]] = {
         "openmetrics": "`GET /metrics` is always served; with `gateway.api_keys` it needs a key",
@@ -186,14 +186,14 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One source of events. Its id names its files; its secrets are what senders show."""
+    """One source of events. Its id names its files; senders authenticate with its secrets."""
 
     id: Annotated[Id, doc("Names the token in file names and in `only_keys`; not a secret.")]
     client_secret: Annotated[
-        str, doc("Shown by browsers, so it is no secret at all; empty: no browser events.")
+        str, doc("Sent by browsers, so everyone can read it; empty: no browser events.")
     ] = ""
     server_secret: Annotated[
-        str, doc("Shown by servers; never written into an event; empty: no server events.")
+        str, doc("Sent by servers; never written into an event; empty: no server events.")
     ] = ""
     origins: Annotated[
         tuple[str, ...],
@@ -216,9 +216,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
         str, msgspec.Meta(pattern=r"^[A-Za-z0-9._-]{0,180}\Z"), doc("A token's topic is this and its id.")
     ] = "headwater."
     partitions: Annotated[
-        Count, doc("Partitions of a topic that is made; each is a stream of its own per destination.")
+        Count, doc("Partitions of a new topic; each is a stream of its own per destination.")
     ] = 3
-    replicas: Annotated[int, doc("Copies of a topic that is made; -1: as the brokers are set.")] = -1
+    replicas: Annotated[int, doc("Replicas of a new topic; -1: the brokers' default.")] = -1
     timeout_seconds: Annotated[
         Seconds, doc("Events that the brokers have not confirmed by then are answered 503.")
     ] = 10.0
@@ -260,7 +260,7 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EnrichmentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule that looks a value up and adds what it finds."""
+    """A rule that looks a value up and adds the result to the event."""
 
     name: Annotated[str, doc("`ip_lookup`, `user_agent_parse`, or an extension's name.")]
     from_: Annotated[Pointer, doc("JSON pointer to the value, such as `/source_ip`.")] = msgspec.field(
@@ -270,7 +270,7 @@ class EnrichmentSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FieldSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to one field on its way to a column."""
+    """An action on one field before it becomes a column."""
 
     action: Annotated[
         Literal["move", "remove", "cast", "constant"],
@@ -283,7 +283,7 @@ class FieldSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     value: Annotated[Any, doc("What `constant` sets.")] = None
     column_type: Annotated[
-        str, doc("Type that the column is made with, where it differs from what values are cast to.")
+        str, doc("SQL type of the column, if it differs from the type that values are cast to.")
     ] = ""
 
 
@@ -291,11 +291,11 @@ class MappingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How fields become columns."""
 
     keep_unmapped: Annotated[bool, doc("Keep the fields that no line below names.")] = True
-    fields: Annotated[tuple[FieldSettings, ...], doc("What happens to which field.")] = ()
+    fields: Annotated[tuple[FieldSettings, ...], doc("Actions on single fields.")] = ()
 
 
 class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where rows are stored. Keys that are not listed here are the destination type's own."""
+    """A destination, which stores rows. Keys that are not listed here are the destination type's own."""
 
     id: Annotated[Id, doc("Names the destination in status files, rejects and locks.")]
     type: Annotated[
@@ -307,13 +307,13 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     ]
     mode: Annotated[
         Literal["batch", "stream", "both"],
-        doc("By rotated files, as soon as possible, or both ways (which needs a `primary_key`)."),
+        doc("Load rotated files, load events as they arrive, or both (which needs a `primary_key`)."),
     ] = "batch"
     only_keys: Annotated[
         tuple[str, ...], doc("Ids of the tokens whose events go there; empty: those of all tokens.")
     ] = ()
     table_name_template: Annotated[
-        str, doc("Table of an event, such as `{{ event_type | lower }}`; where it is empty: none.")
+        str, doc("Table of an event, such as `{{ event_type | lower }}`; if empty, the event is skipped.")
     ] = "events"
     enrichment: Annotated[tuple[EnrichmentSettings, ...], doc("Rules that look values up.")] = ()
     mappings: Annotated[MappingSettings, doc("How fields become columns.")] = MappingSettings()
@@ -327,21 +327,21 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_batch(self) -> bool:
-        """Whether its events come by rotated files."""
+        """Whether it loads rotated files."""
         return self.mode != "stream"
 
     @property
     def is_stream(self) -> bool:
-        """Whether its events come by a queue of its own."""
+        """Whether it loads events from a queue of its own."""
         return self.mode != "batch"
 
     def wants(self, token_id: str) -> bool:
-        """Whether events of the token go there."""
+        """Whether it stores events of the token."""
         return not self.only_keys or token_id in self.only_keys
 
 
 class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Who lets only one pipeline at a time change a table."""
+    """The lock service, which lets one pipeline at a time change a table."""
 
     type: Annotated[
         Literal["file", "postgres", "redis"],
@@ -362,7 +362,7 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
         doc("Most bytes of one micro-batch, which the driver has in memory; an event may be larger alone."),
     ] = 64 * MIB
     trigger_seconds: Annotated[
-        Seconds, doc("A micro-batch begins at most this often; sooner is not worth the looking.")
+        Seconds, doc("Shortest time from the start of a micro-batch to the start of the next.")
     ] = 0.1
     max_retry_seconds: Annotated[
         Seconds, doc("Longest pause before an unreachable destination is tried again.")
@@ -389,10 +389,10 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     master: Annotated[str, doc("Spark's master: `local[*]`, `spark://…`, `yarn`, `k8s://…`.")] = "local[*]"
     memory: Annotated[
-        str, doc("Memory of the driver, such as `2g`; empty: chosen by what the machine has.")
+        str, doc("Memory of the driver, such as `2g`; empty: a quarter of the machine's, 1 to 4 GB.")
     ] = ""
     staging_dir: Annotated[
-        str, doc("Folder of the Parquet files on their way; empty: `staging` in the data folder.")
+        str, doc("Folder of staged Parquet files; empty: `staging` in the data folder.")
     ] = ""
     staging_url: Annotated[
         str,
@@ -403,15 +403,12 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     ship_packages: Annotated[
         bool,
-        doc(
-            "Send the Python packages that executors of a cluster need along; "
-            "false: they are installed there."
-        ),
+        doc("Send the Python packages that executors of a cluster need; false: they are installed there."),
     ] = True
     city_database: Annotated[
         str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only.")
     ] = ""
-    lock: Annotated[LockSettings, doc("Who lets only one pipeline at a time change a table.")] = (
+    lock: Annotated[LockSettings, doc("Lock service: one pipeline at a time changes a table.")] = (
         LockSettings()
     )
     stream: Annotated[StreamSettings, doc("How destinations in stream mode are served.")] = StreamSettings()
@@ -431,14 +428,12 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     enabled: Annotated[
         bool | None,
-        doc(
-            "Fold lineage events and serve the graph; null: `headwater up` does, `headwater serve` does not."
-        ),
+        doc("Ingest lineage events and serve the graph; null: `headwater up` does, `headwater serve` not."),
     ] = None
     retention_days: Annotated[
         float,
         msgspec.Meta(gt=0),
-        doc("Runs, edges and datasets that no event mentioned for so long are removed."),
+        doc("Runs, edges and datasets that no event has named for this long are removed."),
     ] = 90.0
     max_runs_per_job: Annotated[Count, doc("Runs kept of one job; beyond it the oldest are removed.")] = 1_000
     max_schema_versions: Annotated[Count, doc("Schemas kept of one dataset.")] = 100
@@ -458,19 +453,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["debug", "info", "warning", "error"], doc("Least severe line that is printed.")
     ] = "info"
     log_format: Annotated[Literal["text", "json"], doc("Form of the lines.")] = "text"
-    gateway: Annotated[GatewaySettings, doc("Where events come in.")] = GatewaySettings()
-    log: Annotated[LogSettings, doc("How long and how much is kept.")] = LogSettings()
-    outlets: Annotated[tuple[OutletSettings, ...], doc("Who receives the events.")] = ()
+    gateway: Annotated[GatewaySettings, doc("The gateway, which receives events.")] = GatewaySettings()
+    log: Annotated[LogSettings, doc("How long events are kept, and in how much space.")] = LogSettings()
+    outlets: Annotated[tuple[OutletSettings, ...], doc("The receivers of events.")] = ()
     tokens: Annotated[
-        tuple[TokenSettings, ...], doc("Who may send events for the pipeline; none: those routes are off.")
+        tuple[TokenSettings, ...], doc("Senders of events for the pipeline; empty: their routes are off.")
     ] = ()
     events: Annotated[EventsSettings, doc("The files in which events wait for the pipeline.")] = (
         EventsSettings()
     )
-    destinations: Annotated[tuple[DestinationSettings, ...], doc("Where rows are stored.")] = ()
+    destinations: Annotated[tuple[DestinationSettings, ...], doc("The destinations that store rows.")] = ()
     pipeline: Annotated[PipelineSettings, doc("How the pipeline runs.")] = PipelineSettings()
     graph: Annotated[GraphSettings, doc("The graph of lineage.")] = GraphSettings()
-    metrics: Annotated[MetricsSettings, doc("How the numbers are published.")] = MetricsSettings()
+    metrics: Annotated[MetricsSettings, doc("How metrics are published.")] = MetricsSettings()
 
     @property
     def events_dir(self) -> Path:

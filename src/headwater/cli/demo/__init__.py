@@ -1,1 +1,1 @@
-"""`headwater demo`: events through outages into tables and lineage. Start reading at `command`."""
+"""`headwater demo`: events during outages, in tables, and their lineage. Start reading at `command`."""

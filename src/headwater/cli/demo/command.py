@@ -1,4 +1,4 @@
-"""`headwater demo`: delivery through kills, and events that become tables with lineage."""
+"""`headwater demo`: delivery while processes are killed, and events that become tables with lineage."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from headwater.cli.output import format_table, json_text
     type=click.Choice(["sidecar", "pipeline", "both"]),
     default="both",
     show_default=True,
-    help="Delivery through outages, or events that become tables.",
+    help="`sidecar`: delivery during outages; `pipeline`: events into tables.",
 )
 @click.option(
-    "--page/--no-page", default=None, help="Stay until Ctrl-C and serve the page; default: in a terminal."
+    "--page/--no-page", default=None, help="Then serve the page until Ctrl-C; default: in a terminal."
 )
 @click.option("--keep", is_flag=True, help="Keep the folder of the demo.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
 @click.pass_context
 def command(ctx: click.Context, events: int, part: str, page: bool | None, keep: bool, as_json: bool) -> None:
-    """Deliver events through kills, load events into tables, trace a column.
+    """Deliver events while processes are killed, load events into tables, trace a column.
 
     Everything runs on this machine in a temporary folder. Exit code 1 if an acknowledged event is lost or out
     of order, or if the counts do not add up.

@@ -148,7 +148,7 @@ class Producer:
         )
 
     def send(self, count: int, how: str) -> None:
-        """Send so many events; one that fails is neither sent again nor counted as acknowledged."""
+        """Send `count` events; one that fails is neither sent again nor counted as acknowledged."""
         for _ in range(count):
             self.sent += 1
             number = self.sent
@@ -170,7 +170,7 @@ class Producer:
             thread.join()
 
     def wait_for(self, count: int) -> None:
-        """Wait until so many events of `sending` are sent."""
+        """Wait until `count` events of `sending` are sent."""
         while self.sent - self._marker < count:
             time.sleep(0.001)
 

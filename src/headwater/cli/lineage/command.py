@@ -29,9 +29,11 @@ from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase
 from headwater.settings import Settings
 
-_depth = click.option("--depth", type=click.IntRange(1, MAX_DEPTH), help="Steps from dataset to dataset.")
+_depth = click.option(
+    "--depth", type=click.IntRange(1, MAX_DEPTH), help="Maximum number of steps from dataset to dataset."
+)
 _limit = click.option(
-    "--limit", type=click.IntRange(1, MAX_LIMIT), default=500, show_default=True, help="Most that is shown."
+    "--limit", type=click.IntRange(1, MAX_LIMIT), default=500, show_default=True, help="Maximum of results."
 )
 _namespace = click.option("-n", "--namespace", help="Namespace; then the argument is just the name.")
 _mermaid = click.option("--mermaid", "as_mermaid", is_flag=True, help="Print a graph for Mermaid.")
@@ -77,11 +79,11 @@ def _is_missing(name: str) -> bool:
 @click.argument("dataset")
 @_namespace
 @click.option("--column", help="A column of the dataset, where it is not part of the argument.")
-@click.option("--up", "only", flag_value="up", help="Only what it is made of.")
-@click.option("--down", "only", flag_value="down", help="Only what is made of it.")
+@click.option("--up", "only", flag_value="up", help="Only upstream: what it is made of.")
+@click.option("--down", "only", flag_value="down", help="Only downstream: what is made of it.")
 @_depth
 @_limit
-@click.option("--direct", is_flag=True, help="For a column: only what its values are made of.")
+@click.option("--direct", is_flag=True, help="For a column: omit filters, joins and other indirect uses.")
 @as_json
 @_mermaid
 @with_settings
@@ -97,9 +99,9 @@ def show(
     as_json: bool,
     as_mermaid: bool,
 ) -> None:
-    """Show where a dataset, or one column of it, comes from, and what is made of it.
+    """Show what a dataset, or one column of it, is made of, and what is made of it.
 
-    DATASET is a name, a namespace and a name, or the end of a name; `.column` behind it shows that column.
+    DATASET is a name, a namespace and a name, or the end of a name; `.column` after it selects that column.
     """
     how = [as_json, as_mermaid]
     direction: Any = only or "both"
@@ -157,9 +159,9 @@ def impact(
     limit: int,
     as_json: bool,
 ) -> None:
-    """List what a change of a dataset, or of one column, reaches, nearest first.
+    """List the datasets that a change of a dataset, or of one column, affects, nearest first.
 
-    If a job has no column lineage, every column that it writes counts as reached.
+    If a job has no column lineage, every column that it writes counts as affected.
     """
     with GraphQuery(settings.graph_dir) as query:
         space, name, field = _meant(query, dataset, namespace, column)
@@ -168,7 +170,7 @@ def impact(
         click.echo(json_text(found))
         return
     if not found.datasets:
-        click.echo("Nothing that is known is made of it.")
+        click.echo("No known dataset is made of it.")
         return
     jobs = {node.key: plain(node.name) for node in found.jobs}
     rows = [
@@ -223,7 +225,7 @@ def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str
         return exact[0].namespace, exact[0].name
     some = "; ".join(sorted(plain(f"{hit.namespace} {hit.name}") for hit in exact[:10]))
     raise HeadwaterError(
-        f"{len(exact)} jobs may be meant by {job}." if exact else f"No job is called {job}.",
+        f"{job} matches {len(exact)} jobs." if exact else f"No job is called {job}.",
         hint=f"Use -n NAMESPACE with the whole name: {some}"
         if some
         else "`headwater lineage runs` lists all.",

@@ -15,7 +15,7 @@ STATES = {"COMPLETE": "green", "FAIL": "red", "ABORT": "red", "RUNNING": "yellow
 
 
 def plain(text: str) -> str:
-    """The text without characters that would move the cursor, change colours or turn the writing round."""
+    """The text without characters that would move the cursor, change colours or the direction of text."""
     return "".join(character if character.isprintable() else f"\\u{ord(character):04x}" for character in text)
 
 
@@ -27,14 +27,14 @@ class Leaf(NamedTuple):
 
 
 def draw(roots: Iterable[Leaf]) -> Iterator[str]:
-    """The lines of a tree, cut where it is endless."""
+    """The lines of a tree, at most `MAX_LINES`."""
     count = 0
     stack = [(root, "", "") for root in reversed(list(roots))]
     while stack:
         leaf, head, indent = stack.pop()
         count += 1
         if count > MAX_LINES:
-            yield f"… more than {MAX_LINES:,} lines; ask with a smaller --depth"
+            yield f"… more than {MAX_LINES:,} lines; use a smaller --depth"
             return
         yield head + leaf.text
         below = list(leaf.below())
@@ -50,9 +50,9 @@ def _named(node: DatasetNode | JobNode, **style: str | bool) -> str:
 
 
 def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
-    """The datasets above (`up`) or below (`down`) the start, with the jobs in between.
+    """The datasets upstream (`up`) or downstream (`down`) of the start, with the jobs in between.
 
-    What was shown before is not unfolded again: it is marked with an arrow.
+    A dataset is expanded once; where it appears again, an arrow marks it.
     """
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
@@ -79,7 +79,7 @@ def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
 
 
 def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
-    """The columns that the start is made of (`up`), or that are made of it (`down`), with the gaps (G11)."""
+    """The columns upstream (`up`) or downstream (`down`) of the start, with the gaps (G11)."""
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
     edges_at: dict[tuple[str, str | None], list[ColumnEdge]] = {}
@@ -143,7 +143,7 @@ class Picture(NamedTuple):
     arrows: list[tuple[str, str, bool]]
 
     def mermaid(self) -> str:
-        """For Markdown that draws Mermaid."""
+        """The graph in the syntax of Mermaid."""
         lines = ["flowchart LR"]
         for key, label, is_job in self.nodes:
             text = "<br/>".join(_for_mermaid(line) for line in label.split("\n"))
@@ -159,14 +159,14 @@ def _for_mermaid(text: str) -> str:
 
 
 def dataset_picture(found: Neighbourhood) -> Picture:
-    """A neighbourhood; dashed is what the latest run did not mention."""
+    """A neighbourhood; edges that the latest run did not mention are dashed."""
     nodes = [(node.key, f"{plain(node.name)}\n{plain(node.namespace)}", False) for node in found.datasets]
     nodes += [(node.key, plain(node.name), True) for node in found.jobs]
     return Picture(nodes, [(edge.source, edge.target, not edge.current) for edge in found.edges])
 
 
 def column_picture(found: Trace) -> Picture:
-    """A trace; dashed is what is indirect."""
+    """A trace; indirect edges are dashed."""
     datasets = {node.key: node for node in found.datasets}
     keys: dict[tuple[str, str | None], str] = {}
     nodes = []

@@ -241,9 +241,7 @@ class _Compiler:
                 return f"coalesce({sql}, {value})"
             case "replace":
                 if len(arguments) != 2:
-                    raise self.refusal(
-                        node, "`replace` needs two arguments, old and new text.", node.name
-                    )
+                    raise self.refusal(node, "`replace` needs two arguments, old and new text.", node.name)
                 return f"replace({sql}, {self.expression(arguments[0])}, {self.expression(arguments[1])})"
         return self.date(node, sql, arguments)
 
