@@ -187,7 +187,7 @@ def show(title: str, figures: list[Figure]) -> None:
 
 def profile(done: list[Done]) -> None:
     """Where our time goes, from our own report."""
-    steps = ("route", "scan", "enrich", "patch", "stage", "load", "archive")
+    steps = ("route", "parse", "enrich", "patch", "stage", "load", "archive")
     table = Table("seconds by step", *steps, "other", "all")
     for each in done[1:]:
         times = [each.times.get(step, 0.0) for step in steps]

@@ -1,4 +1,4 @@
-"""Outlets for tests of the engine: real ones by the contract, whose receiver is a list in this process."""
+"""Outlets for tests of the scheduler: real ones by the contract, whose receiver is a list in this process."""
 
 from __future__ import annotations
 

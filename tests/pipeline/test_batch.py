@@ -378,7 +378,7 @@ def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig)
 
 def test_the_seconds_of_each_step_are_reported_when_a_cycle_ends(rig: Rig) -> None:
     report = rig.load({"a": 1})
-    assert {"scan", "stage", "load", "archive"} <= report.times.seconds.keys()
+    assert {"parse", "stage", "load", "archive"} <= report.times.seconds.keys()
     assert all(seconds >= 0 for seconds in report.times.seconds.values())
 
 

@@ -1,6 +1,6 @@
 """Delivery: events are sent, in order, until the receiver has them.
 
-`Client` is the library; `headwater.delivery.outlet_worker.OutletWorker` runs the same engine on the log.
+`Client` is the library; `headwater.delivery.outlet_worker.OutletWorker` runs the same scheduler on the log.
 """
 
 from headwater.delivery.client import Client, Statistics

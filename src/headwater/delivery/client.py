@@ -7,7 +7,7 @@
         client.add_events([{"run": "a", "text": "hello"}])
         await client.aflush()
 
-Both run the same engine, on a loop of its own or of the caller. There is no log behind it: events that are
+Both run the same scheduler, on a loop of its own or of the caller. There is no log behind it: events that are
 not delivered are in memory, within the budgets, and `close` returns them.
 """
 
@@ -25,9 +25,9 @@ import msgspec
 import orjson
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Key, Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
+from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.errors import BatchRejected
 from headwater.event_loop import new_loop
@@ -74,14 +74,14 @@ class Client:
         metrics: Metrics | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """`on_rejected` is called, in the engine's thread, with events that the receiver refused for good."""
+        """`on_rejected` gets the events that the receiver refused for good, in the scheduler's thread."""
         self.id = uuid.uuid4().hex
         self._settings = settings
         self._clock = clock or SystemClock()
         self._metrics = metrics or Metrics()
         self._keys = Keys(settings.group_by)
         self._on_rejected = on_rejected
-        self._engine = Engine(
+        self._scheduler = Scheduler(
             outlet or load_outlet(settings),
             self,
             client_id=self.id,
@@ -155,7 +155,7 @@ class Client:
         """Error mode and budgets are kept by session: a failing session does not stop the others."""
         name, settings = self._settings.name, self._settings
         for id, size in coming.items():
-            session = self._engine.sessions.get(id)
+            session = self._scheduler.sessions.get(id)
             if session is not None and session.error_until > now:
                 raise BatchRejected(
                     f"Session {session.id} of outlet {name} is in error: {session.reason}.",
@@ -180,9 +180,9 @@ class Client:
         with self._lock:
             arrived, self._inbox = self._inbox, deque()
         for key, event in arrived:
-            self._engine.put(key, event)
+            self._scheduler.put(key, event)
 
-    # --- called by the engine
+    # --- called by the scheduler
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         done = [*delivered, *(event for event, _ in refused)]
@@ -243,13 +243,13 @@ class Client:
                 batches_refused=self._batches_refused,
                 bytes_delivered=self._bytes_delivered,
                 sessions=len(self._held),
-                sessions_failing=self._engine.failing,
-                in_flight=self._engine.in_flight,
+                sessions_failing=self._scheduler.failing,
+                in_flight=self._scheduler.in_flight,
             )
 
     def trouble(self) -> str | None:
         """The reason why events do not move; None if they do."""
-        return self._engine.trouble()
+        return self._scheduler.trouble()
 
     # --- waiting and ending
 
@@ -289,13 +289,13 @@ class Client:
         self._take_in()
         with self._lock:
             newest = self._accepted
-        positions = {event.position for event in self._engine.remaining()}
+        positions = {event.position for event in self._scheduler.remaining()}
         if not positions:
             return True
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (positions, waiter)
         self._waiters.append(entry)
-        self._engine.hurry(newest)
+        self._scheduler.hurry(newest)
         try:
             await asyncio.wait_for(waiter, timeout_seconds)
         except TimeoutError:
@@ -308,9 +308,9 @@ class Client:
         with self._lock:
             self._is_closed = True
         await self._flush(timeout_seconds)
-        await self._engine.stop(0.0)
+        await self._scheduler.stop(0.0)
         self._is_over = True
-        return sorted(self._engine.remaining())
+        return sorted(self._scheduler.remaining())
 
     # --- the loop and its thread
 

@@ -1,6 +1,6 @@
 """Delivers the log to one outlet, in a thread of its own with its own loop (G7).
 
-    log ──read──► engine ──► outlet
+    log ──read──► scheduler ──► outlet
                     │ settled
                     └──► rejects, then cursor: in that order, so that a crash between them loses nothing (G3)
 
@@ -19,10 +19,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.read_ahead import ReadAhead
+from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.errors import HeadwaterError
 from headwater.event_loop import new_loop
@@ -70,7 +70,7 @@ class OutletWorker:
         self._reader = log.reader(settings.name, settings.start)
         self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
         self._problems: dict[str, str] = {}  # faults on our side of the outlet, by task
-        self._engine: Engine | None = None
+        self._scheduler: Scheduler | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._started = threading.Event()
         self._timeout = 0.0
@@ -100,12 +100,12 @@ class OutletWorker:
         """The reason why events do not move; None if they do."""
         for problem in list(self._problems.values()):
             return problem
-        return self._engine.trouble() if self._engine is not None else None
+        return self._scheduler.trouble() if self._scheduler is not None else None
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the events that are in memory now, within the budget (G8)."""
-        return self._engine.held_bytes if self._engine is not None else 0
+        return self._scheduler.held_bytes if self._scheduler is not None else 0
 
     @property
     def deferred(self) -> int:
@@ -132,11 +132,11 @@ class OutletWorker:
         self._wake = asyncio.Event()  # something may have become readable, or there may be room again
         self._settled = asyncio.Event()  # there is something to commit
         self._stop = asyncio.Event()
-        engine = self._engine = Engine(
+        scheduler = self._scheduler = Scheduler(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
         reader = self._reader
-        self._read_ahead = ReadAhead(engine, self._keys, self._settings, reader.read, reader.position)
+        self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, reader.read, reader.position)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
@@ -145,7 +145,7 @@ class OutletWorker:
         await self._stop.wait()
         unsubscribe()
         works[0].cancel()
-        await engine.stop(self._timeout)
+        await scheduler.stop(self._timeout)
         for work in works:
             work.cancel()
         await asyncio.wait(works)
@@ -172,7 +172,7 @@ class OutletWorker:
     # --- reading
 
     async def _read(self) -> None:
-        """Fill the engine as far as there is room, then wait for room or for new events (G8)."""
+        """Fill the scheduler as far as there is room, then wait for room or for new events (G8)."""
         self._wake.clear()
         moved = self._read_ahead.step(self._log.end)
         self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
@@ -181,7 +181,7 @@ class OutletWorker:
         else:
             await self._wake.wait()
 
-    # --- called by the engine
+    # --- called by the scheduler
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         self._delivered += delivered
@@ -207,7 +207,7 @@ class OutletWorker:
         await self._settled.wait()
         await asyncio.sleep(0)  # those that are answered in the same moment share the commit
         self._settled.clear()
-        assert self._engine is not None
+        assert self._scheduler is not None
         delivered, refused, holding = self._delivered, self._refused, self._holding
         self._delivered, self._refused, self._holding = [], [], []
         try:
@@ -221,7 +221,7 @@ class OutletWorker:
             raise
         self._count(delivered, refused)
         for session in holding:
-            self._engine.release(session)
+            self._scheduler.release(session)
         self._wake.set()
 
     def _last_commit(self) -> None:
@@ -267,13 +267,13 @@ class OutletWorker:
     # --- once a second
 
     async def _tick(self) -> None:
-        """Update the lag; put requested replays into the engine, as events of negative position."""
-        assert self._engine is not None
+        """Update the lag; put requested replays into the scheduler, as events of negative position."""
+        assert self._scheduler is not None
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
         if not self._replaying:
             for reject in self._rejects.requested(self.stage, MAX_REPLAYS):
                 self._replaying.add(reject.id)
                 event = Event(-reject.id, reject.received_at, reject.body)
-                self._engine.put(self._keys.of(event.body), event)
+                self._scheduler.put(self._keys.of(event.body), event)
         await asyncio.sleep(self._pause_seconds)

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from headwater.delivery.engine import Engine
 from headwater.delivery.keys import Key, Keys
+from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.events import Event
 from headwater.settings import OutletSettings
@@ -32,12 +32,14 @@ Read = Callable[[int, int, int], list[Event]]
 
 
 class ReadAhead:
-    """Moves events from the log into the engine. Lives on the engine's loop."""
+    """Moves events from the log into the scheduler. Lives on the scheduler's loop."""
 
-    def __init__(self, engine: Engine, keys: Keys, settings: OutletSettings, read: Read, head: int) -> None:
+    def __init__(
+        self, scheduler: Scheduler, keys: Keys, settings: OutletSettings, read: Read, head: int
+    ) -> None:
         self.head = head
         self.deferred: dict[str, int] = {}  # key id -> its first position that is not in memory
-        self._engine = engine
+        self._scheduler = scheduler
         self._keys = keys
         self._settings = settings
         self._read = read
@@ -72,9 +74,9 @@ class ReadAhead:
         key = session.key.id
         self._wants_events.discard(key)
         # `step` stops at half of the budget, or of the count: all that fail together stay well below either
-        fair = self._budget // 4 // max(1, self._engine.failing)
-        count = MAX_HELD_EVENTS // 4 // max(1, self._engine.failing)
-        dropped = self._engine.forget(session, min(KEPT_BYTES, fair), count)
+        fair = self._budget // 4 // max(1, self._scheduler.failing)
+        count = MAX_HELD_EVENTS // 4 // max(1, self._scheduler.failing)
+        dropped = self._scheduler.forget(session, min(KEPT_BYTES, fair), count)
         # a replayed reject (a negative position) is not in the log
         if fresh := [event.position for event in dropped if event.position > 0]:
             self.deferred[key] = fresh[0]
@@ -85,12 +87,12 @@ class ReadAhead:
 
     def step(self, end: int) -> bool:
         """Read once, if there are events to read and room for them; False: wait until either changes."""
-        engine = self._engine
-        room = self._budget - engine.held_bytes - self._uncommitted_bytes
+        scheduler = self._scheduler
+        room = self._budget - scheduler.held_bytes - self._uncommitted_bytes
         # half empty before it is filled again: a few large reads instead of many small ones
-        if room * 2 < self._budget or engine.held_events * 2 > MAX_HELD_EVENTS:
+        if room * 2 < self._budget or scheduler.held_events * 2 > MAX_HELD_EVENTS:
             return False
-        count = MAX_HELD_EVENTS - engine.held_events
+        count = MAX_HELD_EVENTS - scheduler.held_events
         if not self._keys.is_grouped:
             return self.head < end and self._read_on(count, room)
         moved = False
@@ -110,7 +112,7 @@ class ReadAhead:
             if key.id in self.deferred:
                 continue
             if self._has_room(key, event):
-                self._engine.put(key, event)
+                self._scheduler.put(key, event)
             else:
                 self.deferred[key.id] = event.position
         return True
@@ -129,7 +131,7 @@ class ReadAhead:
             if event.position in self._uncommitted:
                 continue
             if self._has_room(key, event):
-                self._engine.put(key, event)
+                self._scheduler.put(key, event)
                 self.deferred[key.id] = event.position + 1
             else:
                 self.deferred[key.id] = event.position
@@ -150,11 +152,11 @@ class ReadAhead:
         All of them together are more than the half at which `step` stops reading. Were they less, the head
         would run to the end of the log past sessions that are merely full, and have to come back for them.
         """
-        fair = self._budget * 3 // 4 // max(1, len(self._engine.sessions))
+        fair = self._budget * 3 // 4 // max(1, len(self._scheduler.sessions))
         return min(self._settings.session_budget_bytes, max(fair, MIN_SHARE_BYTES))
 
     def _has_room(self, key: Key, event: Event) -> bool:
-        session = self._engine.sessions.get(key.id)
+        session = self._scheduler.sessions.get(key.id)
         if session is None or not self._keys.is_grouped:
             return True  # with one session for all events `step` has limited the read
         return not session.is_failing and session.bytes + len(event.body) <= self._share()

@@ -66,7 +66,7 @@ class Settlement(msgspec.Struct):
 
 
 class Session(msgspec.Struct, eq=False):
-    """State of one key, for the engine's loop alone; `Client` reads `error_until` in other threads."""
+    """State of one key, for the scheduler's loop alone; `Client` reads `error_until` in other threads."""
 
     id: str
     key: Key

@@ -1,4 +1,4 @@
-"""Failed events: the handlers, their queue and thread, and the replay of gateway rejects (G6).
+"""Failed events: the handlers, and their queue and thread (G6).
 
 Start reading at `FailedEventHandler`.
 """
@@ -11,14 +11,12 @@ from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import msgspec
-import orjson
 
 from headwater.clock import Clock
-from headwater.errors import ExtensionError, HeadwaterError
+from headwater.errors import ExtensionError
 from headwater.extensions import load
-from headwater.gateway.openlineage import Validator, Violation
-from headwater.log.queue.log import Log
-from headwater.log.rejects.store import NewReject, Reject, RejectStore
+from headwater.gateway.openlineage import Violation
+from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -193,33 +191,3 @@ class FailedQueue(Generic[T]):
             if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
                 self._logged_at = now
                 log.exception("The failed-event handler failed on %d events: %s.", len(events), error)
-
-
-def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
-    """Validate all rejects requested for replay, append those that pass, and return how many passed.
-
-    Blocks. A crash between the append and the removal of the reject appends it twice. If the log fails, the
-    request stays for the next call.
-    """
-    passed = 0
-    try:
-        while requested := rejects.requested(STAGE):
-            for reject in requested:
-                passed += _replay_one(reject, rejects, validator, queue)
-    except HeadwaterError as error:
-        log.warning("The replay of rejects is postponed: %s", error)
-    return passed
-
-
-def _replay_one(reject: Reject, rejects: RejectStore, validator: Validator, queue: Log) -> bool:
-    try:
-        validation = validator.check(orjson.loads(reject.body))
-    except orjson.JSONDecodeError as error:
-        rejects.failed_again(reject.id, f"The body is not JSON. {error}")
-        return False
-    if not validation.ok:
-        rejects.failed_again(reject.id, validation.summary)
-        return False
-    queue.append_wait([reject.body])
-    rejects.replayed(reject.id)
-    return True

@@ -8,9 +8,10 @@ from collections.abc import Callable
 
 from headwater.clock import Clock, SystemClock
 from headwater.gateway import event_routes, lineage_routes, operator_routes
-from headwater.gateway.failed_events import load_handler, replay
+from headwater.gateway.failed_events import load_handler
 from headwater.gateway.lineage_routes import LineageRoutes
 from headwater.gateway.operator_routes import add_operator_routes
+from headwater.gateway.replay import replay
 from headwater.http.router import Router
 from headwater.http.server import HttpServer
 from headwater.log.queue.log import Log

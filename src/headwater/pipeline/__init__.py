@@ -1,4 +1,7 @@
-"""Events become rows of warehouse tables, on Spark. Start reading at `load.Loader.load`."""
+"""Events become rows of warehouse tables, on Spark.
+
+Start reading at `batch.cycle.run_cycle`, then `load.Loader.load`.
+"""
 
 from __future__ import annotations
 

@@ -92,13 +92,14 @@ class Loader:
 
     def load(self, batch: Batch) -> None:
         """Runs the steps after routing: parse, enrich, map, type, patch, stage, load, record.
+
         An error before the load step concerns all parts and is raised, and so is an unreachable destination.
         Another error of one part is recorded for that part, and the others are loaded.
         """
         table, lines = batch.table, batch.lines  # 1 route: done before the call, by Router
         in_ledger = self._parts_in_ledger(batch)
         with self.staging.folder() as folder:
-            with self.times.of("scan"):
+            with self.times.of("parse"):
                 fields = batch.fields or find_fields(lines, self.lookups.browser_keys)  # 2 parse
             events = events_only(lines, fields)
             patched, staged = Table(table, {}), dict[int, StagedRows]()

@@ -12,7 +12,7 @@ from headwater.errors import HeadwaterError
 
 @dataclass
 class Times:
-    """Seconds by step: `route`, `scan`, `enrich`, `patch`, `stage`, `load`, `archive`."""
+    """Seconds by step: `route`, `parse`, `enrich`, `patch`, `stage`, `load`, `archive`."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 

@@ -28,7 +28,7 @@ class RejectWriter:
     def write(self, lines: DataFrame, *sources: str) -> int:
         """Writes lines of one source, with one partition in memory at a time (G8); returns their number.
 
-        Or lines of several small files, in one job.
+        With several sources it collects them in one job.
         """
         from pyspark.sql import functions
 

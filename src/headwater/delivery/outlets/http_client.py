@@ -261,7 +261,7 @@ class HttpClient:
             self._proxied = httpx2.AsyncClient(
                 headers=self._headers,
                 verify=self._context,
-                timeout=None,  # the engine cancels what takes too long
+                timeout=None,  # the scheduler cancels what takes too long
                 follow_redirects=False,
                 limits=httpx2.Limits(max_connections=self._max_connections),
             )

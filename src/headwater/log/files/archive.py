@@ -34,7 +34,7 @@ def archive(file: IncomingFile) -> Path:
     except FileNotFoundError as error:
         if not target.exists():  # unless another pipeline was faster
             raise LogUnavailable(
-                f"{file.path} has disappeared before it was archived.",
+                f"{file.path} disappeared before it was archived.",
                 hint="Find out which process removed it. Rows that were loaded stay loaded.",
             ) from error
     else:

@@ -29,8 +29,8 @@ REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being 
 class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
     """An event that a destination could not load, as it was after context enrichment, and why.
 
-    `source` is where it was, such as `<file>:<line>`: the same line is one reject, even if a crash makes the
-    pipeline write it several times.
+    `source` is where it was: `<file>:<row>` or a position. `row` identifies the line in its file, and is not
+    always its line number. The same line is one reject, even if a crash makes the pipeline write it again.
     """
 
     event: msgspec.Raw = NONE

@@ -124,7 +124,7 @@ class Rejects:
     def request_replay(self, ids: Sequence[int] = (), stage: str | None = None) -> ReplayCounts:
         """Request a replay of these ids or, without ids, of the stage; without a stage, of all stages.
 
-        The gateway (gateway/failed_events.py) and the outlets (delivery/outlet_worker.py) read the request
+        The gateway (gateway/replay.py) and the outlets (delivery/outlet_worker.py) read the request
         from the store; the pipeline loads the rejects of destinations in its next cycle.
         Rejects of a destination that is no longer configured stay.
         """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 INCOMING = "incoming"
-"""The name of the files of batch mode as an origin; any other is the id of a stream destination."""
+"""The origin that means the files of batch mode; any other is the id of a stream destination."""
 _TOKEN = "archive"  # noqa: S105
 
 

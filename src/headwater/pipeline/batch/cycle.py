@@ -211,7 +211,7 @@ class _Cycle:
         """The lines by file and table; small files are routed and parsed in one pass."""
         paths = [each.file.path for each in files]
         lines = read_lines(self._spark, *paths, staging=self._staging)
-        with self.times.of("scan" if router.constant else "route"):
+        with self.times.of("parse" if router.constant else "route"):
             if len(files) > 1:
                 return router.route_files(lines, len(files))
             if _size(paths[0]) <= SMALL_BYTES:

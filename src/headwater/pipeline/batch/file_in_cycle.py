@@ -14,7 +14,10 @@ log = logging.getLogger(__name__)
 
 
 class FileInCycle:
-    """One file. The cycle loads it into one destination after the other (`begin`), table by table."""
+    """One file: the `LoadOrigin` of its lines.
+
+    The cycle loads it into one destination after the other (`begin`), table by table.
+    """
 
     def __init__(self, file: IncomingFile, report: FileReport) -> None:
         self.file = file

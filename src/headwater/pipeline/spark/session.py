@@ -35,7 +35,7 @@ def start(
     app_name: str = "headwater",
     more: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session by the settings, or the one that runs already.
+    """A session with these settings, or the one that runs already.
 
     What Spark and the JVM print goes to `log_file`. Keep the session between cycles: a JVM is slow for its
     first seconds.

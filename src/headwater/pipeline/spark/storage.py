@@ -1,7 +1,7 @@
 """Staging: files on their way to a destination, in a folder that is removed when they are loaded.
 
 What the driver writes is on its own disk. What executors write is there too, where they share that disk or a
-mount of it; or it is on an object store (`pipeline.staging_url`), which a cluster then needs to share alone.
+mount of it; or it is on an object store (`pipeline.staging_url`), and then a cluster shares nothing else.
 
 Objects are written and read by pyarrow's file systems; no Hadoop connector is needed. Each task names its
 objects, and the driver uses the names that successful tasks return, not a listing. So objects of a worker

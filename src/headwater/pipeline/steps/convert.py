@@ -122,7 +122,7 @@ def original_json_sql(sql: str, parsed_as: ParseAs, json_types: JsonTypes) -> st
 
 
 def is_object(sql: str) -> str:
-    """Whether a variant is an object."""
+    """SQL: whether a variant is an object."""
     return f"startswith(schema_of_variant({sql}), 'OBJECT')"
 
 

@@ -18,7 +18,7 @@ Path = tuple[str, ...]
 
 
 class JsonTypes(IntFlag):
-    """The JSON types of the values of a path, as Scan.java counts them."""
+    """The JSON types of the values of a path, as Scan.java marks them."""
 
     BOOL = 1
     INT64 = 2

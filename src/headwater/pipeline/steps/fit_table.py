@@ -1,6 +1,6 @@
 """The columns of a batch against those of a table: which are stored, which are new, which overflow.
 
-On a type conflict the table's type wins; values that do not convert go to `_unmapped_data` (convert.py).
+On a type conflict the table's type wins; values that do not convert go to `_unmapped_data` (project.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from headwater.pipeline.steps.mapping import MappedField, map_fields
 from headwater.settings import DestinationSettings, MappingSettings
 
 FEW_COLUMNS = 64
-"""Up to this many columns without room are read by name; more are kept with the object that has them."""
+"""If more columns than this have no room, the whole objects that contain them are kept instead."""
 MAX_REFITS = 3
-"""Patching is repeated while another pipeline changes the table at the same time."""
+"""How often a patch is repeated if another pipeline changes the table at the same time."""
 
 
 @dataclass
@@ -183,7 +183,7 @@ def _key(settings: DestinationSettings, capabilities: Capabilities) -> tuple[str
 
 
 class TablePatcher:
-    """Makes tables fit batches. It keeps their structure: a batch that fits needs no query."""
+    """Makes tables fit batches. It remembers their structure, so a further batch that fits needs no query."""
 
     def __init__(self, settings: DestinationSettings, destination: Destination, locks: Locks) -> None:
         self._settings = settings

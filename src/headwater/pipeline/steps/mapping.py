@@ -1,4 +1,4 @@
-"""The mapping step: move, remove, cast and constant, applied to the field tree once per batch."""
+"""The mapping step: move, remove, cast and constant, applied to the field tree, never to events."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The parse step: which fields the lines have, and the values of the fields that a batch needs.
 
 `find_fields` reads every line once in the JVM (Scan.java). `FieldParser` then takes the needed paths from the
-lines with one `from_json`. A path that is an object in some events and a value in others, or an object of
-which not every field has a column, is read as it stands and parsed a second time.
+lines with one `from_json` for each object that it parses. A path that is an object in some events and a value
+in others, or an object of which not every field has a column, is read as it stands and parsed a second time.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ParsedPath:
 
     @property
     def parse_as(self) -> ParseAs:
-        """The requested type; text where two columns need different ones."""
+        """The requested type. Of different ones a variant wins; otherwise it is text."""
         if "variant" in self.types:
             return "variant"
         return next(iter(self.types)) if len(self.types) == 1 else "string"
@@ -74,7 +74,7 @@ class _Parse:
 
 
 class FieldParser:
-    """All paths of a projection: request them, then `plan`, then use `path(...).sql`."""
+    """The paths of a projection, template or lookup: `request` them, `plan`, then use `path(...).sql`."""
 
     def __init__(self, text: str) -> None:
         self._text = text

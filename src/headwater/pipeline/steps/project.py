@@ -1,7 +1,7 @@
 """The projection: events become typed rows of a table, with one Spark expression per column.
 
-No Python function sees a row. A value that does not fit its column goes to `_unmapped_data`, under the
-column's name, and the row is stored (G6).
+No Python function computes a value of a row. A value that does not fit its column goes to `_unmapped_data`,
+under the column's name or its JSON pointer, and the row is stored (G6).
 """
 
 from __future__ import annotations

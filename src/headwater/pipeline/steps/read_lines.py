@@ -22,7 +22,7 @@ _LINE_BITS = 33
 _LINES = (1 << _LINE_BITS) - 1
 _NUMBER = f"(monotonically_increasing_id() & {_LINES}L)"
 # The split in which a line begins, then its number there. A split is a partition (see spark/session.py), so
-# neither the number of cores nor another cycle changes it.
+# the row number changes neither with the number of cores nor from cycle to cycle.
 _ROW = f"(shiftleft(cast(_metadata.file_block_start / 1048576 AS bigint), {_LINE_BITS}) + {_NUMBER}) AS {ROW}"
 # Small files have one split, so the number of the file stands in its place. (Where `pipeline.spark` sets
 # smaller splits, the start of the split keeps the numbers distinct: a split has more bytes than lines.)
@@ -34,7 +34,8 @@ FILE = f"shiftright({ROW}, {_LINE_BITS})"
 def read_lines(spark: SparkSession, *paths: Path, staging: Staging | None = None) -> DataFrame:
     """The lines of a file with their numbers, in order; the last may lack its newline.
 
-    Or of several files of different names, each smaller than a split: `lines_of_file` selects those of one.
+    With several paths, the lines of all files, which have different names and are smaller than a split:
+    `lines_of_file` selects those of one.
     Where the executors do not see the driver's files, they read copies on the object store of `staging`.
     """
     if staging is not None and (copies := staging.uploaded(paths)):
@@ -63,5 +64,5 @@ def lines_of_file(lines: DataFrame, file: int) -> DataFrame:
 
 
 def file_and_line(row: int) -> tuple[int, int]:
-    """The file of a line, where several were read together, and its number there."""
+    """The file of a line, where several were read together, and its row number there."""
     return row >> _LINE_BITS, row & _LINES

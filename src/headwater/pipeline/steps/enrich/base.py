@@ -23,7 +23,7 @@ Found = Mapping[str, Any] | None
 
 
 class Enricher(ABC):
-    """A function from a text node to an object node."""
+    """Looks up a text of the event; the result becomes an object of the event."""
 
     fields: ClassVar[Mapping[str, Kind]]
     """The names and kinds of a result's values: fixed, so that columns do not depend on the batch."""

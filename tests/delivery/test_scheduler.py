@@ -1,4 +1,4 @@
-"""Sessions in one engine: slots, fairness, faults of outlets, connecting."""
+"""Sessions in one scheduler: slots, fairness, faults of outlets, connecting."""
 
 from __future__ import annotations
 

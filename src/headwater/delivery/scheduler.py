@@ -1,8 +1,9 @@
-"""The engine: many sessions, few requests at once, each session in order.
+"""The scheduler: many sessions, few requests at once, each session in order.
 
-One engine runs on one asyncio loop. `put` adds events, and the owner is called with their outcomes. There is
-no task per session: sessions with something to send wait in one queue and get a request slot in turn, so ten
-thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7).
+One scheduler runs on one asyncio loop. `put` adds events, and the owner is called with their outcomes. There
+is no task per session: sessions with something to send wait in one queue and get a request slot in turn, so
+ten thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7). A session that
+failed gets its slot after a pause: see `_failed`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LOGGED_REASONS = 20  # different ones that are logged until all is well again
 
 
 class Owner(Protocol):
-    """The owner that feeds an engine. All methods are called on the engine's loop and must not block it."""
+    """The owner that feeds a scheduler. Its methods run on the scheduler's loop and must not block it."""
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
         """Take settled events. True: send nothing more of this session until `release` is called."""
@@ -44,7 +45,7 @@ class Owner(Protocol):
         ...
 
 
-class Engine:
+class Scheduler:
     """Sends the events that its owner puts in. All methods are for the loop's own thread."""
 
     def __init__(
