@@ -23,7 +23,7 @@ def kept(folder: Path) -> list[bytes]:
     return [error.line() for error in DestinationRejects(folder).read("dwh")]
 
 
-def test_a_reject_has_the_form_of_the_seed_when_it_is_written(tmp_path: Path) -> None:
+def test_a_reject_has_its_documented_form_when_it_is_written(tmp_path: Path) -> None:
     DestinationRejects(tmp_path).append("dwh", [reject(b'{"a": 1.50, "eventn_ctx":{"event_id":"e1"}}')])
     (line,) = (tmp_path / "failed" / "failed.dst=dwh.log").read_bytes().splitlines()
     assert b'"a": 1.50' in line

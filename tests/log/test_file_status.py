@@ -37,7 +37,7 @@ def test_a_pair_is_done_when_it_was_marked_so_and_saved(tmp_path: Path) -> None:
     assert again.counts["dwh"].rejected == 2
 
 
-def test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others(tmp_path: Path) -> None:
+def test_the_file_has_its_documented_form_when_it_is_read_by_others(tmp_path: Path) -> None:
     file = a_file(tmp_path)
     status = FileStatus.load(file)
     status.mark("dwh", "events", True, rows=12)

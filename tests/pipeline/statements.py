@@ -123,7 +123,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "success is noted in the file's status": [
             "tests/pipeline/test_shared_staging.py::test_each_file_has_its_own_numbers_when_several_are_loaded_together",
-            "tests/log/test_file_status.py::test_the_file_has_the_form_of_the_seed_when_it_is_read_by_others",
+            "tests/log/test_file_status.py::test_the_file_has_its_documented_form_when_it_is_read_by_others",
             "tests/pipeline/test_batch.py::test_the_status_goes_to_the_archive_with_its_file_when_all_is_done",
         ],
         "failure is noted there too, with the reason": [
