@@ -13,7 +13,7 @@ from headwater.metrics import Metrics
 from headwater.page.views.dataset import bars
 from headwater.page.views.event_tail import HISTORY_EVENTS, MAX_EVENTS, EventTail
 from headwater.page.views.rates import RECENT, SHOWN, Rates
-from headwater.page.views.system import spark
+from headwater.page.views.system import sparkline
 
 
 def body(**fields: Any) -> bytes:
@@ -84,7 +84,7 @@ def test_the_rate_is_what_the_counters_grew_by_when_time_passes() -> None:
 
 
 def test_a_chart_stays_in_its_frame_when_values_are_missing_or_nought() -> None:
-    assert spark([]).line == spark([0, 0]).line
+    assert sparkline([]).line == sparkline([0, 0]).line
     found = bars([None, 0, 5, 10], 100, 50)
     assert len(found) == 3
     assert max(bar.height for bar in found) == 50

@@ -21,7 +21,7 @@ EVENTS_SECONDS = 2.0  # between two counts of the files of events
 SHARE = 20  # a count may take a twentieth of the time: the archive can be large
 
 
-class Spark(NamedTuple):
+class Sparkline(NamedTuple):
     """A sparkline: a line and the area below it."""
 
     line: str
@@ -30,7 +30,7 @@ class Spark(NamedTuple):
     height: int
 
 
-def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
+def sparkline(values: Sequence[float], width: int = 160, height: int = 36) -> Sparkline:
     """A sparkline with the latest value at the right, scaled from zero to the highest value."""
     if len(values) < 2:
         values = [0.0, 0.0]
@@ -40,7 +40,7 @@ def spark(values: Sequence[float], width: int = 160, height: int = 36) -> Spark:
         (round(i * step, 1), round(height - 2 - (height - 4) * v / most, 1)) for i, v in enumerate(values)
     ]
     line = "M" + "L".join(f"{x:g} {y:g}" for x, y in points)
-    return Spark(line, f"{line}L{width} {height}L0 {height}Z", width, height)
+    return Sparkline(line, f"{line}L{width} {height}L0 {height}Z", width, height)
 
 
 class Kind(NamedTuple):
@@ -67,7 +67,7 @@ class Stage(NamedTuple):
     id: str
     kind: Kind
     rate: float
-    spark: Spark
+    sparkline: Sparkline
     facts: list[tuple[float, str]]
     error: str
 
@@ -78,7 +78,7 @@ class Outlet(NamedTuple):
     reader: ReaderStat
     type: str
     rate: float
-    spark: Spark
+    sparkline: Sparkline
     dropped: int
     error: str
 
@@ -168,8 +168,8 @@ class SystemStatus:
 
     def _stage(self, id: str, facts: list[tuple[float, str]], error: str = "") -> Stage:
         kind = KINDS[id]
-        sparkline = spark(self._rates.history(kind.counter))
-        return Stage(id, kind, self._rates.rate(kind.counter), sparkline, facts, error)
+        line = sparkline(self._rates.history(kind.counter))
+        return Stage(id, kind, self._rates.rate(kind.counter), line, facts, error)
 
     def _gateway(self, errors: list[str]) -> Stage:
         total = self._rates.total
@@ -197,7 +197,7 @@ class SystemStatus:
                         reader,
                         types[reader.name],
                         self._rates.rate(counter),
-                        spark(self._rates.history(counter), 96, 20),
+                        sparkline(self._rates.history(counter), 96, 20),
                         reader.dropped_age + reader.dropped_bytes + reader.dropped_damage,
                         next((text.removeprefix(prefix) for text in errors if text.startswith(prefix)), ""),
                     )
