@@ -6,7 +6,7 @@
 - group commit alone: the same bytes into the same log on the same disk, without HTTP and validation
 
 Rounds alternate, so that whatever else the machine does hits all of them; medians are reported, as ratios.
-Then: how fast an outlet workers what was taken in, memory idle and under load with a backlog of 1 GB, and
+Then: how fast an outlet delivers what was accepted, memory idle and under load with a backlog of 1 GB, and
 the time from the start of the process to its first 200.
 """
 

@@ -12,7 +12,7 @@ from headwater.settings import FieldSettings, MappingSettings
 
 
 def tree(value: Any, path: tuple[str, ...] = ()) -> Field:
-    """Fields as nested mappings; a mapped_field is what was seen there."""
+    """Fields as nested mappings; a leaf is the JSON types of its values."""
     if isinstance(value, JsonTypes):
         return Field(Json(path), value)
     children = {name: tree(item, (*path, name)) for name, item in value.items()}
@@ -20,7 +20,7 @@ def tree(value: Any, path: tuple[str, ...] = ()) -> Field:
 
 
 def mapped(value: Any, *fields: FieldSettings, keep_unmapped: bool = True) -> dict[str, list[Any]]:
-    """Where each mapped_field comes from, by its path."""
+    """The origins of each mapped field, by its path."""
     mapped = map_fields(tree(value), MappingSettings(keep_unmapped=keep_unmapped, fields=fields))
     return {
         "/".join(mapped_field.path): [origin(node) for node in mapped_field.fields] for mapped_field in mapped

@@ -154,7 +154,7 @@ def test_nothing_is_doubled_or_lost_when_the_cursor_is_behind_the_ledger(rig: St
         path.unlink()
     else:
         path.write_bytes(early if what == "restored" else b"{")
-    # in one batch this time, so that no range_ is what it was
+    # in one batch this time, so that no range of positions is what it was
     after = rig.drained(
         rig.stream_settings({"table_name_template": "{{ t }}"}), {"t": "b", "n": 12}, {"n": 13}
     )
