@@ -14,7 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple, TypeVar
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_DATAGRAM_BYTES = 1432  # an Ethernet frame less the headers of IPv6 and UDP
 
@@ -124,7 +124,7 @@ class Gauge:
                 found[labels] = value() if callable(value) else value
             except Exception:
                 # the function's owner may be closing; the other metrics must still be reported
-                log.debug("%s%s could not be read", self.description.name, labels, exc_info=True)
+                logger.debug("%s%s could not be read", self.description.name, labels, exc_info=True)
         return found
 
 
@@ -298,6 +298,6 @@ class StatsdPublisher:
             try:
                 self.publish()
             except OSError:
-                log.debug("statsd at %s:%s cannot be reached", *self._address)
+                logger.debug("statsd at %s:%s cannot be reached", *self._address)
             if stopping:
                 return

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from headwater.pipeline.load_report import Report
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.5  # how often --follow looks for new files, and `stream` for ended streams
 GATHER_SECONDS = 10.0  # between two cycles of --follow, so that files of many tokens share a cycle
@@ -115,7 +115,7 @@ def stream(settings: Settings, lineage: bool | None) -> None:
         click.echo(f"streaming into {', '.join(wanted)}", err=True)
         while not stopping.wait(POLL_SECONDS):
             streams.tend()
-    log.info("Stopped.")
+    logger.info("Stopped.")
 
 
 @command.command("backfill")
@@ -183,7 +183,7 @@ class _Cycles:
         self._print(report)
         removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())
         if removed:
-            log.info("Removed %d archived files, older than `events.archive_days`.", removed)
+            logger.info("Removed %d archived files, older than `events.archive_days`.", removed)
         return report is None or report.is_complete
 
     def repeat(self, every_seconds: float) -> None:
@@ -221,9 +221,9 @@ class _Cycles:
         except SparkGone:
             raise  # No later cycle of this process can succeed.
         except HeadwaterError as error:
-            log.error("The cycle failed: %s", error)
+            logger.error("The cycle failed: %s", error)
         except Exception:
-            log.exception("The cycle failed; the next one tries again.")
+            logger.exception("The cycle failed; the next one tries again.")
 
     def _load(self) -> Report:
         settings = self._settings
@@ -313,10 +313,10 @@ def install_pipeline_lineage(
     if not wanted:
         return False
     if importlib.util.find_spec("openlineage") is None:
-        log.warning("No lineage of the pipeline's tables: run `pip install 'headwater[pipeline]'`.")
+        logger.warning("No lineage of the pipeline's tables: run `pip install 'headwater[pipeline]'`.")
         return False
     if not url:
-        log.warning(
+        logger.warning(
             "No lineage of the pipeline's tables: `gateway.port` is 0 or `gateway.tls` is set, so the "
             "gateway's address is unknown. Set `pipeline.lineage.url`."
         )

@@ -15,7 +15,7 @@ import msgspec
 
 from headwater.settings import Settings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def configure_logging(settings: Settings) -> None:
@@ -69,13 +69,13 @@ def on_stop_signal(stop: Callable[[], None], order: str, exit_now: Callable[[], 
         nonlocal stopping
         if stopping:
             try:
-                log.warning("Exiting at once; acknowledged events are on disk.")
+                logger.warning("Exiting at once; acknowledged events are on disk.")
                 if exit_now is not None:
                     exit_now()
             finally:
                 os._exit(128 + number)
         stopping = True
-        log.info("Stopping on %s: %s; a second signal exits at once.", signal.Signals(number).name, order)
+        logger.info("Stopping on %s: %s; a second signal exits at once.", signal.Signals(number).name, order)
         stop()
 
     try:

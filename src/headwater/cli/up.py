@@ -19,7 +19,7 @@ from headwater.cli.options import Duration, with_settings
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.settings import Settings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MISCONFIGURED = 2  # the exit code of a part that a restart cannot repair
 FAILED = 1
@@ -81,13 +81,13 @@ class Supervisor:
             if self._stopping.is_set():
                 return
             if code == MISCONFIGURED:
-                log.error("The configuration of %s is wrong; stopping all parts.", part.name)
+                logger.error("The configuration of %s is wrong; stopping all parts.", part.name)
                 self._exit_code = MISCONFIGURED
                 self._stopping.set()
                 return
             if time.monotonic() - began >= STEADY_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
-            log.error("%s ended (%s); it restarts in %.0f s.", part.name, _how(code), pause)
+            logger.error("%s ended (%s); it restarts in %.0f s.", part.name, _how(code), pause)
             try:
                 await asyncio.wait_for(self._stopping.wait(), pause)
             except TimeoutError:
@@ -110,7 +110,7 @@ class Supervisor:
                     preexec_fn=_die_with_parent if sys.platform == "linux" else None,
                 )
             except OSError as error:
-                log.error("%s cannot be started: %s.", part.name, error)
+                logger.error("%s cannot be started: %s.", part.name, error)
                 return FAILED
             self._running[part.name] = process
         try:
@@ -140,12 +140,12 @@ class Supervisor:
         try:
             code = await asyncio.wait_for(process.wait(), part.stop_seconds)
         except TimeoutError:
-            log.error("%s did not stop within %.0f s; it is killed.", part.name, part.stop_seconds)
+            logger.error("%s did not stop within %.0f s; it is killed.", part.name, part.stop_seconds)
             _signal(process, signal.SIGKILL)
             code = await process.wait()
         # SIGTERM ends a part that has not installed its signal handler yet.
         if code not in (0, -signal.SIGTERM) and self._exit_code == 0:
-            log.error("%s ended with an error (%s).", part.name, _how(code))
+            logger.error("%s ended with an error (%s).", part.name, _how(code))
             self._exit_code = FAILED
 
 

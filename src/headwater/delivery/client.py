@@ -35,7 +35,7 @@ from headwater.events import EVENT_COST, Event, fitted
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -216,7 +216,7 @@ class Client:
 
     def _report(self, refused: Rejected) -> None:
         if self._on_rejected is None:
-            log.error(
+            logger.error(
                 "Outlet %s refused %d events for good; they are lost, since no `on_rejected` takes them: %s",
                 self._settings.name,
                 len(refused),
@@ -226,7 +226,9 @@ class Client:
         try:
             self._on_rejected(refused)
         except Exception:
-            log.exception("`on_rejected` of outlet %s failed; %d events", self._settings.name, len(refused))
+            logger.exception(
+                "`on_rejected` of outlet %s failed; %d events", self._settings.name, len(refused)
+            )
 
     # --- state
 
@@ -332,7 +334,7 @@ class Client:
 
     def _log_left(self, left: list[Event]) -> None:
         if left:
-            log.error(
+            logger.error(
                 "The client of outlet %s was closed with %d events left.", self._settings.name, len(left)
             )
 

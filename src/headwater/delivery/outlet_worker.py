@@ -32,7 +32,7 @@ from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import OutletSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 15.0  # for the last commit and the outlet's own closing
 MAX_REPLAYS = 100  # at a time: they count towards no budget
@@ -94,7 +94,7 @@ class OutletWorker:
             self._call(self._stop.set)
             self._thread.join(timeout_seconds + GRACE_SECONDS)
             if self._thread.is_alive():
-                log.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
+                logger.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
 
     def trouble(self) -> str | None:
         """The reason why events do not move; None if they do."""
@@ -160,7 +160,7 @@ class OutletWorker:
                 self._problems.pop(name, None)
             except Exception as error:
                 if name not in self._problems:
-                    log.warning(
+                    logger.warning(
                         "Outlet %s waits: %s",
                         self.name,
                         error,
@@ -230,7 +230,7 @@ class OutletWorker:
                 self._store(self._delivered, self._refused)
                 self._count(self._delivered, self._refused)
             except Exception as error:
-                log.warning(
+                logger.warning(
                     "Outlet %s could not store what it had delivered; it will be sent again: %s",
                     self.name,
                     error,

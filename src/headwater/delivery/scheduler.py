@@ -23,7 +23,7 @@ from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.metrics import Metrics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _REASON_CHARACTERS = 500
 _LOGGED_REASONS = 20  # different ones that are logged until all is well again
@@ -157,7 +157,7 @@ class Scheduler:
         try:
             await self.outlet.close()
         except Exception:
-            log.warning("Outlet %s did not close cleanly.", self.settings.name, exc_info=True)
+            logger.warning("Outlet %s did not close cleanly.", self.settings.name, exc_info=True)
 
     # --- the line
 
@@ -339,7 +339,7 @@ class Scheduler:
         self._failing.discard(session.key.id)
         self._gauge_failing()
         if not self._failing:
-            log.info("Outlet %s takes events again.", self.settings.name)
+            logger.info("Outlet %s takes events again.", self.settings.name)
             self._logged.clear()
 
     # --- logs and metrics
@@ -349,14 +349,14 @@ class Scheduler:
             return f"no answer within {self.settings.timeout_seconds:g} seconds"
         if isinstance(error, OutletUnavailable):
             return str(error)[:_REASON_CHARACTERS]
-        log.error("Outlet %s has a defect; its events are kept.", self.settings.name, exc_info=error)
+        logger.error("Outlet %s has a defect; its events are kept.", self.settings.name, exc_info=error)
         return f"{type(error).__name__}: {error}"[:_REASON_CHARACTERS]
 
     def _log_once(self, reason: str) -> None:
         # once per reason, not per try or session: a night's outage is one line
         if reason not in self._logged and len(self._logged) < _LOGGED_REASONS:
             self._logged.add(reason)
-            log.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
+            logger.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
 
     def _gauge_failing(self) -> None:
         failing = 1 if self.reason or self._failing else 0

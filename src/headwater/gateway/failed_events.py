@@ -19,7 +19,7 @@ from headwater.gateway.openlineage import Violation
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 GROUP = "headwater.failed_handlers"
 STAGE = "gateway"  # of the rejects
@@ -75,7 +75,7 @@ class LogHandler:
         for event in events:
             text = event.body[:LOGGED_BYTES].decode("utf-8", "backslashreplace")
             cut = "…" if len(event.body) > LOGGED_BYTES else ""
-            log.warning("An event was refused: %s Event: %s%s", event.reason, ascii(text)[1:-1], cut)
+            logger.warning("An event was refused: %s Event: %s%s", event.reason, ascii(text)[1:-1], cut)
 
     def close(self) -> None:
         """Release nothing."""
@@ -161,7 +161,7 @@ class FailedQueue(Generic[T]):
             self._wake.notify()
         self._thread.join(timeout_seconds)
         if self._thread.is_alive():
-            log.error("The failed-event handler did not end within %.1f seconds.", timeout_seconds)
+            logger.error("The failed-event handler did not end within %.1f seconds.", timeout_seconds)
 
     def _run(self) -> None:
         while True:
@@ -180,7 +180,7 @@ class FailedQueue(Generic[T]):
         try:
             self._handler.close()
         except Exception:
-            log.exception("The failed-event handler could not be closed.")
+            logger.exception("The failed-event handler could not be closed.")
 
     def _handle(self, events: Sequence[FailedEvent]) -> None:
         try:
@@ -190,4 +190,4 @@ class FailedQueue(Generic[T]):
             now = self._clock.monotonic()
             if self._logged_at is None or now - self._logged_at >= LOG_SECONDS:
                 self._logged_at = now
-                log.exception("The failed-event handler failed on %d events: %s.", len(events), error)
+                logger.exception("The failed-event handler failed on %d events: %s.", len(events), error)

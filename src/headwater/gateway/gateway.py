@@ -19,7 +19,7 @@ from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 ENDPOINTS = (
     lineage_routes.EVENT,
@@ -102,7 +102,7 @@ class Gateway:
         try:
             return reasons + self._health()
         except Exception as error:
-            log.exception("The health of a part could not be determined.")
+            logger.exception("The health of a part could not be determined.")
             return [*reasons, f"health: {type(error).__name__}"]
 
     async def _replay(self) -> None:
@@ -111,4 +111,4 @@ class Gateway:
             try:
                 await asyncio.to_thread(replay, self._rejects, self._lineage.validator, self._log)
             except Exception:
-                log.exception("The replay of rejects failed; the gateway tries again.")
+                logger.exception("The replay of rejects failed; the gateway tries again.")

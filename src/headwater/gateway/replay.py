@@ -16,7 +16,7 @@ from headwater.gateway.openlineage import Validator
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import Reject, RejectStore
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
@@ -31,7 +31,7 @@ def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
             for reject in requested:
                 passed += _replay_one(reject, rejects, validator, queue)
     except HeadwaterError as error:
-        log.warning("The replay of rejects is postponed: %s", error)
+        logger.warning("The replay of rejects is postponed: %s", error)
     return passed
 
 

@@ -19,7 +19,7 @@ from headwater.http.router import Router
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TlsSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that the kernel holds while the loop is busy
 DEADLINE_SECONDS = 0.25  # precision of the deadlines
@@ -175,7 +175,7 @@ async def _run(request: Request, coroutine: Coroutine[Any, Any, None]) -> None:
 
 
 def _internal_error(request: Request) -> Response:
-    log.exception("The gateway failed on %s %s.", request.method, ascii(request.path[:200]))
+    logger.exception("The gateway failed on %s %s.", request.method, ascii(request.path[:200]))
     return Problem(
         500,
         "internal",

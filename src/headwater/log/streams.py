@@ -31,7 +31,7 @@ from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, LogSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 STREAM_READER = "stream"
 COLLECT_SECONDS = 1.0
@@ -99,11 +99,11 @@ class StreamCursor(msgspec.Struct, kw_only=True):
             found = _DECODER.decode(path.read_bytes())
             if found.queue == identity:
                 return found
-            log.warning("%s is the cursor of another queue; this one begins at its oldest event.", path)
+            logger.warning("%s is the cursor of another queue; this one begins at its oldest event.", path)
         except FileNotFoundError:
             pass
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            log.error("%s is damaged (%s); the queue begins at its oldest event.", path, error)
+            logger.error("%s is damaged (%s); the queue begins at its oldest event.", path, error)
         paths = partition_paths(queue)
         first = oldest or (int(paths[0].stem) if paths else 1)
         return cls(queue=identity, position=first, archived=first)
@@ -194,7 +194,7 @@ class Queues:
             try:
                 self.collect_loaded()
             except Exception:
-                log.exception("The progress of the pipeline could not be recorded; trying again.")
+                logger.exception("The progress of the pipeline could not be recorded; trying again.")
 
     def close(self) -> None:
         """Commit and answer pending appends, and unlock the folders."""

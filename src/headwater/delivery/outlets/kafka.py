@@ -51,7 +51,7 @@ REFUSED_ERRORS = frozenset(
 CONNECT_SECONDS = 10.0  # how long a broker may take to answer
 FIXED = {**GUARANTEES, "message.timeout.ms": 0}
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +100,7 @@ class KafkaOutlet(Outlet):
             "bootstrap.servers": self.options.servers,
             "compression.type": self.options.compression,
             "linger.ms": LINGER_MILLIS,
-            "logger": log,
+            "logger": logger,
             **self.options.config,
             **FIXED,
         }

@@ -11,7 +11,7 @@ from headwater.log.queue.log import Log
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 READER = "headwater:graph"  # its cursor in the log; the name of an outlet cannot have a colon
 BATCH_BYTES = 8 * 1024 * 1024
@@ -61,7 +61,7 @@ class LogFollower:
     def _open_reader(self) -> Reader:
         reader = self._log.reader(READER)
         if self._position > self._log.end:
-            log.warning(
+            logger.warning(
                 "The graph is ahead of the log, so this is another log; it is ingested from its start."
             )
             self._position = 0
@@ -112,12 +112,12 @@ class LogFollower:
             except HeadwaterError as error:
                 self._stall(error.text)
             except Exception as error:
-                log.exception("Ingesting lineage failed.")
+                logger.exception("Ingesting lineage failed.")
                 self._stall(f"{type(error).__name__}: {error}")
 
     def _stall(self, reason: str) -> None:
         if reason != self._stalled_reason:
-            log.error("The graph is stalled: %s", reason)
+            logger.error("The graph is stalled: %s", reason)
         self._stalled_reason = reason
         self._stop.wait(RETRY_SECONDS)
 

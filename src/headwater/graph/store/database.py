@@ -30,7 +30,7 @@ from headwater.log.queue.sqlite import (
 )
 from headwater.settings import GraphSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 FILE = "graph.db"
 CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
@@ -127,7 +127,9 @@ def _open(path: Path, durable: bool) -> apsw.Connection:
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
-        log.error("The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error)
+        logger.error(
+            "The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error
+        )
         move_to_damaged(path, error)  # only the events that the log has dropped are lost (G9)
         return _writer(path, durable)
 

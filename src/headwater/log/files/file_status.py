@@ -11,7 +11,7 @@ from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import IncomingFile
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class TableStatus(msgspec.Struct):
@@ -58,7 +58,7 @@ class FileStatus:
             return cls(path)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # every pair is tried again, and the ledger knows those that were loaded (G5, G9)
-            log.error("%s is damaged (%s); the file is loaded again.", path, error)
+            logger.error("%s is damaged (%s); the file is loaded again.", path, error)
             return cls(path)
 
     def save(self) -> None:

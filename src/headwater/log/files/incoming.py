@@ -25,7 +25,7 @@ from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 TICK_SECONDS = 1.0  # how late a file may be closed
@@ -244,7 +244,9 @@ def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
             size, end = cut_torn_line(fd, disk)
             if end < size:
                 # whole lines are kept, acknowledged or not; a part of one was never acknowledged
-                log.warning("%s ended in %d bytes of an unfinished write; they were cut.", path, size - end)
+                logger.warning(
+                    "%s ended in %d bytes of an unfinished write; they were cut.", path, size - end
+                )
             disk.sync(fd)
         finally:
             os.close(fd)

@@ -11,7 +11,7 @@ from typing import Any
 from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
 from headwater.settings import KafkaSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 0.1  # how late a thread sees that it should end; reports wake it at once
 PURGE_SECONDS = 1.0
@@ -37,7 +37,7 @@ def refuse_fixed_settings(
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
     """The librdkafka settings of every client of `events.kafka`."""
     refuse_fixed_settings(settings.config, GUARANTEES, "events.kafka.config")
-    return {"bootstrap.servers": settings.servers, "logger": log, **settings.config}
+    return {"bootstrap.servers": settings.servers, "logger": logger, **settings.config}
 
 
 def check_brokers(settings: KafkaSettings, timeout_seconds: float) -> None:
@@ -138,4 +138,4 @@ class KafkaProducer:
             self._producer.poll(seconds)
             self._on_poll()
         except Exception:
-            log.exception("A poll of a Kafka producer failed; its thread continues.")
+            logger.exception("A poll of a Kafka producer failed; its thread continues.")

@@ -23,7 +23,7 @@ from headwater.log.queue.group_commit import OnCommitted, complete_runs
 from headwater.metrics import Metrics
 from headwater.settings import KafkaSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CREATE_SECONDS = 5.0
 LIST_SECONDS = 1.0  # `close` waits for it
@@ -183,7 +183,7 @@ class Topics:
 
     def _replace_producer(self) -> None:
         """Open another producer after a fatal error; the old one fails its events and ends by itself."""
-        log.error("Kafka's producer failed (%s); another one is opened.", self._producer.problem)
+        logger.error("Kafka's producer failed (%s); another one is opened.", self._producer.problem)
         old, self._producer = self._producer, self._new_producer()
         self._producer.start()
         self._retired = [*self._retired[-1:], old]
@@ -208,7 +208,7 @@ class Topics:
             except Exception as error:
                 problem = str(error.args[0] if error.args else error)
                 if problem != self._problem:
-                    log.warning("The topics of Kafka cannot be created yet: %s", problem)
+                    logger.warning("The topics of Kafka cannot be created yet: %s", problem)
                 self._problem = problem
             self._is_closing.wait(RETRY_SECONDS)
 

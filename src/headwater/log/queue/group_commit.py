@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from headwater.errors import HeadwaterError, LogClosed, LogUnavailable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 OnCommitted = Callable[[list[Any], HeadwaterError | None], None]
 """Called with receipts in order: their events are on disk or, with an error, are not."""
@@ -31,7 +31,7 @@ def complete_runs(done: Iterable[tuple[OnCommitted, HeadwaterError | None, Seque
         try:
             on_committed([receipt for _, _, receipts in run for receipt in receipts], error)
         except Exception:
-            log.exception("A callback of a commit failed; the others are called.")
+            logger.exception("A callback of a commit failed; the others are called.")
 
 
 class PendingAppend(NamedTuple):
@@ -166,13 +166,13 @@ class GroupCommit:
 
     def _fault(self, failure: Exception) -> LogUnavailable:
         if self._faults == 0:  # logged once, not for every commit until it works again
-            log.error("The log's writer failed.", exc_info=failure)
+            logger.error("The log's writer failed.", exc_info=failure)
         self._faults += 1
         return LogUnavailable(f"The log's writer failed ({type(failure).__name__}).", hint="Send it again.")
 
     def _recovered(self) -> None:
         if self._faults:
-            log.warning("The log's writer works again; it had failed %d times in a row.", self._faults)
+            logger.warning("The log's writer works again; it had failed %d times in a row.", self._faults)
             self._faults = 0
 
     def run_and_log_errors(self, function: Callable[[], None]) -> None:
@@ -180,7 +180,7 @@ class GroupCommit:
         try:
             function()
         except Exception:
-            log.exception("A callback of the log's writer failed.")
+            logger.exception("A callback of the log's writer failed.")
 
 
 class Receipt:

@@ -29,7 +29,7 @@ from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
 
@@ -268,7 +268,7 @@ class Log:
     def count_dropped(self, reader: str, reason: str, events: int) -> None:
         if events:
             self._metrics.counter("log_events_dropped").add(events, reader, reason)
-            log.warning(
+            logger.warning(
                 "%d events were dropped before %s finished them (%s).", events, reader or "any reader", reason
             )
 
@@ -364,7 +364,7 @@ class Log:
         now = self.clock.monotonic()
         if now - self._logged_at.get(text, -LOG_AGAIN_SECONDS) >= LOG_AGAIN_SECONDS:
             self._logged_at[text] = now
-            log.error("%s: %s: %s", text, type(error).__name__, error)
+            logger.error("%s: %s: %s", text, type(error).__name__, error)
 
     def _count(self) -> None:
         self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self.partitions.ranges))

@@ -18,7 +18,7 @@ from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 REPAIR_NAME = "repair.tmp"
 REPAIRED = ".repaired"
@@ -61,9 +61,9 @@ def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     _finish_collection(ranges, end, passed)
     _clear_orphans(folder, [*(partition.first for partition in ranges), end], passed)
     for text in gaps(ranges, cursors):
-        log.error("The log has a gap: %s.", text)
+        logger.error("The log has a gap: %s.", text)
     if ranges and end > ranges[-1].end:
-        log.error("Positions %d to %d are missing from the log's end.", ranges[-1].end, end - 1)
+        logger.error("Positions %d to %d are missing from the log's end.", ranges[-1].end, end - 1)
     return RecoveredLog(ranges, index, end)
 
 
@@ -73,7 +73,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Partition
     Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
     """
     commits = partition_file.salvage(path, vfs=vfs)
-    log.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
+    logger.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
     if not commits:
         move_to_damaged(path, error)
         return None
@@ -87,7 +87,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Partition
     finally:
         writer.close()
     copy_to_damaged(path)
-    log.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
+    logger.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
     _install(fresh.rename(path.with_suffix(REPAIRED)))
     return partition_file.inspect(path, closed=True, vfs=vfs)
 
@@ -153,6 +153,6 @@ def _open_index(folder: Path, vfs: str | None) -> Index:
         move_to_damaged(path, error)
         index = Index(path, vfs=vfs)
     if index.is_new and partition_paths(folder):
-        log.error("index.db was lost: every reader starts again at the oldest event that is kept.")
+        logger.error("index.db was lost: every reader starts again at the oldest event that is kept.")
         index.note("rebuilt", time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
     return index

@@ -16,7 +16,7 @@ import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 # The errors of a damaged file: not a database, a page that contradicts the B-tree, a missing table (our
 # statements have no other fault). A row with a wrong checksum raises ValueError (commit_format.unpack).
@@ -138,13 +138,13 @@ def trim_damaged(folder: Path, room_bytes: int) -> None:
         if excess <= 0:
             return
         excess -= file.stat().st_size
-        log.warning("damaged/%s was removed: with it the log would exceed its limit of bytes.", file.name)
+        logger.warning("damaged/%s was removed: with it the log would exceed its limit of bytes.", file.name)
         file.unlink()
 
 
 def move_to_damaged(path: Path, error: Exception) -> None:
     """Move a damaged database and its WAL to `damaged/`, so that a new one can take its place."""
-    log.error("%s is damaged (%s). It was moved to damaged/.", path.name, error)
+    logger.error("%s is damaged (%s). It was moved to damaged/.", path.name, error)
     for file in files_of(path)[:2]:
         if file.exists():
             file.rename(_place_for(file))

@@ -40,7 +40,7 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
@@ -162,7 +162,7 @@ class _Cycle:
             if len(files) == 1:
                 files[0].fail_destination(error)
                 return
-            log.warning(
+            logger.warning(
                 "%d files, destination %s: %s; each is loaded alone.",
                 len(files),
                 settings.id,

@@ -10,7 +10,7 @@ from headwater.pipeline.load import load_id
 from headwater.pipeline.load_report import DestinationReport, FileReport, Outcome, TableReport, reason_of
 from headwater.pipeline.steps.route import RoutedLines
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class FileInCycle:
@@ -75,7 +75,7 @@ class FileInCycle:
         if not self.file.path.exists():
             raise FileNotFoundError(self.file.path) from error
         reason = reason_of(error)
-        log.error("%s, %s/%s: %s", self.file.name, self.current.destination, table, reason)
+        logger.error("%s, %s/%s: %s", self.file.name, self.current.destination, table, reason)
         self.current.pairs.append(TableReport(table, error=reason))
         self.status.mark(self.current.destination, table, False, error=reason)
         self.status.save()
@@ -97,7 +97,7 @@ class FileInCycle:
             self.fail(FileNotFoundError(self.file.path))
             return
         self.current.error = reason_of(error)
-        log.error("%s, destination %s: %s", self.file.name, self.current.destination, self.current.error)
+        logger.error("%s, destination %s: %s", self.file.name, self.current.destination, self.current.error)
 
     def fail(self, error: Exception) -> None:
         """Reports an error that ends the file in this cycle."""
@@ -113,4 +113,4 @@ def fail(report: FileReport, file: IncomingFile, error: Exception) -> None:
         report.error = f"{file.path} is not there any more; another pipeline may have loaded it."
     else:
         report.error = reason_of(error)
-    log.error("%s: %s", file.name, report.error)
+    logger.error("%s: %s", file.name, report.error)

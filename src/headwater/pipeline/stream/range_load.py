@@ -22,7 +22,7 @@ from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 MAX_PIECES = 256
 """Maximum loads of one search; pieces that are refused after that are rejected whole."""
@@ -100,7 +100,7 @@ class RangeLoad:
                 own.selectExpr("*", f"{literal(reason)} AS {REASON}"), self.positions.name
             )
             self.result.rejected += count
-            log.error("%s, table %s: %d event(s) rejected: %s", piece.name, table, count, reason)
+            logger.error("%s, table %s: %d event(s) rejected: %s", piece.name, table, count, reason)
 
     def _save_cut(self, table: str, piece: PositionRange) -> None:
         self.plan.split.append((table, piece.first, piece.end))
@@ -121,7 +121,9 @@ class RangeLoad:
         except Exception as error:
             if not is_about_rows(error):
                 raise
-            log.warning("%s, table %s: %s; its structure is read again.", piece.name, table, _reason(error))
+            logger.warning(
+                "%s, table %s: %s; its structure is read again.", piece.name, table, _reason(error)
+            )
         self.loader.tables.forget(table)
         self.loader.load(Batch(table, lines, {0: part}))
 

@@ -43,7 +43,7 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -140,7 +140,7 @@ class Stream:
             except Exception as error:
                 if self._stopping.is_set():
                     return
-                log.error("destination %s: %s", self.id, reason_of(error))
+                logger.error("destination %s: %s", self.id, reason_of(error))
                 self._record_error(reason_of(error))
             if time.monotonic() - began > OUTAGE_LOG_SECONDS:
                 pause = FIRST_PAUSE_SECONDS
@@ -198,7 +198,7 @@ class Stream:
                 finally:
                     self._load_lock.release()
         except Exception as error:
-            log.error("destination %s: %s", self.id, reason_of(error))
+            logger.error("destination %s: %s", self.id, reason_of(error))
 
     def _replays(self) -> list[IncomingFile]:
         """The rejects of the destination that are to be loaded again."""
@@ -210,7 +210,7 @@ class Stream:
             began = time.monotonic()
             first, planned = self._cursor.position, self._cursor.planned
             if planned is not None:
-                log.info("%s: positions %d to %d are loaded again.", self.id, first, planned.end - 1)
+                logger.info("%s: positions %d to %d are loaded again.", self.id, first, planned.end - 1)
             end = planned.end if planned else min(self._source.newest(), first + stream.max_batch_events)
             if end > first:
                 with self._load_lock:
@@ -251,7 +251,7 @@ class Stream:
         crash_point("stream.before_commit")
         counted = result.rows + result.skipped + result.rejected
         if missing := end - positions.first - counted:
-            log.error("%s: %d event(s) could not be read from the queue.", positions.name, missing)
+            logger.error("%s: %d event(s) could not be read from the queue.", positions.name, missing)
         with self._cursor_lock:
             cursor.position, cursor.planned, cursor.error = end, None, ""
             cursor.at = self._clock.now()
@@ -293,7 +293,7 @@ class Stream:
         now = time.monotonic()
         if now - self._outage_logged_at >= OUTAGE_LOG_SECONDS:
             self._outage_logged_at = now
-            log.error("%s; the load is repeated, and the events stay in %s.", error.text, self._queue)
+            logger.error("%s; the load is repeated, and the events stay in %s.", error.text, self._queue)
 
     def _record_error(self, reason: str) -> None:
         """Records the error in the cursor, for `headwater status`."""
@@ -303,7 +303,7 @@ class Stream:
                     self._cursor.error = reason
                     self._cursor.save(self._queue)
             except OSError as error:
-                log.error("destination %s: its state cannot be written: %s", self.id, error)
+                logger.error("destination %s: its state cannot be written: %s", self.id, error)
 
 
 class _LoadingThread(threading.Thread):

@@ -22,7 +22,7 @@ from headwater.settings import DestinationSettings, Settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 CLEAN_SECONDS = 3600.0
 FIND_SECONDS = 30.0
@@ -76,7 +76,7 @@ class Streams:
                     if source.name not in self.streams:
                         self._add(destination, source).start()
         except LogUnavailable as error:
-            log.error("%s The request is repeated.", error.text)
+            logger.error("%s The request is repeated.", error.text)
         self._find_at = time.monotonic() + (FIND_SECONDS if self.streams else FIRST_FIND_SECONDS)
 
     def tend(self) -> None:
