@@ -180,7 +180,7 @@ def medians(runs: dict[str, list[tuple[list[Measured], dict[str, Received]]]]) -
     return found
 
 
-def tell(figures: list[Figure]) -> str:
+def report_text(figures: list[Figure]) -> str:
     """Tables for people: what it cost, then Headwater's cost as a part of the jar's."""
     costs = Table("part", "mode", "wall s", "cpu s", "+wall s", "+cpu s", "+own cpu s", "events", "bytes")
     for each in figures:
@@ -245,7 +245,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as empty:
         first = application(python, job, receiver, cache_home=empty)[0][0]
     figures = medians(runs)
-    print(f"\nSpark {options.spark}, openlineage-spark {JAR_VERSION}, medians of {rounds}\n\n{tell(figures)}")
+    print(f"\nSpark {options.spark}, openlineage-spark {JAR_VERSION}, medians of {rounds}")
+    print(f"\n{report_text(figures)}")
     print(f"\nfirst start on a machine: {first.wall:.2f} s wall, {first.cpu:.2f} s CPU")
     print(f"written to {write_result('lineage', {'figures': figures, 'first_start': first})}")
 

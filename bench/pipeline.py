@@ -105,9 +105,9 @@ def watched(command: Sequence[str | Path], name: str, events: int, *, server: in
         child.wait()
     if child.returncode:
         raise SystemExit(f"{name} failed with {child.returncode}")
-    told = msgspec.json.decode(answer.splitlines()[-1])
-    if told["rows"] != events:
-        raise SystemExit(f"{name} has {told['rows']} rows of {events}")
+    report = msgspec.json.decode(answer.splitlines()[-1])
+    if report["rows"] != events:
+        raise SystemExit(f"{name} has {report['rows']} rows of {events}")
     return Figure(
         name,
         events,
@@ -115,7 +115,7 @@ def watched(command: Sequence[str | Path], name: str, events: int, *, server: in
         usage.cpu(child.pid),
         usage.peak_bytes[child.pid],
         usage.cpu(server) if server else 0.0,
-        told["columns"],
+        report["columns"],
     )
 
 

@@ -71,11 +71,11 @@ def main(text: str) -> None:
     incoming.mkdir(parents=True, exist_ok=True)
     began, cpu = time.monotonic(), cpu_seconds(os.getpid())
     spark = start(_settings(plan, plan.steps[0]).pipeline, log_file=folder / "spark.log")
-    _tell(Done("start", time.monotonic() - began, cpu_seconds(os.getpid()) - cpu))
+    _report(Done("start", time.monotonic() - began, cpu_seconds(os.getpid()) - cpu))
     for number, step in enumerate(plan.steps):
         at = datetime(2026, 11, 16, tzinfo=UTC) + timedelta(minutes=5 * number)
         os.link(step.file, incoming / rotated_name("incoming", "web", at))
-        _tell(_run(step, _settings(plan, step), spark))
+        _report(_run(step, _settings(plan, step), spark))
 
 
 def _run(step: Step, settings: Settings, spark: SparkSession) -> Done:
@@ -112,7 +112,7 @@ def _settings(plan: Plan, step: Step) -> Settings:
     return msgspec.convert(raw, Settings)
 
 
-def _tell(done: Done) -> None:
+def _report(done: Done) -> None:
     sys.stdout.buffer.write(msgspec.json.encode(done) + b"\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""Checks the English of docstrings, comments, messages, templates and docs.
+"""Checks the English of docstrings, comments, messages, names, templates and docs.
 
     python scripts/english.py [PATH ...]
 
@@ -98,6 +98,10 @@ def _prose(path: Path) -> Iterator[tuple[int, str]]:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 yield node.lineno, node.value
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                yield node.lineno, node.name.replace("_", " ")
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield node.lineno, node.id.replace("_", " ")
     elif path.suffix in (".java", ".js", ".css", ".html", ".md", ".yml", ".yaml", ".toml", ".sh"):
         yield 1, path.read_text()
 

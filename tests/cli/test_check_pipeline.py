@@ -19,9 +19,9 @@ def findings(
     (folder / "headwater.yml").write_text(json.dumps(configured), encoding="utf-8")
     result = headwater("check", "--json", *more)
     found = json.loads(result.stdout)["findings"]
-    told = [(each["about"], each["level"], each["text"]) for each in found]
-    assert (result.exit_code == 1) is any(level == "problem" for _, level, _ in told)
-    return told
+    reported = [(each["about"], each["level"], each["text"]) for each in found]
+    assert (result.exit_code == 1) is any(level == "problem" for _, level, _ in reported)
+    return reported
 
 
 @pytest.mark.parametrize("more", [(), ("--connect",)])
@@ -77,7 +77,9 @@ def test_the_place_is_named_when_a_destination_cannot_work(
     assert any(part in text for _, text in problems), problems
 
 
-def test_it_is_told_when_a_destination_cannot_be_reached(headwater: Headwater, tmp_path: Path) -> None:
+def test_a_problem_is_reported_when_a_destination_is_unreachable(
+    headwater: Headwater, tmp_path: Path
+) -> None:
     postgres = {"id": "pg", "type": "postgres", "url": "postgresql://127.0.0.1:1/nowhere"}
     settings = {"tokens": [TOKEN], "destinations": [postgres, DUCKDB]}
     assert not [level for _, level, _ in findings(headwater, tmp_path, settings) if level == "problem"]
@@ -104,7 +106,7 @@ def test_a_file_in_the_way_is_named_when_the_events_cannot_go_there(
     assert ("events.dir", "problem") in [(about, level) for about, level, _ in found]
 
 
-def test_it_is_told_when_the_brokers_or_the_object_store_cannot_be_reached(
+def test_a_problem_is_reported_when_the_brokers_or_the_object_store_are_unreachable(
     headwater: Headwater, tmp_path: Path
 ) -> None:
     settings = {
@@ -118,5 +120,5 @@ def test_it_is_told_when_the_brokers_or_the_object_store_cannot_be_reached(
     level, text = found["pipeline.staging_url"]
     assert level == "problem"
     assert "secret" not in text
-    told = findings(headwater, tmp_path, settings, "--connect")
-    assert [level for about, level, _ in told if about == "events.kafka"] == ["problem"]
+    reported = findings(headwater, tmp_path, settings, "--connect")
+    assert [level for about, level, _ in reported if about == "events.kafka"] == ["problem"]

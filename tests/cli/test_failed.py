@@ -107,7 +107,7 @@ def test_they_are_gone_when_they_are_dropped(headwater: Headwater) -> None:
     assert "no rejects" in headwater("rejects", "list").output
 
 
-def test_what_became_of_events_is_told_when_the_status_is_asked_for(
+def test_what_became_of_events_is_shown_when_the_status_is_asked_for(
     headwater: Headwater, events: Path
 ) -> None:
     for number in range(2):

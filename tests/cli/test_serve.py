@@ -117,7 +117,7 @@ def test_the_second_server_refuses_to_start_when_both_have_one_folder(serve: Ser
     assert "Traceback" not in second.output
 
 
-def test_the_port_is_named_when_somebody_listens_there(serve: Serve) -> None:
+def test_the_port_is_named_when_another_process_listens_there(serve: Serve) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         server = serve({"gateway": {"port": port}})
@@ -148,7 +148,7 @@ def test_the_folder_is_named_when_it_cannot_be_made(serve: Serve, tmp_path: Path
     assert "`data_dir`" in server.output
 
 
-def test_not_ready_is_told_with_the_outlets_name_when_it_does_not_move(serve: Serve) -> None:
+def test_not_ready_is_answered_with_the_outlets_name_when_it_does_not_move(serve: Serve) -> None:
     server = serve({"outlets": [{"name": "dead", "type": "openlineage", "url": "http://127.0.0.1:9"}]})
     server.post()
     deadline = time.monotonic() + 60

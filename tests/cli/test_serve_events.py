@@ -87,8 +87,8 @@ def test_events_are_in_the_queue_when_a_destination_is_in_stream_mode(
     assert [json.loads(event.body)["n"] for event in export(queue)] == [0, 1, 2]
     assert 'headwater_queue_lag_events{destination="now"} 3' in httpx2.get(f"{server.url}/metrics").text
     assert httpx2.get(f"{server.url}/readyz").status_code == 200
-    [told] = json.loads(headwater("status", "--json").stdout)["events"]["streams"]
-    assert (told["id"], told["waiting"], told["rows"], told["running"]) == ("now", 3, 0, False)
+    [stream] = json.loads(headwater("status", "--json").stdout)["events"]["streams"]
+    assert (stream["id"], stream["waiting"], stream["rows"], stream["running"]) == ("now", 3, 0, False)
     assert "now" in headwater("status").output
     assert server.stop() == 0
     assert numbers(tmp_path) == [0, 1, 2]

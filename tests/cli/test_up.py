@@ -113,12 +113,12 @@ def run(
     lines: list[tuple[str, str]] = []
 
     async def main() -> int:
-        def tell(name: str, line: str) -> None:
+        def report(name: str, line: str) -> None:
             lines.append((name, line))
             if stop_when(lines):
                 supervisor.stop()
 
-        supervisor = Supervisor(wanted, tell)
+        supervisor = Supervisor(wanted, report)
         return await asyncio.wait_for(supervisor.run(), DEADLINE_SECONDS)
 
     return asyncio.run(main()), lines

@@ -261,12 +261,14 @@ def test_flush_says_no_when_not_all_is_settled_in_time() -> None:
 
 
 def test_refused_events_are_reported_when_there_is_a_listener() -> None:
-    told: list[tuple[Event, str]] = []
+    reported: list[tuple[Event, str]] = []
     outlet = Memory(act=lambda batch: [Refused("bad")] + [DELIVERED] * (len(batch.events) - 1))
-    with Client(outlet.settings, outlet, on_rejected=told.extend, metrics=(metrics := Metrics())) as client:
+    with Client(
+        outlet.settings, outlet, on_rejected=reported.extend, metrics=(metrics := Metrics())
+    ) as client:
         client.add_events(events(1, 2, 3))
         assert client.flush(30)
-        assert [(event.body, reason) for event, reason in told] == [(body(1), "bad")]
+        assert [(event.body, reason) for event, reason in reported] == [(body(1), "bad")]
         assert client.statistics().rejected == 1
     assert metrics.counter("delivery_events_rejected").values == {("memory",): 1}
     assert metrics.counter("delivery_events_delivered").values == {("memory",): 2}

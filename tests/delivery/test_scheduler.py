@@ -95,12 +95,14 @@ def test_few_requests_find_the_bad_event_when_a_batch_is_refused() -> None:
 
     settings = settings_of(max_batch_events=1024)
     outlet = Memory(settings, act)
-    told: list[str] = []
-    with Client(settings, outlet, on_rejected=lambda refused: told.extend(r for _, r in refused)) as client:
+    reasons: list[str] = []
+    with Client(
+        settings, outlet, on_rejected=lambda refused: reasons.extend(r for _, r in refused)
+    ) as client:
         client.add_events([body(i, x=1) for i in range(1024)])
         assert client.flush(30)
     assert outlet.numbers() == [i for i in range(1024) if i != 700]
-    assert told == ["one is bad"]
+    assert reasons == ["one is bad"]
     assert len(outlet.batches) <= 2 * 10 + 1
 
 

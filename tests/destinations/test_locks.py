@@ -90,7 +90,7 @@ def test_only_one_works_at_a_time_when_many_want_to(make: Maker) -> None:
     assert (most, done) == (1, 15)
 
 
-def test_the_second_is_told_when_the_first_does_not_let_go(make: Maker) -> None:
+def test_the_second_gets_a_retryable_error_when_the_first_does_not_let_go(make: Maker) -> None:
     with make(60).hold("dwh", "t"):
         with pytest.raises(LockTaken, match=r"'t'.*dwh") as caught, make(0.2).hold("dwh", "t"):
             pass

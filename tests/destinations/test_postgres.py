@@ -197,7 +197,7 @@ def test_a_row_is_set_aside_when_it_breaks_a_rule_only_beside_another(
     assert sorted(row["v"] for row in subject.rows("single")) == [1, 2, 3]
 
 
-def test_no_password_is_told_when_the_server_lets_nobody_in() -> None:
+def test_no_password_is_in_the_error_when_the_server_is_unreachable() -> None:
     destination = PostgresDestination("pg", PostgresSettings(url="postgresql://u:s3cret@127.0.0.1:1/d"))
     with pytest.raises(DestinationUnavailable) as caught:
         destination.connect()

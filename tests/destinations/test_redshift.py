@@ -118,7 +118,7 @@ def test_one_of_two_loads_when_both_try_the_same_at_once(subject: RedshiftSubjec
     assert len(subject.rows("t")) == 500
 
 
-def test_a_retry_is_advised_without_secrets_when_the_object_store_is_away(
+def test_a_retry_is_advised_without_secrets_when_the_object_store_is_unreachable(
     subject: RedshiftSubject, tmp_path: Path
 ) -> None:
     url = "s3://key:s3cret@bucket/x?endpoint_override=127.0.0.1:1&scheme=http&region=us-east-1"

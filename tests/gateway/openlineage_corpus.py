@@ -202,9 +202,9 @@ def _changes(seed: Seed) -> Iterator[Change]:
             yield put("below", schema["minimum"] - 1, "minimum")
             yield put("least", schema["minimum"])
         else:
-            format_ = schema.get("format", "")
-            yield from (put(f"good {new!r}", new) for new in GOOD[format_ or schema["type"]])
-            yield from (put(f"bad {new!r}", new, f"format:{format_}") for new in BAD.get(format_, ()))
+            text_format = schema.get("format", "")
+            yield from (put(f"good {new!r}", new) for new in GOOD[text_format or schema["type"]])
+            yield from (put(f"bad {new!r}", new, f"format:{text_format}") for new in BAD.get(text_format, ()))
 
 
 def _object_changes(seed: Seed, steps: Steps, schema: dict[str, Json], value: Json) -> Iterator[Change]:
@@ -212,9 +212,9 @@ def _object_changes(seed: Seed, steps: Steps, schema: dict[str, Json], value: Js
         return label, steps, replaced(seed.event, steps, new), (*steps, *at), rule
 
     required, pairs = schema.get("required", ()), schema.get("dependentRequired", {})
-    tells_kind = {"run", "job", "dataset"} if steps == () else set()
+    kind_keys = {"run", "job", "dataset"} if steps == () else set()
     for key in value:
-        if key in tells_kind:
+        if key in kind_keys:
             continue
         rule = "required" if key in required else "dependentRequired" if key in pairs else ""
         yield put(f"without {key}", {other: item for other, item in value.items() if other != key}, rule)
@@ -241,8 +241,8 @@ def _walk(schema: Json, value: Json, steps: Steps) -> Iterator[tuple[Steps, dict
             branch["then"] for branch in schema["allOf"] if branch["if"]["properties"]["type"]["const"] == tag
         )
         branch = resolved(chosen)
-        told = {"type": schema["properties"]["type"] | {"const": tag}}
-        schema = branch | {"properties": branch["properties"] | told}
+        tag_property = {"type": schema["properties"]["type"] | {"const": tag}}
+        schema = branch | {"properties": branch["properties"] | tag_property}
     yield steps, schema, value
     if isinstance(value, dict):
         for key, item in value.items():

@@ -72,17 +72,17 @@ def test_the_others_are_stored_when_some_of_a_batch_are_bad(tmp_path: Path) -> N
     with Running(tmp_path) as gateway:
         answer = gateway.post(b"[" + b",".join([bad, good, b"7", good, b'{"a":"\xff"}']) + b"]", BATCH)
         assert answer.status_code == 200
-        told = answer.json()
-        assert told["status"] == "partial_success"
-        assert told["summary"] == {
+        content = answer.json()
+        assert content["status"] == "partial_success"
+        assert content["summary"] == {
             "received": 5,
             "successful": 2,
             "failed": 3,
             "retriable": 0,
             "non_retriable": 3,
         }
-        assert [event["index"] for event in told["failed_events"]] == [0, 2, 4]
-        assert all(event["reason"] and event["retriable"] is False for event in told["failed_events"])
+        assert [event["index"] for event in content["failed_events"]] == [0, 2, 4]
+        assert all(event["reason"] and event["retriable"] is False for event in content["failed_events"])
         assert gateway.bodies() == [good, good]
         assert [reject.body for reject in gateway.open_rejects()] == [bad, b"7", b'{"a":"\xff"}']
         all_bad = gateway.post(b"[{}]", BATCH)

@@ -254,8 +254,13 @@ def test_event_is_accepted_when_only_one_of_job_and_dataset_is_right(broken: str
 
 def test_both_are_explained_when_neither_job_nor_dataset_is_right() -> None:
     verdict = LENIENT.check({**JOB, "job": 1, "dataset": 2, "eventTime": "now"})
-    told = [(error.path, error.rule) for error in verdict.errors]
-    assert told == [("", "kind"), ("/eventTime", "format:date-time"), ("/job", "type"), ("/dataset", "type")]
+    reported = [(error.path, error.rule) for error in verdict.errors]
+    assert reported == [
+        ("", "kind"),
+        ("/eventTime", "format:date-time"),
+        ("/job", "type"),
+        ("/dataset", "type"),
+    ]
 
 
 def test_one_kind_is_chosen_with_warnings_when_only_it_is_tolerable() -> None:

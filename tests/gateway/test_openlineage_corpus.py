@@ -37,8 +37,8 @@ def test_verdict_names_path_and_rule_when_one_thing_is_changed(seed: Seed) -> No
         assert strict.ok == (not mutation.rule), f"{mutation.name}: {strict}"
         assert lenient.ok == (mutation.rule in ("", "format:uri")), f"{mutation.name}: {lenient}"
         if mutation.rule:
-            told = {(violation.path, violation.rule) for violation in strict.errors}
-            assert told == {(mutation.path, mutation.rule)}, f"{mutation.name}: {strict}"
+            reported = {(violation.path, violation.rule) for violation in strict.errors}
+            assert reported == {(mutation.path, mutation.rule)}, f"{mutation.name}: {strict}"
         assert lenient.errors + lenient.warnings == strict.errors
         checked += 1
     assert checked > 10

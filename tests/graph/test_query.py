@@ -359,8 +359,8 @@ def test_unresolved_columns_are_listed_until_a_later_facet_has_none(tmp_path: Pa
     gap = column_lineage(x=[source("a", "f")]) | {"unknown": [{"what": "y", "reason": "no rule"}]}
     with graph_of(tmp_path, [flow("j", ["a"], [dataset("t", columnLineage=gap)], minute=1)]) as query:
         assert b"no rule" in bytes(query.dataset("db", "t").remarks["columnLineage"])
-    mended = flow("j", ["a"], [dataset("t", columnLineage=column_lineage(x=[source("a", "f")]))], minute=2)
-    with graph_of(tmp_path, [mended]) as query:
+    resolved = flow("j", ["a"], [dataset("t", columnLineage=column_lineage(x=[source("a", "f")]))], minute=2)
+    with graph_of(tmp_path, [resolved]) as query:
         assert query.dataset("db", "t").remarks == {}
 
 

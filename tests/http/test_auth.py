@@ -7,7 +7,7 @@ import pytest
 from headwater.http.auth import BearerKeys
 
 
-def test_everybody_is_allowed_when_there_are_no_keys() -> None:
+def test_every_request_is_allowed_when_there_are_no_keys() -> None:
     access = BearerKeys(())
     assert access.is_empty
     assert access.allow(None)

@@ -277,14 +277,14 @@ def test_nothing_more_is_served_when_the_client_said_close(tmp_path: Path) -> No
 def test_connections_are_cut_without_a_word_when_there_are_far_too_many(tmp_path: Path) -> None:
     with Running(tmp_path, max_connections=1) as gateway:
         connections = [gateway.connect() for _ in range(4)]
-        told = []
+        received = []
         for connection in connections[1:]:
             try:
-                told.append(statuses(connection.recv(1000)))
+                received.append(statuses(connection.recv(1000)))
             except ConnectionResetError:
-                told.append([])
-        assert told[0] == [503]
-        assert [] in told
+                received.append([])
+        assert received[0] == [503]
+        assert [] in received
         for connection in connections:
             connection.close()
         wait_until(lambda: gateway.connections == 0)

@@ -15,14 +15,14 @@ from pyspark.sql import SparkSession
 def main(master: str, folder: str, settings: list[str]) -> None:
     """Say `ready` when clients may come."""
     builder = SparkSession.Builder().master(master).appName("Cluster Driver")
-    told = {
+    config = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.warehouse.dir": f"{folder}/warehouse",
         **dict(each.split("=", 1) for each in settings),
     }
-    for key, value in told.items():
+    for key, value in config.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("OFF")

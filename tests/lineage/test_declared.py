@@ -18,8 +18,8 @@ def edges(event: dict[str, Any], output: str) -> dict[str, list[tuple[str, str]]
     """Field and first subtype of each field's inputs."""
     found = next(each for each in event["outputs"] if each["name"].endswith(output))
     return {
-        field: [(one["field"], one["transformations"][0]["subtype"]) for one in told["inputFields"]]
-        for field, told in found["facets"]["columnLineage"]["fields"].items()
+        field: [(one["field"], one["transformations"][0]["subtype"]) for one in entry["inputFields"]]
+        for field, entry in found["facets"]["columnLineage"]["fields"].items()
     }
 
 

@@ -70,7 +70,7 @@ def shop(spark: SparkSession, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def told(
+def sent_shop(
     spark: SparkSession, marquez: Marquez, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[list[Event], Path]:
     """The events of the shop, as Marquez took them, one by one."""
@@ -94,9 +94,9 @@ def runs_of(marquez: Marquez, events: list[Event]) -> dict[str, Any]:
 
 
 def test_runs_have_the_states_that_were_sent_when_read_back(
-    marquez: Marquez, told: tuple[list[Event], Path]
+    marquez: Marquez, sent_shop: tuple[list[Event], Path]
 ) -> None:
-    events, _ = told
+    events, _ = sent_shop
     found = runs_of(marquez, events)
     assert {run: about["state"] for run, about in found.items()} == {
         run: STATES[event["eventType"]] for run, event in ends(events).items()
@@ -109,9 +109,9 @@ def test_runs_have_the_states_that_were_sent_when_read_back(
 
 
 def test_jobs_have_the_inputs_and_outputs_that_were_sent_when_read_back(
-    marquez: Marquez, told: tuple[list[Event], Path]
+    marquez: Marquez, sent_shop: tuple[list[Event], Path]
 ) -> None:
-    events, _ = told
+    events, _ = sent_shop
     compared = 0
     for run, event in ends(events).items():
         if event["eventType"] != "COMPLETE":
@@ -132,9 +132,9 @@ def names(datasets: list[Any]) -> set[tuple[str, str]]:
 
 
 def test_jobs_and_runs_name_their_parent_when_read_back(
-    marquez: Marquez, told: tuple[list[Event], Path]
+    marquez: Marquez, sent_shop: tuple[list[Event], Path]
 ) -> None:
-    events, _ = told
+    events, _ = sent_shop
     (application,) = {event["run"]["runId"] for event in events if "parent" not in event["run"]["facets"]}
     children = {run: event for run, event in ends(events).items() if run != application}
     assert len(children) == 4
@@ -145,9 +145,9 @@ def test_jobs_and_runs_name_their_parent_when_read_back(
 
 
 def test_datasets_have_the_columns_that_were_sent_when_read_back(
-    marquez: Marquez, told: tuple[list[Event], Path]
+    marquez: Marquez, sent_shop: tuple[list[Event], Path]
 ) -> None:
-    events, _ = told
+    events, _ = sent_shop
     sent: dict[tuple[str, str], list[str]] = {}
     for event in events:
         # what a failed run would have written never came to be: Marquez knows its name, and no columns
@@ -162,9 +162,9 @@ def test_datasets_have_the_columns_that_were_sent_when_read_back(
 
 
 def test_column_lineage_is_that_which_was_sent_when_read_back(
-    marquez: Marquez, told: tuple[list[Event], Path]
+    marquez: Marquez, sent_shop: tuple[list[Event], Path]
 ) -> None:
-    events, folder = told
+    events, folder = sent_shop
     totals = str(folder / "totals")
     (event,) = [
         event
@@ -173,8 +173,8 @@ def test_column_lineage_is_that_which_was_sent_when_read_back(
     ]
     (output,) = event["outputs"]
     sent = {
-        field: {(each["namespace"], each["name"], each["field"]) for each in told_of["inputFields"]}
-        for field, told_of in output["facets"]["columnLineage"]["fields"].items()
+        field: {(each["namespace"], each["name"], each["field"]) for each in entry["inputFields"]}
+        for field, entry in output["facets"]["columnLineage"]["fields"].items()
     }
     assert sent["cents"] >= {("file", str(folder / "orders"), "cents")}
     assert sent["name"] >= {("file", str(folder / "customers"), "name")}

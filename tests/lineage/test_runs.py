@@ -235,7 +235,7 @@ def test_each_run_has_one_start_and_one_end_when_any_message_comes_twice() -> No
     runs = begun()
     end = SqlEnd(id=1, time=20)
     steps = play(runs, start(1), start(1), end) + runs.finish(30)
-    told: dict[UUID, list[str]] = {}
+    by_run: dict[UUID, list[str]] = {}
     for step in steps:
-        told.setdefault(step.run.id, []).append(str(step.state))
-    assert [each for each in told.values() if each.count("START") > 1 or len(each) > 2] == []
+        by_run.setdefault(step.run.id, []).append(str(step.state))
+    assert [each for each in by_run.values() if each.count("START") > 1 or len(each) > 2] == []

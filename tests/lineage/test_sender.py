@@ -90,8 +90,8 @@ def test_the_event_is_the_same_when_the_transport_takes_dicts(tmp_path: Path) ->
     sent = event(inputs=["a"], outputs=["b"])
     sent["inputs"][0] |= {"facets": {"schema": schema_facet(3)}, "inputFacets": {}}
     sent["outputs"][0] |= {"facets": {}, "outputFacets": {}}
-    nobody = {"filters": [{"type": "exact", "match": "no user's job"}]}
-    assert written("as-it-is") == written("as_run_event", **nobody)
+    matches_no_job = {"filters": [{"type": "exact", "match": "no user's job"}]}
+    assert written("as-it-is") == written("as_run_event", **matches_no_job)
 
 
 def test_the_oldest_go_when_the_transport_hangs_and_the_queue_is_full(hanging: Hanging) -> None:
@@ -208,7 +208,7 @@ def test_events_go_to_a_file_when_sparks_settings_name_it(tmp_path: Path) -> Non
     assert [json.loads(line)["job"]["name"] for line in lines] == ["one", "two"]
 
 
-def test_events_outlive_a_backend_that_is_away_when_there_is_a_spool(tmp_path: Path) -> None:
+def test_events_outlive_a_backend_that_is_unreachable_when_there_is_a_spool(tmp_path: Path) -> None:
     settings = read(
         {
             "spark.openlineage.transport.type": "http",

@@ -149,12 +149,12 @@ def test_a_warning_is_logged_when_a_setting_of_openlineage_spark_is_not_used(
             environ={},
         )
     assert (found.memory_threshold, found.deadline_millis) == (20, 7000)
-    told = [record.getMessage() for record in caplog.records]
-    assert [line.split()[2] for line in told] == [
+    warnings = [record.getMessage() for record in caplog.records]
+    assert [line.split()[2] for line in warnings] == [
         "circuitBreaker.gcCpuThreshold",
         "timeout.buildDatasetsTimePercentage",
     ]
-    assert "memoryThreshold and timeoutInSeconds" in told[0]
+    assert "memoryThreshold and timeoutInSeconds" in warnings[0]
 
 
 def test_the_deadline_of_headwater_wins_when_both_are_set() -> None:

@@ -117,15 +117,15 @@ def test_every_request_is_answered_and_the_commit_counts_when_callbacks_raise(
         raise RuntimeError("a fault of the caller")
 
     stop = log.on_append(broken)
-    heard: list[int] = []
-    log.on_append(lambda: heard.append(log.end))
+    ends: list[int] = []
+    log.on_append(lambda: ends.append(log.end))
     log.append([b"a"], broken, 0)
     log.append([b"b"], answers, 1)
     answers.wait(1)
     assert answers.calls == [([1], None)]
     stop()
     assert log.append_wait([b"c"]) == 3
-    assert heard[-1] == 4
+    assert ends[-1] == 4
     assert log.healthy
     assert "A callback of the log's writer failed" in caplog.text
     adds_up(log)

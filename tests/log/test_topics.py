@@ -110,10 +110,10 @@ def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_unreac
     settings = settings_for(kafka_broker.bootstrap, timeout_seconds=2.0, buffer_bytes=1024 * 1024)
     topics = opened(settings)
     append(topics, b'{"n": 1}')
-    told: list[HeadwaterError | None] = []
+    answers: list[HeadwaterError | None] = []
 
     def answer(tokens: list[Any], error: HeadwaterError | None) -> None:
-        told.extend([error] * len(tokens))
+        answers.extend([error] * len(tokens))
 
     readers = [TopicReader(settings, settings.topic("web"), partition) for partition in range(2)]
     ends = [reader.newest() for reader in readers]
@@ -129,8 +129,8 @@ def test_nothing_is_acknowledged_and_memory_is_bounded_when_the_broker_is_unreac
                 refusal = error.text
             assert topics.pending_bytes <= 2 * 1024 * 1024
         assert "wait for it already" in refusal
-        wait_until(lambda: len(told) == handed)
-        assert all(isinstance(error, LogUnavailable) for error in told)
+        wait_until(lambda: len(answers) == handed)
+        assert all(isinstance(error, LogUnavailable) for error in answers)
         assert topics.pending_bytes == 0
         assert not topics.healthy
         # who reads waits for a while, without an error

@@ -37,11 +37,11 @@ def find_java() -> str:
         if (java := shutil.which(candidate)) is None:
             tried.append(f"{candidate}: not found")
             continue
-        told = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
-        number = re.search(r'version "(\d+)', told)
+        version_text = subprocess.run([java, "-version"], capture_output=True, text=True).stderr
+        number = re.search(r'version "(\d+)', version_text)
         if number and int(number[1]) >= MIN_JAVA:
             return java
-        tried.append(f"{candidate}: {told.splitlines()[0] if told else 'says no version'}")
+        tried.append(f"{candidate}: {version_text.splitlines()[0] if version_text else 'says no version'}")
     raise Missing(f"Kafka needs Java {MIN_JAVA} or newer ({'; '.join(tried)}); set JAVA_HOME")
 
 

@@ -128,7 +128,7 @@ STATEMENTS: dict[str, dict[str, list[str]]] = {
         ],
         "failure is noted there too, with the reason": [
             "tests/pipeline/test_batch.py::test_the_others_are_served_when_one_destination_is_down",
-            "tests/pipeline/test_cli.py::test_a_file_stays_with_the_reason_when_its_destination_is_away",
+            "tests/pipeline/test_cli.py::test_a_file_stays_with_the_reason_when_its_destination_is_unreachable",
         ],
         "a file goes to the archive when all of its pairs are done, and not before": [
             "tests/pipeline/test_batch.py::test_events_become_rows_when_a_complete_file_is_there",

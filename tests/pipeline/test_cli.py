@@ -87,7 +87,7 @@ def test_rejects_are_loaded_and_archived_when_they_are_replayed_after_the_fix(
     assert len(list((events / "archive").glob("*/failed.dst=dwh-*.log.gz"))) == 1
 
 
-def test_a_file_stays_with_the_reason_when_its_destination_is_away(
+def test_a_file_stays_with_the_reason_when_its_destination_is_unreachable(
     headwater: Headwater, tmp_path: Path
 ) -> None:
     events = send(tmp_path, {"kind": "a"})

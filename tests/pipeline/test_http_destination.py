@@ -121,7 +121,9 @@ def test_the_load_is_refused_when_too_many_rows_are(receiver: Receiver, tmp_path
         destination.load(staged_load(tmp_path, patched(destination), [{"n": i} for i in range(6)]))
 
 
-def test_only_the_rest_is_sent_again_when_the_receiver_was_away(receiver: Receiver, tmp_path: Path) -> None:
+def test_only_the_rest_is_sent_again_when_the_receiver_was_unreachable(
+    receiver: Receiver, tmp_path: Path
+) -> None:
     destination = destination_of(receiver.server.url, max_rows=1, body="$events", give_up_seconds=1)
     load = staged_load(tmp_path, patched(destination), [{"n": i} for i in range(4)], id="again")
     receiver.server.answer_always(

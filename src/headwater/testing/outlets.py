@@ -120,7 +120,7 @@ class OutletConformance(ABC):
         self.run(subject.outlet, _send_all(subject.outlet, names))
         assert [event["name"] for event in subject.received()] == names
 
-    def test_send_says_retry_when_the_receiver_is_away(self, subject: Subject) -> None:
+    def test_send_advises_a_retry_when_the_receiver_is_unreachable(self, subject: Subject) -> None:
         if not self.can_fail:
             pytest.skip("not applicable: this receiver cannot be made to fail")
 

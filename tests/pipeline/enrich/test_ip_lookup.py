@@ -84,7 +84,7 @@ def test_the_place_is_found_when_a_city_database_knows_it(places: PipelineSettin
     assert found == [place, None, place]
 
 
-def test_the_country_is_added_when_the_database_does_not_tell_it(places: PipelineSettings) -> None:
+def test_the_country_is_added_when_the_database_does_not_have_it(places: PipelineSettings) -> None:
     found = IpLookup(places).lookup(["8.8.8.8", "1.1.1.1", "2001:4860:4860::8888"])
     assert found[0] == {
         "autonomous_system_number": 15169,

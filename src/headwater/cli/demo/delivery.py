@@ -18,7 +18,7 @@ from headwater.errors import HeadwaterError
 from headwater.log.queue.offline import stat
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
 
-DRAIN_SECONDS = 45.0
+DELIVERY_TIMEOUT_SECONDS = 45.0
 
 
 class DeliveryReport(msgspec.Struct):
@@ -105,11 +105,11 @@ def _waiting(server: HeadwaterProcess) -> int:
 
 
 def _wait_until_delivered(server: HeadwaterProcess, producer: Producer) -> None:
-    deadline = time.monotonic() + DRAIN_SECONDS
+    deadline = time.monotonic() + DELIVERY_TIMEOUT_SECONDS
     while waiting := _waiting(server):
         if time.monotonic() > deadline:
             raise HeadwaterError(
-                f"{waiting} of {producer.sent} events were not delivered in {DRAIN_SECONDS:g} s.",
+                f"{waiting} of {producer.sent} events were not delivered in {DELIVERY_TIMEOUT_SECONDS:g} s.",
                 hint="Run it again with --keep, and read sidecar.txt in the folder that it prints.",
             )
         time.sleep(0.05)

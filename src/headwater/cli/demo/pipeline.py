@@ -32,7 +32,7 @@ PIPELINE_SECONDS = 900.0  # generous: the machine may be busy
 STOP_SECONDS = 120.0  # a cycle of the pipeline finishes its load
 SCRIPT = Path(__file__).with_name("report_job.py")
 COLUMNS = ("city", "revenue")
-FOLD_SECONDS = 120.0
+INGEST_TIMEOUT_SECONDS = 120.0
 
 
 class TableReport(msgspec.Struct):
@@ -155,7 +155,7 @@ def _make_report(url: str, folder: Path, table: str) -> Path:
 
 def _trace_report(config: Path, report: Path) -> list[str]:
     """Trace each column of the report, as a tree, to the JSON pointer in the event file."""
-    deadline = time.monotonic() + FOLD_SECONDS
+    deadline = time.monotonic() + INGEST_TIMEOUT_SECONDS
     found: list[str] = []
     for column in COLUMNS:
         while True:
