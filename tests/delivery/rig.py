@@ -54,7 +54,7 @@ class Rig:
         self.log.append_wait([body(i, **fields) for i in numbers])
 
     def drain(self, name: str = "one", type: str = "openlineage", **settings: Any) -> OutletWorker:
-        """A started drain; what is no outlet setting is an option of the type."""
+        """A started outlet worker; what is no outlet setting is an option of the type."""
         known = {
             field: settings.pop(field)
             for field in list(settings)

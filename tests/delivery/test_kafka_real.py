@@ -81,7 +81,7 @@ def expected(count: int) -> dict[str, list[int]]:
 
 
 class Draining(NamedTuple):
-    """A log with a topic of its own that it is drained to."""
+    """A log and a topic of its own to which its events are delivered."""
 
     rig: Rig
     settings: dict[str, Any]

@@ -1,4 +1,4 @@
-"""The drain in front of a real backend, a real log and real rejects: order, faults, restarts."""
+"""The outlet worker in front of a real backend, a real log and real rejects: order, faults, restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Snowflake destination passes the conformance suite on fakesnow, spoken to by Snowflake's own client."""
+"""The Snowflake destination passes the conformance suite on fakesnow, through Snowflake's own client."""
 
 from __future__ import annotations
 
