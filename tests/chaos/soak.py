@@ -260,11 +260,11 @@ class Soak:
         for each in log.readers:
             dropped = each.dropped_age + each.dropped_bytes + each.dropped_damage
             ends = each.delivered + each.rejected + dropped + each.lag_events
-            text_ = (
+            equation = (
                 f"{each.appended:,} appended = {each.delivered:,} delivered + {each.rejected:,} rejected + "
                 f"{dropped:,} dropped + {each.lag_events:,} waiting"
             )
-            numbers_of.append((f"numbers of {each.name} (G3)", text_, ends == each.appended))
+            numbers_of.append((f"numbers of {each.name} (G3)", equation, ends == each.appended))
         return [("lineage (G1, G2, G4)", text, lost == 0 and late == 0), *numbers_of]
 
 

@@ -23,7 +23,7 @@ BASIC = "Basic " + base64.b64encode(b"web-client:").decode()
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "http_request",
     [
         pytest.param(a_request("/?token=web-client"), id="query"),
         pytest.param(a_request("/?x=1&token=web%2Dclient"), id="encoded"),
@@ -33,8 +33,8 @@ BASIC = "Basic " + base64.b64encode(b"web-client:").decode()
         pytest.param(a_request(authorization=BASIC), id="basic"),
     ],
 )
-def test_a_token_is_found_when_its_secret_is_shown_anywhere(request_: Request) -> None:
-    sender = Tokens(TOKENS, ManualClock()).sender(request_)
+def test_a_token_is_found_when_its_secret_is_shown_anywhere(http_request: Request) -> None:
+    sender = Tokens(TOKENS, ManualClock()).sender(http_request)
     assert sender is not None
     assert (sender.token.id, sender.is_server, sender.api_key) == ("web", False, "web-client")
 
@@ -52,7 +52,7 @@ def test_a_servers_secret_is_not_what_goes_into_events_when_it_is_shown() -> Non
 
 
 @pytest.mark.parametrize(
-    "request_",
+    "http_request",
     [
         pytest.param(a_request(), id="nothing"),
         pytest.param(a_request("/?token="), id="empty"),
@@ -64,8 +64,8 @@ def test_a_servers_secret_is_not_what_goes_into_events_when_it_is_shown() -> Non
         pytest.param(a_request("/?token=%FF%00"), id="odd"),
     ],
 )
-def test_no_sender_is_found_when_the_secret_is_unknown(request_: Request) -> None:
-    assert Tokens(TOKENS, ManualClock()).sender(request_) is None
+def test_no_sender_is_found_when_the_secret_is_unknown(http_request: Request) -> None:
+    assert Tokens(TOKENS, ManualClock()).sender(http_request) is None
 
 
 def test_an_empty_secret_finds_no_sender_when_a_token_has_only_one() -> None:

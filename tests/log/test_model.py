@@ -106,9 +106,9 @@ class LogMachine(RuleBasedStateMachine):
         batch = reader.read(reader.position, events, size)
         assert len(batch) <= events
         assert len(batch) <= 1 or sum(len(event.body) for event in batch) <= size
-        open_ = [n for n in range(expected.base, len(self.events) + 1) if n not in expected.outcomes]
-        assert [event.position for event in batch] == open_[: len(batch)]
-        assert bool(batch) == bool(open_)
+        unfinished = [n for n in range(expected.base, len(self.events) + 1) if n not in expected.outcomes]
+        assert [event.position for event in batch] == unfinished[: len(batch)]
+        assert bool(batch) == bool(unfinished)
         some = [event.position for event in batch if chosen.random() < 0.7]  # type: ignore[attr-defined]
         bad = [position for position in some if position % 7 == 0]
         reader.finish([position for position in some if position % 7], bad)

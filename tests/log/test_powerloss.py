@@ -66,9 +66,9 @@ class Recording:
     def _produce(self, log: Log, number: int, rounds: int) -> None:
         chance = random.Random(number)
         answered = threading.Semaphore(4)
-        for round_ in range(rounds):
+        for turn in range(rounds):
             bodies = [
-                b"%d/%d/%d:" % (number, round_, i) + chance.randbytes(chance.choice((50, 900, 5000)))
+                b"%d/%d/%d:" % (number, turn, i) + chance.randbytes(chance.choice((50, 900, 5000)))
                 for i in range(chance.randint(1, 4))
             ]
             answered.acquire()
