@@ -244,8 +244,9 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
         float,
         msgspec.Meta(gt=0),
         doc(
-            "Files of a token are closed this far apart, and the pipeline loads closed files. The first file "
-            "after a pause of this length is closed 5 seconds after its first event."
+            "In a steady flow, files of a token are closed this far apart; the pipeline loads closed files. "
+            "After a pause of this length a file is closed 5 seconds after its first event, and the time "
+            "between files doubles from there."
         ),
     ] = 5.0
     rotation_bytes: Annotated[Bytes, doc("A file is closed at this size.")] = 100 * MIB

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 TICK_SECONDS = 1.0  # how late a file may be closed
-FIRST_ROTATION_SECONDS = 5.0  # age at which the first file after a pause is closed
+FIRST_ROTATION_SECONDS = 5.0  # age at which the first file after a pause is closed; then the gap doubles
 LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder for a moment
 
 
@@ -127,6 +127,7 @@ class _TokenFile:
         self._is_torn = False
         self._began = 0.0
         self._closed_at: float | None = None  # when the last file was closed
+        self._gap_seconds = 0.0  # from the last file to the next
         self.healthy = True
         self.group_commit = GroupCommit(self._commit, self._rotate_if_due, TICK_SECONDS, MAX_COMMIT_BYTES)
         metrics = owner.metrics
@@ -180,19 +181,22 @@ class _TokenFile:
             self._is_torn = False
 
     def _rotate_if_due(self) -> None:
-        """Close the file by its size, or `rotation_minutes` after the previous file.
+        """Close the file by its size, or by the time since the previous file.
 
         The first file after a pause is closed a few seconds after its first event, so that its rows appear
-        soon. In a steady flow of events there are no more files than `rotation_minutes` allows.
+        soon. From file to file that time doubles, up to `rotation_minutes`: a steady flow makes few files.
         """
         if not self._size:
             return
         settings, now = self._owner.settings, self._owner.clock.monotonic()
-        rotation_seconds = settings.rotation_minutes * 60
-        due = self._began + min(FIRST_ROTATION_SECONDS, rotation_seconds)
-        if self._closed_at is not None:
-            due = min(max(due, self._closed_at + rotation_seconds), self._began + rotation_seconds)
+        longest = settings.rotation_minutes * 60
+        first = min(FIRST_ROTATION_SECONDS, longest)
+        due, gap = self._began + first, first
+        if self._closed_at is not None and self._began - self._closed_at < longest:
+            gap = max(first, self._gap_seconds)
+            due = max(due, self._closed_at + gap)
         if self._size >= settings.rotation_bytes or now >= due:
+            self._gap_seconds = min(2 * gap, longest)
             self.rotate()
 
     def rotate(self) -> None:
