@@ -114,7 +114,7 @@ def test_it_says_what_to_do_when_there_is_no_graph_or_no_such_name(
     headwater("lineage", "import", write(tmp_path, shop()))
     result = headwater("lineage", "show", "nothing")
     assert result.exit_code == 1
-    assert "Nothing in the graph is called nothing." in result.output
+    assert "Nothing in the graph is called `nothing`." in result.output
 
 
 def test_lines_that_are_no_events_are_counted_when_imported(headwater: Headwater, tmp_path: Path) -> None:

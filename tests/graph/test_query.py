@@ -446,3 +446,17 @@ def test_a_query_is_given_up_when_it_takes_too_long(tmp_path: Path) -> None:
     graph_of(tmp_path, [flow(f"j{i}", [f"a{i}"], ["hub"]) for i in range(3000)]).close()
     with GraphQuery(tmp_path, limit_seconds=0) as query, pytest.raises(QueryTimeout):
         query.neighbourhood("db", "hub", depth=9, limit=5000, columns=True)
+
+
+@pytest.mark.parametrize("length", [1_999, 2_000, 2_001, 2_017, 10_000])
+def test_it_is_found_by_its_full_and_by_its_stored_name_when_the_name_is_long(
+    tmp_path: Path, length: int
+) -> None:
+    name = "x" * length
+    with graph_of(tmp_path, [flow("copy", ["raw"], [name])]) as query:
+        stored = query.dataset("db", name).name
+        assert len(stored) <= 2_000
+        assert query.dataset("db", stored).name == stored
+        with pytest.raises(NotFound) as missing:
+            query.dataset("db", name + "y")
+        assert len(str(missing.value)) < 500

@@ -252,8 +252,9 @@ class EventParser:
             first, last = facet.first_at, facet.last_at
             is_new = isinstance(facet.content, dict)
             edges = self._finish_columns(key, first, last, facet.content) if is_new else facet.content
-            for edge, source, description in edges:
+            for source in {source for _, source, _ in edges}:
                 self.changes.mentions.add((source,), first, last)
+            for edge, _, description in edges:
                 self.changes.add_edge(edge, description, first, last)
 
     def _finish_schema(self, name: int, hash: bytes, facet: RepeatedFacet) -> None:

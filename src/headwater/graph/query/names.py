@@ -16,6 +16,7 @@ from headwater.graph.store.ids import Kind, dataset_id, field_id, job_id
 from headwater.log.queue.sqlite import select
 
 SEPARATORS = "/:. #"
+SHOWN_CHARACTERS = 200  # of a name, in a message
 
 
 _HINT = "Search for a part of the name."
@@ -25,11 +26,17 @@ class NotFound(HeadwaterError):
     """The graph has no node of this name."""
 
 
+def _quoted(text: str) -> str:
+    return f"`{text}`" if len(text) <= SHOWN_CHARACTERS else f"`{text[:SHOWN_CHARACTERS]}…`"
+
+
 def find_dataset(connection: apsw.Connection, namespace: str, name: str) -> int:
     """The id of the dataset that has this name or alias."""
     rows = select(connection, "SELECT dataset FROM dataset_names WHERE id = ?", dataset_id(namespace, name))
     if not rows:
-        raise NotFound(f"No dataset is called {name} in the namespace {namespace}.", hint=_HINT)
+        raise NotFound(
+            f"No dataset is called {_quoted(name)} in the namespace {_quoted(namespace)}.", hint=_HINT
+        )
     return int(rows[0][0])
 
 
@@ -37,7 +44,7 @@ def find_job(connection: apsw.Connection, namespace: str, name: str) -> int:
     """The id of the job of this name."""
     id = job_id(namespace, name)
     if not select(connection, "SELECT 1 FROM jobs WHERE id = ?", id):
-        raise NotFound(f"No job is called {name} in the namespace {namespace}.", hint=_HINT)
+        raise NotFound(f"No job is called {_quoted(name)} in the namespace {_quoted(namespace)}.", hint=_HINT)
     return id
 
 
@@ -90,13 +97,13 @@ def resolve(connection: apsw.Connection, text: str) -> tuple[int, str | None]:
             exact |= found
     if not exact:
         raise NotFound(
-            f"Nothing in the graph is called {text}.",
+            f"Nothing in the graph is called {_quoted(text)}.",
             hint="Run `headwater lineage search` with a part of the name.",
         )
     query = "SELECT namespace, name FROM dataset_names WHERE id = ?"
     some = sorted(" ".join(pair) for id in list(exact)[:10] for pair in select(connection, query, id))
     raise NotFound(
-        f"{len(exact)} datasets match {text}.",
+        f"{len(exact)} datasets match {_quoted(text)}.",
         hint="Write the namespace before the name: " + "; ".join(some),
     )
 

@@ -14,7 +14,7 @@ from headwater.graph.ingest.facet_parsers import LineageEdge
 from headwater.graph.ingest.untrusted_json import canonical
 from headwater.graph.store import merge_rules
 from headwater.graph.store.ids import WHOLE_DATASET, Kind, column_id, dataset_id, field_id, job_id, kind_of
-from headwater.graph.store.merge_rules import MergedRows
+from headwater.graph.store.merge_rules import MergedPeriods, MergedRows
 from headwater.graph.store.schema import Direction, State, Statement
 
 Edge = tuple[int, int, int, str, str, int]  # target, source, job, type, subtype, masking
@@ -49,12 +49,12 @@ class GraphChanges:
         self.fields: dict[int, str] = {}
         self.columns: dict[int, tuple[int, int]] = {}
         self.schemas: dict[bytes, bytes] = {}
-        self.mentions = MergedRows[tuple[int]](merge_rules.MENTIONS)
+        self.mentions = MergedPeriods[tuple[int]](merge_rules.MENTIONS)
         self.runs = MergedRows[tuple[str]](merge_rules.RUNS)
         self.run_facets = MergedRows[tuple[str, str]](merge_rules.RUN_FACETS)
         self.run_datasets = MergedRows[tuple[str, int, int]](merge_rules.RUN_DATASETS)
         self.facets = MergedRows[tuple[int, int, str]](merge_rules.FACETS)
-        self.job_datasets = MergedRows[tuple[int, int, int]](merge_rules.JOB_DATASETS)
+        self.job_datasets = MergedPeriods[tuple[int, int, int]](merge_rules.JOB_DATASETS)
         self.schema_versions = MergedRows[tuple[int, bytes]](merge_rules.SCHEMA_VERSIONS)
         self.edges = MergedRows[Edge](merge_rules.COLUMN_EDGES)
         self.statements = MergedRows[tuple[int, int, int]](merge_rules.LAST_STATEMENTS)

@@ -10,7 +10,7 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
-MAX_TEXT = 2_000  # characters of a name; a longer name is cut and its digest appended (G8)
+MAX_TEXT = 2_000  # characters of a name; a longer name is cut and ends in its digest (G8)
 WHOLE_DATASET = 0  # in place of a field
 
 
@@ -34,8 +34,8 @@ def _id(kind: Kind, text: bytes) -> int:
 
 
 def _pair(kind: Kind, namespace: str, name: str) -> int:
-    first = namespace.encode()
-    return _id(kind, b"%d:%b%b" % (len(first), first, name.encode()))
+    first = shortened(namespace).encode()
+    return _id(kind, b"%d:%b%b" % (len(first), first, shortened(name).encode()))
 
 
 @lru_cache(maxsize=20_000)
@@ -53,7 +53,7 @@ def job_id(namespace: str, name: str) -> int:
 @lru_cache(maxsize=20_000)
 def field_id(text: str) -> int:
     """The id of a field's name, the same in all datasets."""
-    return _id(Kind.FIELD, text.encode())
+    return _id(Kind.FIELD, shortened(text).encode())
 
 
 @lru_cache(maxsize=20_000)
@@ -66,4 +66,5 @@ def shortened(text: str) -> str:
     """The text, cut to the longest name that is stored; different texts stay different."""
     if len(text) <= MAX_TEXT:
         return text
-    return f"{text[:MAX_TEXT]}…{blake2b(text.encode(), digest_size=8).hexdigest()}"
+    digest = "…" + blake2b(text.encode(), digest_size=8).hexdigest()
+    return text[: MAX_TEXT - len(digest)] + digest

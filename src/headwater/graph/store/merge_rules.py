@@ -83,17 +83,21 @@ class MergedRows(Generic[K]):
     def __init__(self, table: TableRules) -> None:
         self.upsert = table.upsert
         self._choices = [rule.choose for rule in table.rules]
-        self._rows: dict[K, list[Any]] = {}
+        self._has_several_columns = [len(rule.columns) > 1 for rule in table.rules]
+        self._rows: dict[K, tuple[Any, ...]] = {}
 
     def add(self, key: K, *values: Any) -> None:
         """Merge a row: one value for each rule, a tuple where the rule has several columns."""
-        if (row := self._rows.get(key)) is None:
-            self._rows[key] = list(values)
+        row = self._rows.setdefault(key, values)
+        if row is values or row == values:
             return
-        for place, choose in enumerate(self._choices):
-            row[place] = choose(row[place], values[place])
+        if len(values) == 1:  # half of the tables have one rule
+            self._rows[key] = (self._choices[0](row[0], values[0]),)
+        else:
+            both = zip(self._choices, row, values, strict=True)
+            self._rows[key] = tuple([choose(old, new) for choose, old, new in both])
 
-    def get(self, key: K) -> list[Any] | None:
+    def get(self, key: K) -> tuple[Any, ...] | None:
         """The values of a row so far."""
         return self._rows.get(key)
 
@@ -103,9 +107,29 @@ class MergedRows(Generic[K]):
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         """The rows as `TableRules.upsert` binds them."""
+        if not any(self._has_several_columns):
+            yield from (key + row for key, row in self._rows.items())
+            return
+        if len(self._choices) == 1:
+            yield from (key + row[0] for key, row in self._rows.items())
+            return
         for key, row in self._rows.items():
-            flat = chain.from_iterable(value if isinstance(value, tuple) else (value,) for value in row)
-            yield (*key, *flat)
+            bound = [*key]
+            for value, is_tuple in zip(row, self._has_several_columns, strict=True):
+                if is_tuple:
+                    bound += value
+                else:
+                    bound.append(value)
+            yield tuple(bound)
+
+
+class MergedPeriods(MergedRows[K]):
+    """Rows that have a period and nothing else, such as mentions: half of all rows, most without news."""
+
+    def add(self, key: K, *values: Any) -> None:
+        row = self._rows.setdefault(key, values)
+        if row is not values and (values[0] < row[0] or values[1] > row[1]):
+            self._rows[key] = (min(row[0], values[0]), max(row[1], values[1]))
 
 
 _PERIOD = (smallest("first_at"), largest("last_at"))
