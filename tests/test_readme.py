@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 from tests.parts.loopback import free_port
 from tests.sources import ROOT
 
+FIRST_BLOCKS = re.compile(r"^```yaml\n(.*?)^```.*?^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 FENCE = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 INSTALL_SECONDS = 900
 
@@ -56,3 +58,24 @@ def test_a_row_and_its_lineage_are_shown_when_the_quick_start_is_pasted(tmp_path
     assert '{"status":"ok"}' in output
     assert "12.5" in output  # the row
     assert "value/price" in output, output  # the field of the event that the column comes from
+
+
+@pytest.mark.long
+def test_a_row_is_loaded_when_the_first_blocks_of_the_pipelines_page_are_pasted(tmp_path: Path) -> None:
+    found = FIRST_BLOCKS.search((ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8"))
+    assert found is not None
+    port = str(free_port())
+    (tmp_path / "headwater.yml").write_text(f"gateway: {{port: {port}}}\n" + found[1])
+    script = found[2].replace("8750", port) + "\nkill %1; wait %1\n"
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    shell = subprocess.run(
+        ["bash", "-em", "-c", script],
+        cwd=tmp_path,
+        env=os.environ | {"PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert shell.returncode == 0, shell.stderr[-3000:]
+    assert "pageview" in shell.stdout

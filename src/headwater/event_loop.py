@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from types import ModuleType
+
+# Imported here, not in the thread that needs a loop: it registers an exit handler, which Python refuses once
+# the process is exiting, and a spool may start its threads until then.
+try:
+    import uvloop
+except ImportError:
+    _library: ModuleType = asyncio
+else:
+    _library = uvloop
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
     """Return a new loop. uvloop halves the CPU time of a small request."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    loop: asyncio.AbstractEventLoop = _library.new_event_loop()
     return loop

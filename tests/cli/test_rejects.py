@@ -129,6 +129,26 @@ def test_it_is_refused_when_it_is_not_clear_which_are_meant(
         assert "either ids, or --all, or --stage" in result.output
 
 
+@pytest.mark.usefixtures("rejects")
+@pytest.mark.parametrize(
+    ("id", "hint"),
+    [("dwh:1", "--stage destination:dwh"), ("first", "`headwater rejects list` shows them"), ("²", "list")],
+)
+def test_the_way_out_is_named_when_an_id_cannot_be_replayed_alone(
+    headwater: Headwater, id: str, hint: str
+) -> None:
+    for name in ("replay", "drop"):
+        result = headwater("rejects", name, id)
+        assert result.exit_code == 2
+        assert hint in " ".join(result.output.split())
+
+
+@pytest.mark.usefixtures("rejects")
+def test_the_stages_are_named_when_one_has_no_rejects(headwater: Headwater) -> None:
+    output = headwater("rejects", "list", "--stage", "nope").output
+    assert output.startswith("no rejects of nope; stages with rejects: gateway")
+
+
 def test_no_file_is_made_when_there_is_none(headwater: Headwater, tmp_path: Path) -> None:
     result = headwater("rejects", "list")
     assert result.exit_code == 1

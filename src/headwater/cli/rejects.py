@@ -37,12 +37,14 @@ def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, 
     """List rejects, oldest first."""
     with closing(Rejects.open(settings, read_only=True)) as rejects:
         found = rejects.list(stage, limit=limit + 1, after=after)
+        counts = {} if found else rejects.counts()
     shown = found[:limit]
     if as_json:
         click.echo(json_text([each.as_json() for each in shown]))
         return
     if not shown:
-        click.echo("no rejects")
+        others = f"; stages with rejects: {', '.join(sorted(counts))}" if counts and not after else ""
+        click.echo(f"no rejects{f' of {stage}' if stage else ''}{' after ' + after if after else ''}{others}")
         return
     rows = [
         (
@@ -91,10 +93,23 @@ def show(settings: Settings, id: str, as_json: bool) -> None:
     click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
 
 
+def _numbers(_context: click.Context, _parameter: click.Parameter, ids: tuple[str, ...]) -> tuple[int, ...]:
+    for id in ids:
+        destination, _, number = id.rpartition(":")
+        if destination and number.isdecimal():
+            raise click.BadParameter(
+                f"{id} is a reject of a destination; those are replayed and dropped together: "
+                f"--stage destination:{destination}"
+            )
+        if not (id.isascii() and id.isdecimal()):
+            raise click.BadParameter(f"{id} is not the id of a reject; `headwater rejects list` shows them.")
+    return tuple(map(int, ids))
+
+
 def _selection(function: Callable[..., None]) -> Callable[..., None]:
     """Add ids, `--all` and `--stage` to a command, of which the user gives one."""
 
-    @click.argument("ids", nargs=-1, type=int)
+    @click.argument("ids", nargs=-1, callback=_numbers)
     @click.option("--all", "everything", is_flag=True, help="All rejects.")
     @click.option("--stage", help="All rejects of this stage.")
     @functools.wraps(function)

@@ -44,12 +44,12 @@ class JsonLimits:
         """Return the decompressed body; 415 if its type is neither JSON nor one of the others."""
         content_type = request.headers.get("content-type")
         if content_type is not None and not _is_supported(content_type, other_types):
-            others = f", nor one of {', '.join(other_types)}" if other_types else ""
+            accepted = " or ".join(("application/json", *other_types))
             raise Problem(
                 415,
                 "unsupported_media_type",
-                f"The Content-Type is not JSON in UTF-8{others}.",
-                hint="Send `Content-Type: application/json`, or `application/x-ndjson` for lines.",
+                f"The Content-Type {content_type[:100]} is not accepted here.",
+                hint=f"Send {accepted}, in UTF-8.",
             )
         return self._decompressor.body(request)
 
