@@ -20,7 +20,7 @@ from headwater.metrics import CATALOGUE
 from headwater.settings import Settings
 from headwater.settings.describe import describe
 
-from .sources import ROOT
+from .sources import ROOT, parse
 
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -137,7 +137,7 @@ def test_every_setting_that_a_page_names_exists_when_it_is_looked_up() -> None:
 
 
 def names_in(path: Path) -> set[str]:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parse(path.read_text(encoding="utf-8"))
     return {
         node.name
         for node in ast.walk(tree)
