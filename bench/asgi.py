@@ -16,7 +16,7 @@ import orjson
 import uvicorn
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from headwater.log.queue.log import Log
 
 __all__ = ["Application"]

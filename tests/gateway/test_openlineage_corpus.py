@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from tests.gateway.openlineage_corpus import (
     BASE,
     PLACES,

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import orjson
 
-from headwater.gateway.openlineage import ECHO, LIMIT, PATH, Validator
+from headwater.gateway.openlineage_validator import ECHO, LIMIT, PATH, Validator
 from tests.gateway.openlineage_corpus import PLACES, definitions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/openlineage.md").read_text()

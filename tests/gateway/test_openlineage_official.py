@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from tests.gateway.openlineage_corpus import (
     PLACES,
     Seed,

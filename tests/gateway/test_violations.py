@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from headwater.gateway.openlineage import (
+from headwater.gateway.openlineage_validator import (
     CHUNK,
     ECHO,
     LIMIT,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import headwater.lineage
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from headwater.testing.lineage import CollectingTransport, Events
 
 if TYPE_CHECKING:

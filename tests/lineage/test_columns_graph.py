@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from headwater.lineage.columns import edges as edge_sets
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
 from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed, NodeColumns

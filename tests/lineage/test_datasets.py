@@ -10,7 +10,7 @@ from headwater.lineage.datasets import connectors
 from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
 from headwater.lineage.datasets.query_history import QueryHistory
-from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.facets.dataset import lifecycle, schema_of_struct, symlinks
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics

@@ -1,4 +1,4 @@
-"""Logical types of columns, and the typecast tree that decides between two of them.
+"""Logical types of columns, and their promotion: the typecast tree that decides between two types.
 
          STRING
          /    \\

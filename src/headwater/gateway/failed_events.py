@@ -15,7 +15,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import ExtensionError
 from headwater.extensions import load
-from headwater.gateway.openlineage import Violation
+from headwater.gateway.openlineage_validator import Violation
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
 

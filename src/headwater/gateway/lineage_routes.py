@@ -14,7 +14,7 @@ from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.openlineage import SCHEMA, Validator, Violation
+from headwater.gateway.openlineage_validator import SCHEMA, Validator, Violation
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response

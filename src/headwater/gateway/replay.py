@@ -12,7 +12,7 @@ import orjson
 
 from headwater.errors import HeadwaterError
 from headwater.gateway.failed_events import STAGE
-from headwater.gateway.openlineage import Validator
+from headwater.gateway.openlineage_validator import Validator
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import Reject, RejectStore
 

@@ -1,4 +1,7 @@
-"""Rules for expressions: choices, casts, aggregates, windows, nested types, JSON, lambdas."""
+"""Rules for expressions: choices, casts, aggregates, windows, nested types, JSON, lambdas.
+
+An expression without a rule here gets the default edges of graph.py.
+"""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import Any
 from headwater.lineage.columns.edges import Transformation
 from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed
 from headwater.lineage.columns.lineage import ColumnLineage, ColumnSettings, InputColumn, column_lineage
-from headwater.lineage.datasets.query import PlanVisits
+from headwater.lineage.datasets.plan_visits import PlanVisits
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
 from headwater.lineage.extend.spark_objects import QueryExecution

@@ -1,1 +1,1 @@
-"""The datasets of plan nodes and RDDs. Start reading at query.py."""
+"""The datasets of plan nodes and RDDs. Start reading at plan_visits.py."""

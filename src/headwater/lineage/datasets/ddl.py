@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from headwater.lineage.datasets.catalogs import SESSION_CATALOG, table_name
-from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.extend.builders import DatasetBuilder, OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import file_dataset
@@ -13,7 +13,7 @@ from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId, path_id
 
 if TYPE_CHECKING:
-    from headwater.lineage.datasets.query import CurrentQuery
+    from headwater.lineage.datasets.plan_visits import CurrentQuery
 
 Fields = dict[str, Any]
 

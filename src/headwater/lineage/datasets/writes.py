@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.lineage.datasets import connectors
 from headwater.lineage.datasets.connectors import options_lower_case
-from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.extend.builders import DatasetBuilder, OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import dataset, file_dataset
@@ -16,7 +16,7 @@ from headwater.lineage.jvm.plan import Attribute, Node
 from headwater.lineage.naming.names import DatasetId, path_id
 
 if TYPE_CHECKING:
-    from headwater.lineage.datasets.query import CurrentQuery
+    from headwater.lineage.datasets.plan_visits import CurrentQuery
 
 Fields = dict[str, Any]
 

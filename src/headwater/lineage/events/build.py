@@ -19,9 +19,9 @@ from headwater.lineage.columns.outputs import OutputColumns
 from headwater.lineage.datasets.catalogs import Catalogs
 from headwater.lineage.datasets.ddl import changes_table
 from headwater.lineage.datasets.merge import merged_inputs, merged_outputs
-from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, declared_inputs, declared_outputs
+from headwater.lineage.datasets.plan_visits import CurrentQuery, PlanVisits, declared_inputs, declared_outputs
 from headwater.lineage.datasets.query_history import QueryHistory
-from headwater.lineage.datasets.relations import Sources
+from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.events.builtin import Application, BuiltinFactory
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.events.size_limit import add_extraction_errors

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headwater.lineage.datasets.ddl import DdlVisitor
-from headwater.lineage.datasets.query import CurrentQuery, PlanVisits, QueryInputs, QueryOutputs
+from headwater.lineage.datasets.plan_visits import CurrentQuery, PlanVisits, QueryInputs, QueryOutputs
 from headwater.lineage.datasets.query_history import QueryHistory
-from headwater.lineage.datasets.relations import (
+from headwater.lineage.datasets.reads import (
     JobOutputs,
     LoadDataVisitor,
     RddFrameVisitor,

@@ -1,6 +1,6 @@
 """The columns of a batch against those of a table: which are stored, which are new, which overflow.
 
-On a type conflict the table's type wins; values that do not convert go to `_unmapped_data` (project.py).
+On a type conflict with a column of the table, the table's type wins; values that do not convert go to `_unmapped_data` (project.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.gateway.openlineage import Validation, Validator
+from headwater.gateway.openlineage_validator import Validation, Validator
 from tests.gateway.openlineage_corpus import BASE, definitions, events, replaced
 
 STRICT = Validator(strict=True)
@@ -368,8 +368,8 @@ def test_schema_file_holds_only_rules_when_read() -> None:
 
 
 def test_sidecar_stays_light_when_the_validator_is_imported() -> None:
-    code = "import sys, headwater.gateway.openlineage as o; o.Validator(); print(list(sys.modules))"
+    code = "import sys, headwater.gateway.openlineage_validator as o; o.Validator(); print(list(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "headwater.gateway.openlineage" in done.stdout
+    assert "headwater.gateway.openlineage_validator" in done.stdout
     for heavy in ("openlineage.client", "'attr'", "pyarrow", "pandas", "duckdb", "pyspark"):
         assert heavy not in done.stdout
