@@ -1,7 +1,7 @@
 """Decides the columns of a batch: names made from paths, one type a column, promoted over all values.
 
-A conflict of types within a batch is decided here, by the tree of `destinations.column_types`; a conflict with
-a column of the table is decided in fit_table.py.
+The tree of `destinations.column_types` decides between the types of a batch; fit_table.py decides between
+the batch and the table.
 
 A name depends on its path alone, never on the rest of the batch, so it is the same in every batch. Paths that
 give one name (`userId` and `userid`, `a.b` and `a_b`) share the column.

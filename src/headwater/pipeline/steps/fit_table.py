@@ -1,6 +1,7 @@
 """The columns of a batch against those of a table: which are stored, which are new, which overflow.
 
-On a type conflict with a column of the table, the table's type wins; values that do not convert go to `_unmapped_data` (project.py).
+The type of a column of the table wins over that of the batch; values that do not convert go to
+`_unmapped_data` (project.py).
 """
 
 from __future__ import annotations
