@@ -48,7 +48,7 @@ def test_events_arrive_in_order_when_added_on_the_callers_loop() -> None:
         before = threading.active_count()
         async with Client(outlet.settings, outlet) as client:
             client.add_events([{"i": 0}, {"i": 1}])
-            assert threading.active_count() == before
+            assert threading.active_count() <= before  # fewer: threads of earlier tests may have ended
             assert await client.aflush()
             assert outlet.numbers() == [0, 1]
             client.add_events([{"i": 2}])
@@ -326,7 +326,7 @@ def test_ten_thousand_keys_cost_no_threads_when_all_are_busy() -> None:
         before = threading.active_count()
         for i in range(2):
             client.add_events([{"i": i, "k": k} for k in range(10_000)])
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # fewer: threads of earlier tests may have ended
         assert client.flush(60)
         assert client.statistics().sessions == 0
         assert metrics.gauge("delivery_sessions").values == {("memory",): 0}  # released as soon as idle
