@@ -33,7 +33,13 @@ WITHOUT_SPARK = {
     "exits-well": "import sys\\nprint('done')\\nsys.exit()\\n",
     "is-no-python": "def f(:\\n",
     "pickles-its-own": "import pickle\\nclass A: pass\\nprint(type(pickle.loads(pickle.dumps(A()))) is A)\\n",
-    "interrupted": "import os, signal, time\\nos.kill(os.getpid(), signal.SIGINT)\\ntime.sleep(60)\\n",
+    # A shell starts background processes with SIGINT ignored, and Python leaves it so.
+    "interrupted": """
+    import os, signal, time
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
+    """,
     "killed": "import os, signal\\nos.kill(os.getpid(), signal.SIGKILL)\\n",
 }
 
