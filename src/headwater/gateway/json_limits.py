@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import msgspec
 import orjson
 
-from headwater.http.decompress import Decompressor
 from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.settings import GatewaySettings
@@ -38,7 +37,6 @@ class JsonLimits:
     def __init__(self, settings: GatewaySettings) -> None:
         self._limits = settings
         self._array = msgspec.json.Decoder(list[msgspec.Raw])
-        self._decompressor = Decompressor(settings.max_body_bytes)
 
     def read_body(self, request: Request, other_types: tuple[str, ...] = ()) -> bytes:
         """Return the decompressed body; 415 if its type is neither JSON nor one of the others."""
@@ -51,7 +49,7 @@ class JsonLimits:
                 f"The Content-Type {content_type[:100]} is not accepted here.",
                 hint=f"Send {accepted}, in UTF-8.",
             )
-        return self._decompressor.body(request)
+        return request.read_body()
 
     def parse_event(self, body: bytes) -> Any:
         """Return the value of one event."""

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, cast
 import httptools
 
 from headwater.http import response as responses
+from headwater.http.decompress import decoder_of
 from headwater.http.request import Request, Stream
-from headwater.http.response import Response
+from headwater.http.response import Problem, Response
 
 if TYPE_CHECKING:
     from headwater.http.server import HttpServer
@@ -160,6 +161,11 @@ class Connection(asyncio.Protocol):
             request.refusal = responses.STOPPING
         elif request.refusal is None and declared > max(0, server.free_bytes):
             request.refusal = responses.BUSY  # a probe without a body is served however busy the server is
+        if request.refusal is None and "content-encoding" in headers:
+            try:
+                request.decoder = decoder_of(headers["content-encoding"], server.settings.max_body_bytes)
+            except Problem as problem:
+                request.problem = problem
         if "expect" in headers:
             self._expected(request)
 
@@ -169,8 +175,15 @@ class Connection(asyncio.Protocol):
         request.arrived += len(chunk)
         if request.arrived > server.settings.max_body_bytes:
             self._give_up(request.refusal or server.body_too_large)
-        if request.refusal is not None:
+        if request.refusal is not None or request.problem is not None:
             return  # read and dropped, so that the client can keep its connection
+        if request.decoder is not None:
+            try:
+                chunk = request.decoder.feed(chunk)
+            except Problem as problem:
+                request.problem = problem
+                request.release()
+                return
         request.chunks.append(chunk)
         request.reserve(len(chunk))
         if server.pending_bytes > server.settings.max_pending_bytes:
@@ -191,6 +204,11 @@ class Connection(asyncio.Protocol):
         if request.refusal is not None:
             request.respond(request.refusal)
             return
+        if request.decoder is not None and request.problem is None:
+            try:
+                request.decoder.finish()
+            except Problem as problem:
+                request.problem = problem
         chunks = request.chunks
         request.body = chunks[0] if len(chunks) == 1 else b"".join(chunks)
         request.chunks = []
@@ -222,6 +240,12 @@ class Connection(asyncio.Protocol):
                 self._held += view[start:]
                 return
             self._feed(view[start : start + SLICE_BYTES])
+            if self._arriving is not None and self._arriving.decoder is not None and not self._ignores:
+                # Decoding is the costliest work for the fewest bytes: other connections come in between.
+                self._held += view[start + SLICE_BYTES :]
+                self._pause()
+                self._consider_resuming()
+                return
 
     def _decline_upgrade(self, rest: bytes | memoryview) -> None:
         """Serve the request as if it had not offered another protocol, as RFC 9110 allows.

@@ -1,94 +1,111 @@
-"""Decompresses gzip and zstd bodies within `gateway.max_body_bytes` (G12)."""
+"""Decodes gzip and zstd bodies as they arrive, in linear time and within `gateway.max_body_bytes` (G12)."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
-import zstandard
-
-from headwater.http.request import Request
 from headwater.http.response import Problem
+from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
-ZSTD_WINDOW_BYTES = 8 * 1024 * 1024  # what every zstd decoder should support; larger ones cost memory
+# Each member (gzip) or frame (zstd) costs a decoder of its own and a copy of the rest of the step.
+MAX_MEMBERS = 1_024
+STEP_BYTES = 16 * 1024
+# Input may exceed its output by this much: blocks without output cost CPU, and no compressor writes many.
+PADDING_BYTES = 64 * 1024
 GZIP = 31  # zlib's window size with the gzip container
-STEP_BYTES = 64 * 1024
+ZSTD_WINDOW_LOG = 23  # 8 MiB, what every zstd decoder should support; larger ones cost memory
+
+# A decoder of one member or frame: `zlib.decompressobj` and `ZstdDecompressor` share these names.
+_MemberDecoder = Any
+
+_MAKE: dict[str, Callable[[], _MemberDecoder]] = {
+    "gzip": partial(zlib.decompressobj, GZIP),
+    "x-gzip": partial(zlib.decompressobj, GZIP),
+    "zstd": partial(ZstdDecompressor, options={DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}),
+}
 
 
-class Decompressor:
-    """Decompresses bodies; 413 for a body that would exceed `max_bytes`."""
+class BodyDecoder:
+    """Decodes one body. Its methods raise Problem for a body that is broken or exceeds a limit."""
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, encoding: str, make: Callable[[], _MemberDecoder], max_bytes: int) -> None:
+        self._encoding = encoding
+        self._make = make
         self._max_bytes = max_bytes
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW_BYTES)
+        self._member: _MemberDecoder | None = None
+        self._members = 0
+        self._bytes_in = 0
+        self._bytes_out = 0
 
-    def body(self, request: Request) -> bytes:
-        """Return the body of a request without its Content-Encoding, and count its memory."""
-        encoding = request.headers.get("content-encoding")
-        if encoding is None:
-            return request.body
-        body = self._decompress(request.body, encoding.strip().lower())
-        request.reserve(len(body))
-        return body
+    def feed(self, data: bytes) -> bytes:
+        """Return what the next bytes of the body decode to."""
+        steps = [data[start : start + STEP_BYTES] for start in range(0, len(data), STEP_BYTES)]
+        return b"".join(self._decode(step) for step in steps)
 
-    def _decompress(self, body: bytes, encoding: str) -> bytes:
-        if encoding in ("identity", ""):
-            return body
-        try:
-            if encoding in ("gzip", "x-gzip"):
-                return self._gunzip(body)
-            if encoding == "zstd":
-                return self._unzstd(body)
-        except (zlib.error, zstandard.ZstdError, EOFError) as error:
-            raise Problem(
-                400,
-                "bad_encoding",
-                f"The body is not {encoding}, or it is truncated: {str(error)[:200]}",
-                hint="Compress the whole body once, or send it without Content-Encoding.",
-            ) from None
-        raise Problem(
-            415,
-            "unsupported_encoding",
-            "The Content-Encoding is not supported.",
-            hint="Use gzip, zstd, or none.",
-            headers={"Accept-Encoding": "gzip, zstd, identity"},
-        )
+    def finish(self) -> None:
+        """Check that the body is complete."""
+        if self._member is not None:
+            raise self._broken("the end is missing")
 
-    def _gunzip(self, body: bytes) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while body:  # a gzip file may consist of several members
-            member = zlib.decompressobj(GZIP)
-            parts.append(member.decompress(body, self._max_bytes + 1 - size))
-            size += len(parts[-1])
-            if size > self._max_bytes:
-                raise self._too_large_decompressed()
-            if not member.eof:
-                raise EOFError("the end is missing")
-            body = member.unused_data
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def _unzstd(self, body: bytes) -> bytes:
-        # Twice: the stream reader is bounded but does not notice a missing end, the decompressor notices it
-        # but is not bounded.
-        size = 0
-        with self._zstd.stream_reader(body, read_across_frames=True) as reader:
-            while step := reader.read(STEP_BYTES):
-                size += len(step)
-                if size > self._max_bytes:
-                    raise self._too_large_decompressed()
-        parts: list[bytes] = []
-        while body:
-            frame = self._zstd.decompressobj()
-            parts.append(frame.decompress(body))
-            if not frame.eof:
-                raise EOFError("the end is missing")
-            body = frame.unused_data
+    def _decode(self, data: bytes) -> bytes:
+        parts = []
+        self._bytes_in += len(data)
+        while data:
+            member = self._member or self._begin_member()
+            try:
+                part = member.decompress(data, self._max_bytes + 1 - self._bytes_out)
+            except (zlib.error, ZstdError) as error:
+                raise self._broken(str(error)[:200]) from None
+            self._bytes_out += len(part)
+            if self._bytes_out > self._max_bytes:
+                raise self._too_large()
+            parts.append(part)
+            data = b""
+            if member.eof:
+                data = member.unused_data
+                self._member = None
+        if self._bytes_in > self._bytes_out + PADDING_BYTES:
+            raise self._broken(f"it is {PADDING_BYTES} bytes larger than its content")
         return b"".join(parts)
 
-    def _too_large_decompressed(self) -> Problem:
+    def _begin_member(self) -> _MemberDecoder:
+        self._members += 1
+        if self._members > MAX_MEMBERS:
+            raise self._broken(f"it has more than {MAX_MEMBERS} members or frames")
+        self._member = self._make()
+        return self._member
+
+    def _broken(self, reason: str) -> Problem:
+        return Problem(
+            400,
+            "bad_encoding",
+            f"The body is not {self._encoding}, or it is truncated: {reason}",
+            hint="Compress the whole body once, or send it without Content-Encoding.",
+        )
+
+    def _too_large(self) -> Problem:
         return Problem(
             413,
             "body_too_large",
             f"The decompressed body exceeds {self._max_bytes} bytes (`gateway.max_body_bytes`).",
             hint="Send fewer events in one request.",
         )
+
+
+def decoder_of(encoding: str, max_bytes: int) -> BodyDecoder | None:
+    """Return the decoder of a Content-Encoding; None for `identity`; Problem 415 if it is unknown."""
+    encoding = encoding.strip().lower()
+    if encoding in ("identity", ""):
+        return None
+    if (make := _MAKE.get(encoding)) is not None:
+        return BodyDecoder(encoding, make, max_bytes)
+    raise Problem(
+        415,
+        "unsupported_encoding",
+        "The Content-Encoding is not supported.",
+        hint="Use gzip, zstd, or none.",
+        headers={"Accept-Encoding": "gzip, zstd, identity"},
+    )

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from headwater.http.response import JSON, Response
+from headwater.http.decompress import BodyDecoder
+from headwater.http.response import JSON, Problem, Response
 
 if TYPE_CHECKING:
     from headwater.http.connection import Connection
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 class Request:
     """One request. `respond` may be called later, in the loop's thread; the connection keeps the order.
 
-    `body` is as it was sent, still encoded as `content-encoding` says. Header names are lower case.
-    `arrived` counts the body's bytes. `size` is the memory of the request, which counts against
-    `gateway.max_pending_bytes` until the request is answered. `caller` is set by `Route.before_body`.
+    `body` is without its Content-Encoding; `problem` says why it could not be decoded. Header names are lower
+    case. `arrived` counts the body's bytes as they were sent. `size` is the memory of the request, which
+    counts against `gateway.max_pending_bytes` until the request is answered. `caller` is set by
+    `Route.before_body`.
     """
 
     __slots__ = (
@@ -29,10 +31,12 @@ class Request:
         "chunks",
         "closes",
         "connection",
+        "decoder",
         "finished_at",
         "headers",
         "method",
         "path_parameters",
+        "problem",
         "refusal",
         "response",
         "route",
@@ -50,6 +54,8 @@ class Request:
         self.headers: dict[str, str] = {}
         self.chunks: list[bytes] = []
         self.body = b""
+        self.decoder: BodyDecoder | None = None
+        self.problem: Problem | None = None
         self.arrived = 0
         self.size = 0
         self.closes = False
@@ -87,8 +93,14 @@ class Request:
         """The address at the other end of the connection."""
         return self.connection.peer
 
+    def read_body(self) -> bytes:
+        """Return the body without its Content-Encoding; Problem if it could not be decoded."""
+        if self.problem is not None:
+            raise self.problem
+        return self.body
+
     def reserve(self, size: int) -> None:
-        """Count memory that the request takes beyond its body, such as the decompressed body."""
+        """Count memory that the request takes beyond its body, such as a copy of it."""
         self.size += size
         self.connection.server.pending_bytes += size
 
