@@ -87,7 +87,12 @@ CATALOGUE: tuple[Description, ...] = (
     _describe("counter", "graph_events_unreadable", "", "Old name of graph_events_invalid, for one release."),
     _describe("gauge", "graph_lag_events", "", "Events in the log that are not in the graph yet."),
     _describe("gauge", "rejects_open", "", "Rejects in the store."),
-    _describe("counter", "rejects_dropped", "reason", "Rejects removed by the byte limit or by hand."),
+    _describe(
+        "counter",
+        "rejects_dropped",
+        "stage reason",
+        "Rejects gone by `bytes`, `age`, `damage`, or by `hand`; since the store was made.",
+    ),
 )
 _BY_NAME = {entry.name: entry for entry in CATALOGUE}
 

@@ -179,7 +179,13 @@ class SpoolTransport(Transport):
         self._process = os.getpid()
         self._is_closed = False
         self._stop = threading.Event()
-        self._rejects = RejectStore(root / "rejects.db", max_bytes=LogSettings().rejects_bytes)
+        log = self.config.log
+        self._rejects = RejectStore(
+            root / "rejects.db",
+            max_bytes=log.rejects_bytes,
+            retention_bytes=log.retention_bytes,
+            retention_hours=log.retention_hours,
+        )
         self._own = self._create()
         self._adopter = threading.Thread(target=self._adopt_all, name="headwater-spool", daemon=True)
         self._adopter.start()

@@ -75,3 +75,21 @@ def test_it_says_so_when_no_outlet_ever_ran(headwater: Headwater, tmp_path: Path
     assert "no readers" in result.output
     assert "no events" in result.output
     assert "rejects: none" in result.output
+
+
+def test_rejects_that_a_limit_took_are_named_when_no_server_runs(headwater: Headwater, data: Path) -> None:
+    store = RejectStore(data / "rejects.db", max_bytes=1, retention_bytes=1)
+    store.add("outlet:slow", [NewReject("422", b"{}", position=1), NewReject("422", b"{}", position=2)])
+    store.add("gateway", [NewReject("not JSON", b"{")])
+    store.close()
+    output = headwater("status").output
+    # the one that was there before is of an acknowledged event too, and older
+    assert "1 reject(s) of outlet:fast were dropped, though acknowledged once: beyond retention_b" in output
+    assert "2 reject(s) of outlet:slow were dropped, though acknowledged once: beyond retention_b" in output
+    assert "1 reject(s) of gateway were dropped: beyond rejects_bytes" in output
+    found = json.loads(headwater("status", "--json").stdout)
+    assert {(gone["stage"], gone["reason"], gone["events"]) for gone in found["rejects_dropped"]} == {
+        ("outlet:fast", "bytes", 1),
+        ("outlet:slow", "bytes", 2),
+        ("gateway", "bytes", 1),
+    }

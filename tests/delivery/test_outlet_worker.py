@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headwater.errors import ExtensionError, SettingsError
+from headwater.log.rejects.store import RejectStore
 from headwater.settings import RetrySettings
 from headwater.testing import Answer, OpenLineageServer, Request
 from tests.delivery.rig import Rig, body, eventually, numbers
@@ -376,3 +377,20 @@ def test_closing_twice_or_unstarted_does_no_harm_when_done_by_accident(
     drain.close(1.0)
     drain.close(1.0)
     assert drain.trouble() is None
+
+
+def test_the_numbers_add_up_when_rejects_exceed_their_limit(rig: Rig, backend: OpenLineageServer) -> None:
+    rig.rejects.close()
+    rig.rejects = RejectStore(rig.folder / "rejects.db", max_bytes=1, retention_bytes=5_000)
+    backend.answer_next(*[Answer(status=422)] * 60)
+    rig.append(*range(60))
+    rig.drain(url=backend.url, on_refused="reject", batch="never", max_batch_events=1)
+    assert eventually(rig.settled)
+    kept = rig.rejects.counts()["outlet:one"]
+    assert 0 < kept < 60
+    assert eventually(lambda: rig.balance()["dropped"] == 60 - kept)
+    assert rig.balance() == {"delivered": 0, "rejected": kept, "dropped": 60 - kept, "lag": 0}
+    rig.rejects.request_replay(None)
+    assert eventually(lambda: rig.balance()["rejected"] == 0)
+    assert rig.balance() == {"delivered": kept, "rejected": 0, "dropped": 60 - kept, "lag": 0}
+    assert numbers(backend.received) == list(range(60 - kept, 60))

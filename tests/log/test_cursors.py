@@ -64,7 +64,8 @@ def test_what_was_finished_is_not_read_again_when_the_log_is_reopened(tmp_path: 
     found = log.stat().readers[0]
     assert (found.delivered, found.rejected) == (4, 1)
     adds_up(log)
-    reader.recount(delivered=1, rejected=-1)
+    for _ in range(2):  # a crash makes the rejects repeat what they did
+        assert reader.settle("a", [(7, "delivered", 1)]) == 7
     found = log.stat().readers[0]
     assert (found.delivered, found.rejected) == (5, 0)
     adds_up(log)
@@ -91,7 +92,7 @@ def test_memory_is_as_before_when_giving_up_events_cannot_be_stored(tmp_path: Pa
     with pytest.raises(Exception, match="full"):
         cursor.drop("dropped_age", range(3, 10))
     with pytest.raises(Exception, match="full"):
-        cursor.recount(1, 0)
+        cursor.settle("a", [(1, "delivered", 1)])
     assert (cursor.position, cursor.row.dropped_age, cursor.row.delivered) == (3, 0, 3)
     assert not cursor.is_finished(3)
     assert cursor.is_finished(7)
@@ -104,4 +105,21 @@ def test_memory_is_as_before_when_giving_up_events_cannot_be_stored(tmp_path: Pa
     assert cursor.is_stored
     index, cursor = reopened(tmp_path / "index.db", index)
     assert (cursor.position, cursor.row.dropped_age, cursor.row.delivered) == (10, 5, 4)
+    index.close()
+
+
+def test_what_becomes_of_rejects_is_counted_once_when_it_is_repeated(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index.db")
+    cursor = Cursor(index, CursorRow("r", 1, 1))
+    cursor.finish({"rejected": range(1, 11)})
+    steps = [(3, "delivered", 2), (5, "dropped_bytes", 4)]
+    assert cursor.settle("first", steps) == 5
+    index, cursor = reopened(tmp_path / "index.db", index)
+    assert cursor.settle("first", [*steps, (6, "dropped_age", 1)]) == 6
+    assert (
+        cursor.settle("second", [(1, "delivered", 9)]) == 1
+    )  # a new file: more than are known are not moved
+    row = cursor.row
+    assert (row.delivered, row.rejected, row.dropped_bytes, row.dropped_age) == (5, 0, 4, 1)
+    assert row.finished == 10
     index.close()

@@ -196,7 +196,7 @@ def test_nothing_is_lost_and_it_heals_when_the_disk_is_full(folder: Path, disk: 
     reader.finish([event.position for event in batch])  # delivered, disk or no disk
     assert reader.position == 11
     with pytest.raises(LogFull):
-        reader.recount(delivered=1, rejected=-1)
+        reader.settle("a", [(1, "delivered", 1)])
     with pytest.raises(LogFull):
         log.reader("new")
     assert reader.lag_events() == 90

@@ -84,7 +84,7 @@ def test_the_oldest_are_dropped_and_counted_when_there_are_too_many_bytes(tmp_pa
     kept = rejects.list(limit=1000)
     assert sum(len(found.body) for found in kept) <= 50_000
     assert [found.position for found in kept] == list(range(301 - len(kept), 301))
-    assert metrics.counter("rejects_dropped").values == {("bytes",): 300 - len(kept)}
+    assert metrics.counter("rejects_dropped").values == {("gateway", "bytes"): 300 - len(kept)}
     rejects.add("gateway", [bad(1000, 60_000)])  # alone larger than the limit: nothing of it stays
     assert rejects.counts() == {}
     assert rejects.drop(None) == 0
@@ -262,11 +262,11 @@ def test_figures_are_those_of_the_file_when_changes_fail_or_others_make_them(
     store.failed_again(1, "a longer reason than before")
     store.replayed(2)
     other = RejectStore(path, max_bytes=BIG)
-    assert (store._bytes, store.counts()) == (other._bytes, other.counts())
+    assert store.totals().stored == other.totals().stored
     assert other.drop([3]) == 1
     assert store.requested("gateway") == []  # any look notices the other process
     assert metrics.gauge("rejects_open").values == {(): 3}
-    assert store._bytes == other._bytes
+    assert store.totals().stored == other.totals().stored
     other.close()
     store.close()
 

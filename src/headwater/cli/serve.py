@@ -120,7 +120,11 @@ class Server:
             ) from None
         self._log = Log.open(folder, settings.log, metrics=self.metrics)
         self._rejects = RejectStore(
-            rejects_path(settings), max_bytes=settings.log.rejects_bytes, metrics=self.metrics
+            rejects_path(settings),
+            max_bytes=settings.log.rejects_bytes,
+            retention_bytes=settings.log.retention_bytes,
+            retention_hours=settings.log.retention_hours,
+            metrics=self.metrics,
         )
         for outlet in settings.outlets:
             self._outlets[outlet.name] = OutletWorker(outlet, self._log, self._rejects, self.metrics)
@@ -194,6 +198,8 @@ class Server:
             reasons.append("events: the last commit to a stream's queue failed")
         if self._topics is not None and not self._topics.healthy:
             reasons.append("events: Kafka did not accept the last one")
+        if self._rejects is not None and (trouble := self._rejects.trouble()):
+            reasons.append(f"rejects: {trouble}")
         if self._graph is not None and (trouble := self._graph.stalled_reason()):
             reasons.append(f"graph: {trouble}")
         return reasons

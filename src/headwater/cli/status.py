@@ -14,6 +14,7 @@ from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.offline import LogStat, ReaderStat, stat
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
+from headwater.log.rejects.totals import Dropped, Totals, is_acknowledged
 from headwater.settings import Settings
 
 MAX_OPEN = 20  # reasons that are listed; the others are counted
@@ -39,7 +40,13 @@ def command(settings: Settings, as_json: bool) -> None:
     events = stat_events(settings.events_dir, time.time()) if has_events else None
     rejects = _rejects(settings)
     if as_json:
-        content = {"data_dir": settings.data_dir, "log": found, "rejects": rejects, "events": events}
+        content = {
+            "data_dir": settings.data_dir,
+            "log": found,
+            "rejects": rejects.counts(),
+            "rejects_dropped": list(rejects.dropped.values()),
+            "events": events,
+        }
         click.echo(json_text(content))
         return
     if found is not None:
@@ -48,18 +55,31 @@ def command(settings: Settings, as_json: bool) -> None:
         _print_events(events)
 
 
-def _rejects(settings: Settings) -> dict[str, int]:
+def _rejects(settings: Settings) -> Totals:
     if not rejects_path(settings).exists():
-        return {}
+        return Totals()
     with closing(RejectReader(rejects_path(settings))) as rejects:
-        return rejects.counts()
+        return rejects.totals()
+
+
+def _fate(gone: Dropped) -> str:
+    if gone.reason == "hand":
+        return "were removed by hand"
+    if not is_acknowledged(gone.stage):
+        return "were dropped: beyond rejects_bytes"
+    why = {
+        "bytes": "beyond retention_bytes",
+        "age": "older than retention_hours",
+        "damage": "their file was damaged",
+    }
+    return f"were dropped, though acknowledged once: {why[gone.reason]}"
 
 
 def _dropped(reader: ReaderStat) -> int:
     return reader.dropped_age + reader.dropped_bytes + reader.dropped_damage
 
 
-def _print(settings: Settings, found: LogStat, rejects: dict[str, int]) -> None:
+def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
     click.echo(
         f"headwater {'is running' if found.running else 'is not running'}; data in {settings.data_dir}"
     )
@@ -93,7 +113,10 @@ def _print(settings: Settings, found: LogStat, rejects: dict[str, int]) -> None:
     if found.dropped_unread:
         click.echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
     click.echo()
-    click.echo(f"rejects: {', '.join(f'{stage} {count:,}' for stage, count in rejects.items()) or 'none'}")
+    open_rejects = [f"{stage} {count:,}" for stage, count in rejects.counts().items()]
+    click.echo(f"rejects: {', '.join(open_rejects) or 'none'}")
+    for gone in rejects.dropped.values():
+        click.echo(f"{gone.events:,} reject(s) of {gone.stage} {_fate(gone)}, last at {format_time(gone.at)}")
     click.echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
 
 

@@ -246,15 +246,22 @@ class OutletWorker:
         done = [event.position for event in delivered if event.position > 0]
         if done or fresh:
             self._reader.finish(done, [event.position for event, _ in fresh])
-        for event in delivered:
-            if event.position < 0 and -event.position in self._replaying:
-                self._rejects.replayed(-event.position)
-                self._reader.recount(rejected=-1, delivered=1)
-                self._replaying.discard(-event.position)
+        replayed = {-event.position for event in delivered} & self._replaying
+        if replayed:
+            self._rejects.replayed(*sorted(replayed))
+            self._replaying -= replayed
         for event, reason in refused:
             if event.position < 0 and -event.position in self._replaying:
                 self._rejects.failed_again(-event.position, reason)
                 self._replaying.discard(-event.position)
+        if replayed:
+            self._settle_rejects()
+
+    def _settle_rejects(self) -> None:
+        """Count what became of rejects: they were delivered by a replay, or dropped by a limit (G3)."""
+        if settlements := self._rejects.settlements(self.stage):
+            last = self._reader.settle(self._rejects.file_id, settlements)
+            self._rejects.forget_settlements(self.stage, last)
 
     def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
         self._read_ahead.committed([*delivered, *(event for event, _ in refused)])
@@ -271,6 +278,8 @@ class OutletWorker:
         assert self._scheduler is not None
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
+        self._settle_rejects()
+        self._rejects.expire(self._log.now_without_leaps())
         if not self._replaying:
             for reject in self._rejects.requested(self.stage, MAX_REPLAYS):
                 self._replaying.add(reject.id)

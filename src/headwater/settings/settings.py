@@ -94,9 +94,13 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 4096 * MIB
     max_commit_bytes: Annotated[Bytes, doc("Most bytes of events in one group commit.")] = 4 * MIB
     collect_seconds: Annotated[Seconds, doc("Pause between two removals of old partitions.")] = 10.0
-    rejects_bytes: Annotated[Bytes, doc("Bytes of rejects kept; beyond it the oldest are dropped.")] = (
-        256 * MIB
-    )
+    rejects_bytes: Annotated[
+        Bytes,
+        doc(
+            "Bytes of rejects of the gateway, which were never acknowledged; the oldest go first. Rejects "
+            "of outlets are kept apart, in `retention_bytes` and for `retention_hours` once more."
+        ),
+    ] = 256 * MIB
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):

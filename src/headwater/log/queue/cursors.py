@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
@@ -122,6 +122,7 @@ class Index:
         with self.transaction(durable=True) as connection:
             connection.execute("DELETE FROM cursors WHERE reader = ?", (reader,))
             connection.execute("DELETE FROM finished WHERE reader = ?", (reader,))
+            connection.execute("DELETE FROM notes WHERE name = ?", (f"settled:{reader}",))
 
     def blocks(self, reader: str) -> dict[int, int]:
         """The bitmaps of finished positions, by block number."""
@@ -154,7 +155,10 @@ class Index:
 
     def note(self, name: str, value: str) -> None:
         with self.transaction(durable=True) as connection:
-            connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, value))
+            self.put_note(connection, name, value)
+
+    def put_note(self, connection: apsw.Connection, name: str, value: str) -> None:
+        connection.execute("INSERT OR REPLACE INTO notes VALUES (?, ?)", (name, value))
 
     def close(self) -> None:
         with self.lock:
@@ -203,17 +207,29 @@ class Cursor:
                 self.row, self._blocks = row, blocks
                 raise
 
-    def recount(self, delivered: int, rejected: int) -> None:
-        """Add to both counts; a negative number moves events from one to the other."""
+    def settle(self, source: str, settlements: Sequence[tuple[int, str, int]]) -> int:
+        """Count what became of rejects, as (number, outcome, events) in the order of the numbers.
+
+        On disk when it returns, together with the last number, up to which the same `source` may repeat
+        them: each is counted once, whatever crashes. Returns that number.
+        """
         with self._index.lock:
+            name = f"settled:{self.row.reader}"
+            counted_source, _, number = (self._index.notes(name) or "").partition(" ")
+            last = int(number) if counted_source == source else 0
             row = msgspec.structs.replace(self.row)
-            self.row.delivered += delivered
-            self.row.rejected += rejected
-            try:
-                self.store()
-            except BaseException:
-                self.row = row
-                raise
+            for id, outcome, events in settlements:
+                if id > last:
+                    moved = min(events, row.rejected)  # fewer if the index was lost meanwhile
+                    row.rejected -= moved
+                    setattr(row, outcome, getattr(row, outcome) + moved)
+                    last = id
+            if not self._forgotten:
+                with self._index.transaction(durable=True) as connection:
+                    self._index.put(row)
+                    self._index.put_note(connection, name, f"{source} {last}")
+            self.row = row
+            return last
 
     def store(self, *, whole: bool = False) -> None:
         """Write changes to disk or, with `whole`, the whole cursor into a new index."""

@@ -219,7 +219,7 @@ class Log:
         if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
             stored = self._store_cursors()
         for partition, reason in removals(
-            self.partitions.closed, positions, self._settings, self._now_without_leaps()
+            self.partitions.closed, positions, self._settings, self.now_without_leaps()
         ):
             # On disk before the file is removed: a power cut must not move a cursor back to removed events.
             stored = stored or self._store_cursors()
@@ -237,7 +237,7 @@ class Log:
         trim_damaged(self.folder, self._settings.retention_bytes - kept)
         self._count()
 
-    def _now_without_leaps(self) -> float:
+    def now_without_leaps(self) -> float:
         """The wall clock without forward jumps since the start: a wrong clock must not age kept events."""
         now, monotonic = self._began
         return min(self.clock.now(), now + self.clock.monotonic() - monotonic)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import apsw
@@ -88,10 +88,13 @@ class Reader:
             # successful commit sends these again (G4).
             self._log.on_index_error(f"The cursor of {self.name} could not be stored", error)
 
-    def recount(self, *, delivered: int = 0, rejected: int = 0) -> None:
-        """Move events between the counts: a reject that was replayed is delivered after all (G3)."""
+    def settle(self, source: str, settlements: Sequence[tuple[int, str, int]]) -> int:
+        """Count what became of rejects: one that was replayed is delivered after all (G3).
+
+        See `Cursor.settle`.
+        """
         with self._log.classified():
-            self._cursor.recount(delivered, rejected)
+            return self._cursor.settle(source, settlements)
 
     def lag_events(self) -> int:
         """Events in the log that are not finished."""

@@ -6,8 +6,8 @@ store; the stage carries it out when it runs, so a request needs no running serv
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -29,55 +29,30 @@ from headwater.log.queue.sqlite import (
     move_to_damaged,
     select,
 )
+from headwater.log.rejects.loss_report import LossReport
+from headwater.log.rejects.schema import COLUMNS, COUNT, MIGRATIONS, ROW_BYTES, SIZE, NewReject, Reject
+from headwater.log.rejects.totals import (
+    GATEWAY,
+    Reason,
+    Settlement,
+    Stored,
+    Totals,
+    is_acknowledged,
+)
 from headwater.metrics import Metrics
+
+__all__ = ["NewReject", "Reject", "RejectReader", "RejectStore"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 
-class NewReject(msgspec.Struct, frozen=True):
-    """An event that a stage refused: the reason, and the details of each fault."""
-
-    reason: str
-    body: bytes
-    details: list[dict[str, str]] = []
-    position: int | None = None
-    received_at: float = 0.0
-
-
-class Reject(msgspec.Struct, frozen=True):
-    """A stored reject. `stage` is `gateway` or `outlet:<name>`."""
-
-    id: int
-    at: float
-    stage: str
-    position: int | None
-    received_at: float
-    reason: str
-    details: list[dict[str, str]]
-    body: bytes
-    replay_requested: bool
-    tries: int
-
-
-def _create(connection: apsw.Connection) -> None:
-    connection.execute(
-        "CREATE TABLE rejects(id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, stage TEXT NOT NULL,"
-        " position INTEGER, received_at REAL NOT NULL, reason TEXT NOT NULL, details BLOB NOT NULL,"
-        " body BLOB NOT NULL, replay_requested INTEGER NOT NULL DEFAULT 0,"
-        " tries INTEGER NOT NULL DEFAULT 0) STRICT"
-    )
-    # The same event refused again after a crash is the same reject, not a second one (G3).
-    connection.execute("CREATE UNIQUE INDEX once ON rejects(stage, position) WHERE position IS NOT NULL")
-    connection.execute("CREATE INDEX requested ON rejects(stage, id) WHERE replay_requested")
-
-
-MIGRATIONS = (_create,)
-COLUMNS = "id, at, stage, position, received_at, reason, details, body, replay_requested, tries"
-
 MAX_ID = 2**62
 DROP_ROWS = 1000  # of one transaction: other threads and processes wait for it
-ROW_BYTES = 200  # of a row beside its texts: numbers, index entries, the stage
-SIZE = f"length(body) + length(CAST(reason AS BLOB)) + length(details) + {ROW_BYTES}"
+HOUR_SECONDS = 3600.0
+TROUBLE_SECONDS = HOUR_SECONDS  # after the last loss: /readyz reports it for so long
+ACKNOWLEDGED = f"stage <> '{GATEWAY}'"
 
 
 def _reject(row: Sequence[Any]) -> Reject:
@@ -103,7 +78,7 @@ class RejectReader:
     def _open(self) -> apsw.Connection:
         connection = connect(self._path, vfs=self._vfs, reader=True)
         try:
-            check_version(connection, MIGRATIONS, self._path)
+            self._version = check_version(connection, MIGRATIONS, self._path)
         except BaseException:
             connection.close()
             raise
@@ -111,9 +86,9 @@ class RejectReader:
 
     def list(self, stage: str | None = None, *, limit: int = 100, after: int = 0) -> Sequence[Reject]:
         """Rejects in the order of their ids, after the given one."""
-        return self._select(
-            "id > ? AND (? IS NULL OR stage = ?) ORDER BY id LIMIT ?", after, stage, stage, limit
-        )
+        if stage is None:
+            return self._select("id > ? ORDER BY id LIMIT ?", after, limit)
+        return self._select("stage = ? AND id > ? ORDER BY id LIMIT ?", stage, after, limit)
 
     def get(self, id: int) -> Reject:
         """The reject with this id; RejectNotFound if there is none."""
@@ -123,8 +98,19 @@ class RejectReader:
 
     def counts(self) -> dict[str, int]:
         """Open rejects per stage."""
+        return self.totals().counts()
+
+    def totals(self) -> Totals:
+        """The numbers of open rejects, and of those that are gone, by stage."""
+        totals = Totals()
         with self._disk():
-            return dict(select(self._fresh(), "SELECT stage, count(*) FROM rejects GROUP BY stage"))
+            connection = self._fresh()
+            if self._version == 1:  # no server of this release has opened the file yet
+                for stage, count, size in select(connection, COUNT):
+                    totals.add(stage, count, size)
+            else:
+                totals.load(connection)
+        return totals
 
     def close(self) -> None:
         with self._lock:
@@ -155,7 +141,10 @@ class RejectReader:
 
 
 class RejectStore(RejectReader):
-    """Adds rejects, records what becomes of them, and keeps the store within `max_bytes`.
+    """Adds rejects, records what becomes of them, and keeps the store within its limits.
+
+    Those of the gateway take `max_bytes`; those of acknowledged events take `retention_bytes` of their own,
+    for `retention_hours`. What a limit drops is counted in the same transaction (G3).
 
     Every change is on disk when the call returns. Raises LogFull or LogUnavailable if the disk fails; nothing
     was changed then. The first write that meets damage moves the file to `damaged/` and begins a new one.
@@ -166,24 +155,31 @@ class RejectStore(RejectReader):
         path: Path,
         *,
         max_bytes: int,
+        retention_bytes: int | None = None,
+        retention_hours: float | None = None,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
         vfs: str | None = None,
     ) -> None:
         self._max_bytes = max_bytes
+        self._retention_bytes = retention_bytes
+        self._retention_hours = retention_hours
         self._clock = clock or SystemClock()
         self._metrics = metrics or Metrics()
-        self._inode = self._data_version = self._bytes = 0
-        self._counts: Counter[str] = Counter()
+        self._inode = self._data_version = 0
+        self._totals = Totals()
+        self._file = ""
+        self._report = LossReport(self._metrics, self._clock)
         super().__init__(path, vfs=vfs)
+        self._report.begin(self._totals)
         # From memory: a scrape of the metrics must not wait for the disk.
-        self._metrics.gauge("rejects_open").set(lambda: self._counts.total())
+        self._metrics.gauge("rejects_open").set(lambda: sum(self._totals.counts().values()))
 
     def add(self, stage: str, items: Sequence[NewReject]) -> None:
-        """Keep these events, in one transaction. An event known by (stage, position) is kept once."""
+        """Keep these events, in one transaction. An event of the log is kept once."""
         now = self._clock.now()
 
-        def insert(connection: apsw.Connection) -> int:
+        def insert(connection: apsw.Connection) -> None:
             for item in items:
                 details = msgspec.json.encode(item.details)
                 connection.execute(
@@ -191,27 +187,27 @@ class RejectStore(RejectReader):
                     " VALUES (?, ?, ?, ?, ?, ?, ?)",
                     (now, stage, item.position, item.received_at, item.reason, details, item.body),
                 )
-                size = len(item.body) + len(item.reason.encode()) + len(details) + ROW_BYTES
-                self._bytes += size * connection.changes()
-                self._counts[stage] += connection.changes()
-            return self._make_room(connection)
+                if connection.changes():
+                    self._totals.add(
+                        stage, 1, len(item.body) + len(item.reason.encode()) + len(details) + ROW_BYTES
+                    )
+            self._make_room(connection, acknowledged=is_acknowledged(stage))
 
-        dropped = self._change(insert)
+        self._change(insert)
         crash_point("rejects.after_insert")
-        if dropped:
-            self._metrics.counter("rejects_dropped").add(dropped, "bytes")
 
     def request_replay(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
         """Request a replay of these (None: all of the stage, or of all stages); returns how many exist."""
 
         def mark(connection: apsw.Connection) -> int:
+            where, values = "1", [()]  # type: str, list[tuple[Any, ...]]
+            if ids is not None:
+                where, values = "id = ?", [(id,) for id in ids]
+            if stage is not None:
+                where, values = f"{where} AND stage = ?", [(*each, stage) for each in values]
             marked = 0
-            for id in [None] if ids is None else ids:
-                connection.execute(
-                    "UPDATE rejects SET replay_requested = 1"
-                    " WHERE (? IS NULL OR id = ?) AND (? IS NULL OR stage = ?)",
-                    (id, id, stage, stage),
-                )
+            for each in values:
+                connection.execute(f"UPDATE rejects SET replay_requested = 1 WHERE {where}", each)  # noqa: S608
                 marked += connection.changes()
             return marked
 
@@ -221,17 +217,22 @@ class RejectStore(RejectReader):
         """Rejects of the stage whose replay was requested."""
         return self._select("replay_requested AND stage = ? ORDER BY id LIMIT ?", stage, limit)
 
-    def replayed(self, id: int) -> None:
-        """Remove a reject whose replay succeeded."""
-        self._change(lambda connection: self._delete(connection, "id = ?", id))
+    def replayed(self, *ids: int) -> None:
+        """Remove rejects whose replay succeeded, in one transaction."""
+
+        def remove(connection: apsw.Connection) -> None:
+            for stage, count in self._delete_ids(connection, ids).items():
+                self._settle(connection, stage, "delivered", count)
+
+        self._change(remove)
 
     def failed_again(self, id: int, reason: str) -> None:
         """Keep a reject whose replay failed, with the new reason."""
 
         def update(connection: apsw.Connection) -> None:
-            sql = "SELECT length(CAST(reason AS BLOB)) FROM rejects WHERE id = ?"
-            for (size,) in select(connection, sql, id):
-                self._bytes += len(reason.encode()) - size
+            sql = "SELECT stage, length(CAST(reason AS BLOB)) FROM rejects WHERE id = ?"
+            for stage, size in select(connection, sql, id):
+                self._totals.add(stage, 0, len(reason.encode()) - size)
             connection.execute(
                 "UPDATE rejects SET replay_requested = 0, tries = tries + 1, reason = ?, at = ? WHERE id = ?",
                 (reason, self._clock.now(), id),
@@ -241,25 +242,88 @@ class RejectStore(RejectReader):
 
     def drop(self, ids: Sequence[int] | None, stage: str | None = None) -> int:
         """Remove these (None: all of the stage, or of all stages) for good; returns how many existed."""
+        now = self._clock.now()
 
         def delete(connection: apsw.Connection) -> int:
             if ids is not None:
-                return sum(self._delete(connection, "id = ?", id) for id in ids)
-            sql = f"id IN (SELECT id FROM rejects WHERE (? IS NULL OR stage = ?) LIMIT {DROP_ROWS})"  # noqa: S608
-            return self._delete(connection, sql, stage, stage)
+                gone = self._delete_ids(connection, ids)
+            elif stage is not None:
+                gone = self._delete(connection, "stage = ? ORDER BY id", stage)
+            else:
+                gone = self._delete(connection, "1 ORDER BY id")
+            for each, count in gone.items():
+                self._totals.drop(each, "hand", count, now)
+            return sum(gone.values())
 
         dropped = deleted = self._change(delete)
         while deleted == DROP_ROWS and ids is None:
             deleted = self._change(delete)
             dropped += deleted
-        self._metrics.counter("rejects_dropped").add(dropped, "hand")
         return dropped
+
+    def expire(self, now: float) -> None:
+        """Drop rejects of acknowledged events that were refused more than `retention_hours` before `now`."""
+        if self._retention_hours is None:
+            return
+        before = now - self._retention_hours * HOUR_SECONDS
+        with self._disk():
+            sql = f"SELECT 1 FROM rejects WHERE {ACKNOWLEDGED} AND at < ? LIMIT 1"  # noqa: S608
+            is_due = bool(select(self._fresh(), sql, before))
+
+        def delete(connection: apsw.Connection) -> int:
+            return self._drop_oldest(connection, "age", f"{ACKNOWLEDGED} AND at < ? ORDER BY at", before)
+
+        while is_due and self._change(delete) == DROP_ROWS:
+            pass
+        self._report.log(self._totals)
+
+    def positions(self, stage: str, first: int) -> dict[int, float]:
+        """The positions at and after the first that are rejects of the stage, and when each was received."""
+        sql = "SELECT position, received_at FROM rejects WHERE stage = ? AND position >= ?"
+        with self._disk():
+            return dict(select(self._fresh(), sql, stage, first))
+
+    # --- what becomes of an outlet's rejects -----------------------------------------------------------
+
+    @property
+    def file_id(self) -> str:
+        """Names this file: one that replaces it counts its settlements from 1 again."""
+        return self._file
+
+    def settlements(self, stage: str) -> Sequence[Settlement]:
+        """What became of rejects of the stage, as far as `forget_settlements` was not called for it."""
+        sql = "SELECT id, fate, events FROM settlements WHERE stage = ? ORDER BY id"
+        with self._disk():
+            return [Settlement(*row) for row in select(self._fresh(), sql, stage)]
+
+    def forget_settlements(self, stage: str, last: int) -> None:
+        """The cursor of the stage has counted the settlements up to this one."""
+        sql = "DELETE FROM settlements WHERE stage = ? AND id <= ?"
+        self._change(lambda connection: connection.execute(sql, (stage, last)))
+
+    # --- state, from memory ----------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
         """Open rejects per stage, from memory unless another process has changed the store."""
+        return self.totals().counts()
+
+    def totals(self) -> Totals:
         with self._disk():
             self._fresh()
-            return {stage: count for stage, count in sorted(self._counts.items()) if count}
+            return self._totals.copy()
+
+    def trouble(self) -> str | None:
+        """Why acknowledged events are lost now: for an hour after limits or damage took the last one."""
+        since = self._clock.now() - TROUBLE_SECONDS
+        found = [gone for gone in self._totals.losses() if gone.at > since]
+        if not found:
+            return None
+        texts = [f"{gone.events} of {gone.stage} by {gone.reason}" for gone in found]
+        return f"acknowledged events were dropped: {', '.join(texts)}; see `headwater status`"
+
+    def close(self) -> None:
+        self._report.log(self._totals, last=True)
+        super().close()
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -276,8 +340,33 @@ class RejectStore(RejectReader):
             except (apsw.Error, ValueError) as error:
                 if not is_damage(error):
                     raise
+                known = self._known()
                 move_to_damaged(self._path, error)
-                return self._connect()
+                connection = self._connect()
+                self._count_damage(connection, known)
+                return connection
+
+    def _known(self) -> Totals:
+        """The figures of a file that is damaged, as far as they can be read."""
+        known = Totals()
+        try:
+            connection = connect(self._path, vfs=self._vfs, reader=True)
+            try:
+                known.load(connection)
+            finally:
+                connection.close()
+        except (apsw.Error, ValueError, TypeError) as error:
+            logger.error("How many rejects %s contained is not known: %s", self._path, error)
+        return known
+
+    def _count_damage(self, connection: apsw.Connection, known: Totals) -> None:
+        """Count the rejects of a file that was set aside as dropped, in the file that replaces it."""
+
+        with self._transaction(connection):
+            self._totals.dropped = known.copy().dropped
+            for stage, rejects in known.counts().items():
+                self._totals.drop(stage, "damage", rejects, self._clock.now())
+                self._settle(connection, stage, "dropped_damage", rejects)
 
     def _connect(self) -> apsw.Connection:
         connection = connect(self._path, vfs=self._vfs, create=True)
@@ -286,19 +375,30 @@ class RejectStore(RejectReader):
             connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", "FULL")
             migrate(connection, MIGRATIONS, self._path)
-            self._measure(connection)  # passes over every row: damage shows here
+            ((self._file,),) = select(connection, "SELECT value FROM notes WHERE name = 'file'")
+            self._load(connection)
+            self._check(connection)
             self._inode = self._path.stat().st_ino
         except BaseException:
             connection.close()
             raise
         return connection
 
-    def _measure(self, connection: apsw.Connection) -> None:
-        """Count rows and bytes, which later changes of this process keep up to date."""
+    def _check(self, connection: apsw.Connection) -> None:
+        """Pass over every row, so that damage shows here; an older release does not keep the figures."""
+
+        def stored() -> dict[str, Stored]:
+            return {stage: Stored(count, size) for stage, count, size in select(connection, COUNT)}
+
+        if stored() != self._totals.stored:
+            with self._transaction(connection):
+                counted = stored()
+                self._totals.stored = {stage: Stored() for stage in self._totals.stored} | counted
+
+    def _load(self, connection: apsw.Connection) -> None:
+        """Read the figures, which later changes of this process keep up to date."""
         self._data_version = int(connection.pragma("data_version"))
-        rows = select(connection, f"SELECT stage, count(*), sum({SIZE}) FROM rejects GROUP BY stage")  # noqa: S608
-        self._counts = Counter({stage: count for stage, count, _ in rows})
-        self._bytes = sum(size for _, _, size in rows)
+        self._totals.load(connection)
 
     def _fresh(self) -> apsw.Connection:
         """The connection to the file that exists now; the figures include changes of other processes."""
@@ -306,7 +406,8 @@ class RejectStore(RejectReader):
             self._connection.close()
             self._connection = self._open()
         elif int(self._connection.pragma("data_version")) != self._data_version:
-            self._measure(self._connection)
+            self._load(self._connection)
+            self._report.count(self._totals)
         return self._connection
 
     def _is_there(self) -> bool:
@@ -318,44 +419,95 @@ class RejectStore(RejectReader):
     def _change(self, change: Callable[[apsw.Connection], T]) -> T:
         with self._disk():
             try:
-                return self._transact(change)
+                done = self._transact(change)
             except apsw.Error as error:
                 if not is_damage(error):
                     raise
                 # An event that is refused now must still be kept (G6).
                 self._connection.close()
+                known = None
                 with self._opening:
                     if self._is_there():  # else another process has replaced it
+                        known = self._totals.copy()
                         move_to_damaged(self._path, error)
                 self._connection = self._open()
-                return self._transact(change)
+                if known is not None:
+                    self._count_damage(self._connection, known)
+                done = self._transact(change)
+        self._report.log(self._totals)
+        return done
 
     def _transact(self, change: Callable[[apsw.Connection], T]) -> T:
         connection = self._fresh()
-        before = self._bytes, self._counts.copy()
+        with self._transaction(connection):
+            return change(connection)
+
+    @contextmanager
+    def _transaction(self, connection: apsw.Connection) -> Iterator[None]:
+        """All or nothing, the figures in memory included."""
+        connection.execute("BEGIN IMMEDIATE")
+        before = self._totals.copy()
         try:
-            with connection:
-                done = change(connection)
-                # read to its end: each row of this statement frees one page
-                select(connection, "PRAGMA incremental_vacuum")
+            if int(connection.pragma("data_version")) != self._data_version:
+                self._load(connection)  # another process was faster
+            stored = self._totals.copy()
+            yield
+            self._totals.store(connection, stored)
+            # read to its end: each row of this statement frees one page
+            select(connection, "PRAGMA incremental_vacuum")
+            connection.execute("COMMIT")
         except BaseException:
-            self._bytes, self._counts = before
+            self._totals = before
+            self._data_version = -1  # read again: what was loaded may be gone
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
             raise
-        return done
+        self._report.count(self._totals)
 
-    def _delete(self, connection: apsw.Connection, where: str, *values: Any) -> int:
-        rows = select(connection, f"DELETE FROM rejects WHERE {where} RETURNING stage, {SIZE}", *values)  # noqa: S608
+    def _delete_ids(self, connection: apsw.Connection, ids: Sequence[int]) -> dict[str, int]:
+        gone: dict[str, int] = {}
+        for id in ids:
+            for stage, count in self._delete(connection, "id = ?", id).items():
+                gone[stage] = gone.get(stage, 0) + count
+        return gone
+
+    def _delete(self, connection: apsw.Connection, where: str, *values: Any) -> dict[str, int]:
+        """Delete at most `DROP_ROWS` rejects, in the order given; how many of each stage it were."""
+        sql = f"id IN (SELECT id FROM rejects WHERE {where} LIMIT {DROP_ROWS})"  # noqa: S608
+        rows = select(connection, f"DELETE FROM rejects WHERE {sql} RETURNING stage, {SIZE}", *values)  # noqa: S608
+        gone: dict[str, int] = {}
         for stage, size in rows:
-            self._counts[stage] -= 1
-            self._bytes -= size
-        return len(rows)
+            self._totals.add(stage, -1, -size)
+            gone[stage] = gone.get(stage, 0) + 1
+        return gone
 
-    def _make_room(self, connection: apsw.Connection) -> int:
-        """Drop the oldest rejects beyond the limit; returns how many, since nothing vanishes (G3)."""
-        dropped = 0
-        while self._bytes > self._max_bytes:
-            for (id,) in select(connection, "SELECT id FROM rejects ORDER BY id LIMIT 100"):
-                dropped += self._delete(connection, "id = ?", id)
-                if self._bytes <= self._max_bytes:
+    def _drop_oldest(self, connection: apsw.Connection, reason: Reason, where: str, *values: Any) -> int:
+        gone = self._delete(connection, where, *values)
+        for stage, count in gone.items():
+            self._totals.drop(stage, reason, count, self._clock.now())
+            self._settle(connection, stage, f"dropped_{reason}", count)
+        return sum(gone.values())
+
+    def _make_room(self, connection: apsw.Connection, *, acknowledged: bool) -> None:
+        """Drop the oldest rejects beyond the limit, of the same kind alone."""
+        limit = self._retention_bytes if acknowledged else self._max_bytes
+        if limit is None:
+            return
+        where = f"{ACKNOWLEDGED} ORDER BY at, id" if acknowledged else f"stage = '{GATEWAY}' ORDER BY id"
+        while (excess := self._totals.bytes(acknowledged=acknowledged) - limit) > 0:
+            count = 0
+            sizes = select(connection, f"SELECT {SIZE} FROM rejects WHERE {where} LIMIT 100")  # noqa: S608
+            for (size,) in sizes:
+                count += 1
+                excess -= size
+                if excess <= 0:
                     break
-        return dropped
+            oldest = f"id IN (SELECT id FROM rejects WHERE {where} LIMIT {count})"  # noqa: S608
+            if not self._drop_oldest(connection, "bytes", oldest):
+                return
+
+    def _settle(self, connection: apsw.Connection, stage: str, fate: str, events: int) -> None:
+        if is_acknowledged(stage):
+            connection.execute(
+                "INSERT INTO settlements(stage, fate, events) VALUES (?, ?, ?)", (stage, fate, events)
+            )

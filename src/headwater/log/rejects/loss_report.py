@@ -1,0 +1,61 @@
+"""Counts and logs the rejects that limits and damage have taken (G3)."""
+
+from __future__ import annotations
+
+import logging
+
+from headwater.clock import Clock
+from headwater.log.rejects.totals import LIMITS, Totals, is_acknowledged
+from headwater.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+LOG_AGAIN_SECONDS = 60.0  # a full store drops with each reject; one line in this time gives their number
+TEXTS = {
+    "bytes": "they exceeded log.retention_bytes. Replay or drop rejects in time, or raise it",
+    "age": "they were older than log.retention_hours. Replay or drop rejects in time, or raise it",
+    "damage": "their file was damaged. It is kept in damaged/",
+}
+
+
+class LossReport:
+    """Brings the counters and the log up to the figures of the store, which a restart does not reset."""
+
+    def __init__(self, metrics: Metrics, clock: Clock) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._counted: dict[tuple[str, str], int] = {}
+        self._logged: dict[tuple[str, str], int] = {}
+        self._due = 0.0
+
+    def begin(self, totals: Totals) -> None:
+        """What was dropped before this process began is counted, and was logged then."""
+        self.count(totals)
+        self._logged = dict(self._counted)
+
+    def count(self, totals: Totals) -> None:
+        for key, gone in list(totals.dropped.items()):
+            if (new := gone.events - self._counted.get(key, 0)) > 0:
+                self._metrics.counter("rejects_dropped").add(new, gone.stage, gone.reason)
+                self._counted[key] = gone.events
+
+    def log(self, totals: Totals, *, last: bool = False) -> None:
+        """Log what was dropped since the last line about it; the first at once, others once a minute."""
+        new = {
+            key: gone.events - self._logged.get(key, 0)
+            for key, gone in list(totals.dropped.items())
+            if gone.reason in LIMITS and gone.events > self._logged.get(key, 0)
+        }
+        now = self._clock.monotonic()
+        if not new or (now < self._due and not last):
+            return
+        self._due = now + LOG_AGAIN_SECONDS
+        for (stage, reason), events in new.items():
+            self._logged[stage, reason] = totals.dropped[stage, reason].events
+            if is_acknowledged(stage):
+                text = "%d rejects of %s were dropped for good, though acknowledged once: %s."
+                logger.error(text, events, stage, TEXTS[reason])
+            else:
+                text = "%d rejects of %s were dropped: %s."
+                why = "they exceeded log.rejects_bytes" if reason == "bytes" else TEXTS[reason]
+                logger.warning(text, events, stage, why)
