@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gzip
 import os
 import signal
 import subprocess
@@ -61,3 +62,17 @@ def killed(code: str, *arguments: str, at: str) -> subprocess.CompletedProcess[s
     )
     assert done.returncode == -signal.SIGKILL, done.stderr
     return done
+
+
+def events_in(path: Path) -> list[bytes]:
+    """The events of a complete file."""
+    return path.read_bytes().split(b"\n")[:-1]
+
+
+def archived_events(folder: Path) -> list[bytes]:
+    """The events of all files of the archive, in order."""
+    return [
+        line
+        for path in sorted(folder.glob("archive/*/*.gz"))
+        for line in gzip.decompress(path.read_bytes()).split(b"\n")[:-1]
+    ]
