@@ -37,6 +37,7 @@ from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import load_outlet
 from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogLocked, SettingsError
+from headwater.log.queue.fork_gate import guard_forks
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
@@ -167,6 +168,7 @@ class SpoolTransport(Transport):
 
     def __init__(self, config: SpoolConfig) -> None:
         self.config = config
+        guard_forks()  # programs with this transport fork, as Airflow's workers do for each task
         _load_http()
         self._opening = threading.Lock()
         self._open()

@@ -15,6 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
+from headwater.log.queue.fork_gate import connection_class
 
 logger = logging.getLogger(__name__)
 
@@ -53,7 +54,7 @@ def connect(
     if immutable:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         name = f"file:{quote(str(path.absolute()))}?immutable=1"
-    connection = apsw.Connection(name, flags=flags, vfs=vfs)
+    connection = connection_class()(name, flags=flags, vfs=vfs)
     connection.set_busy_timeout(5000)
     if reader:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
