@@ -24,8 +24,8 @@ from tests.parts.spark_versions import python_of
 
 from bench.lineage import MODES, SPARK_VERSION, Received, Receiver, application, find_jar
 from bench.lineage_job import Job, Measured
-from headwater.lineage.columns.lineage import column_lineage
 from headwater.lineage.columns.outputs import column_lineage_facet
+from headwater.lineage.columns.written_columns import column_lineage
 from headwater.lineage.jvm.plan import Node, Plan, read_plan
 from headwater.lineage.naming.names import DatasetId
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from headwater.lineage.columns.lineage import ColumnLineage, InputColumn
+from headwater.lineage.columns.written_columns import ColumnLineage, InputColumn
 
 __all__ = ["FOLDER", "Case", "as_text", "read_cases", "write_cases"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.lineage.columns.lineage import column_lineage
+from headwater.lineage.columns.written_columns import column_lineage
 from tests.lineage.column_cases import FOLDER, Case, as_text, read_cases, write_cases
 from tests.lineage.plans import Walker, table_of
 from tests.lineage.rows_catalog import install_catalogs

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.lineage.columns.graph import EXPRESSIONS, RULES
-from headwater.lineage.columns.lineage import ColumnSettings
+from headwater.lineage.columns.evaluation import EXPRESSIONS, RULES
+from headwater.lineage.columns.written_columns import ColumnSettings
 from headwater.lineage.settings import LineageSettings
 
 PAGE = Path(__file__).parents[2] / "docs" / "column-lineage.md"

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from headwater.gateway.openlineage_validator import Validator
 from headwater.lineage.columns import edges as edge_sets
 from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
-from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed, NodeColumns
-from headwater.lineage.columns.lineage import (
+from headwater.lineage.columns.evaluation import ColumnGraph, DeadlinePassed, NodeColumns
+from headwater.lineage.columns.outputs import column_lineage_facet, explicit_lineage_facet
+from headwater.lineage.columns.written_columns import (
     ColumnLineage,
     ColumnSettings,
     WrittenColumns,
     column_lineage,
 )
-from headwater.lineage.columns.outputs import column_lineage_facet, explicit_lineage_facet
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Node, Plan
 from headwater.lineage.naming.names import DatasetId

@@ -13,7 +13,7 @@ import duckdb
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from headwater.lineage.columns.lineage import ColumnLineage, column_lineage
+from headwater.lineage.columns.written_columns import ColumnLineage, column_lineage
 from tests.lineage.oracle import Figures, Oracle
 from tests.lineage.plans import Walker, table_of
 from tests.lineage.queries import TABLES, queries

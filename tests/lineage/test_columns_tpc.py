@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.lineage.columns.lineage import column_lineage
+from headwater.lineage.columns.written_columns import column_lineage
 from headwater.lineage.jvm.plan import Node
 from headwater.lineage.naming.names import DatasetId
 from tests.lineage.plans import Walker

@@ -1,1 +1,1 @@
-"""Column lineage: from a plan to a graph of column dependencies (G11). Start reading at lineage.py."""
+"""Column lineage: a plan becomes a graph of column dependencies (G11). Start at written_columns.py."""

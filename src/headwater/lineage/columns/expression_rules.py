@@ -1,6 +1,6 @@
 """Rules for expressions: choices, casts, aggregates, windows, nested types, JSON, lambdas.
 
-An expression without a rule here gets the default edges of graph.py.
+An expression without a rule here gets the default edges of evaluation.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from headwater.lineage.columns.edges import (
     bits,
     union,
 )
-from headwater.lineage.columns.graph import Scope, expression
+from headwater.lineage.columns.evaluation import Scope, expression
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,

@@ -19,7 +19,7 @@ from headwater.lineage.columns.edges import (
     unknown_row_filter,
     user_code,
 )
-from headwater.lineage.columns.graph import EXPRESSIONS, ColumnGraph, Scope, rule
+from headwater.lineage.columns.evaluation import EXPRESSIONS, ColumnGraph, Scope, rule
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,

@@ -9,8 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headwater.lineage.columns.edges import Transformation
-from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed
-from headwater.lineage.columns.lineage import ColumnLineage, ColumnSettings, InputColumn, column_lineage
+from headwater.lineage.columns.evaluation import ColumnGraph, DeadlinePassed
+from headwater.lineage.columns.written_columns import (
+    ColumnLineage,
+    ColumnSettings,
+    InputColumn,
+    column_lineage,
+)
 from headwater.lineage.datasets.plan_visits import PlanVisits
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder

@@ -17,7 +17,7 @@ from headwater.lineage.extend.builders import InputDatasetBuilder
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from headwater.lineage.columns.graph import ColumnGraph
+    from headwater.lineage.columns.evaluation import ColumnGraph
 
 LIMIT = 200_000
 

@@ -13,7 +13,14 @@ import msgspec
 
 from headwater.lineage.columns import expression_rules, node_rules
 from headwater.lineage.columns.edges import EMPTY, Edges, Transformation, bits, transformation_of, union
-from headwater.lineage.columns.graph import ColumnGraph, DeadlinePassed, Gap, Inputs, NodeColumnsOf, Scope
+from headwater.lineage.columns.evaluation import (
+    ColumnGraph,
+    DeadlinePassed,
+    Gap,
+    Inputs,
+    NodeColumnsOf,
+    Scope,
+)
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Attribute, Expression, Node, Plan
