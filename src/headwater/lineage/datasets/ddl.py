@@ -96,6 +96,8 @@ class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
         made = []
         for one in self._table(fields, _is_view(node, fields)):
             output = one.as_output()
+            if (new := _new_location(node, fields)) is not None:
+                output.id = new  # whether or not the catalog has the change already
             if state:
                 output.facets["lifecycleStateChange"] = facets.lifecycle(state)
             if state == "DROP" or (state in ("ALTER", "TRUNCATE", "") and not self._query.is_end):
@@ -187,6 +189,16 @@ def changes_table(plan: Plan | None) -> bool:
     """Whether the plan is a command that changes an existing table."""
     top = plan.top if plan is not None else None
     return top is not None and _STATE_OF.get(top.simple, "DROP") not in ("CREATE", "DROP", "NONE")
+
+
+def _new_location(node: Node, fields: Fields) -> DatasetId | None:
+    """The name of a table after SET LOCATION; None for other commands and for the location of a partition."""
+    if node.simple not in ("AlterTableSetLocationCommand", "SetTableLocation"):
+        return None
+    if any(fields.get(key) for key in ("partitionSpec", "partitionsSpec")):
+        return None
+    location = fields.get("location")
+    return path_id(location) if isinstance(location, str) and location else None
 
 
 def _is_view(node: Node, fields: Fields) -> bool:
