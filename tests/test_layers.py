@@ -10,7 +10,7 @@ from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
 COMMON = {"network", "errors", "settings", "events", "clock", "metrics", "crash_points", "extensions"}
-COMMON |= {"durable_files", "event_loop", "json_decoder", "zstd"}
+COMMON |= {"durable_files", "event_loop", "json_decoder", "yaml_text", "zstd"}
 MAY_IMPORT: dict[str, set[str]] = {
     "network": set(),
     "errors": set(),
@@ -19,10 +19,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "crash_points": set(),
     "event_loop": set(),
     "json_decoder": set(),
+    "yaml_text": set(),
     "zstd": set(),
     "durable_files": {"errors", "crash_points"},
     "extensions": {"errors"},
-    "settings": {"errors"},
+    "settings": {"errors", "yaml_text"},
     "metrics": {"clock", "errors"},
     "log": COMMON,
     "http": COMMON,

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import yaml
+
+from headwater.yaml_text import BadYaml, load_yaml
 
 logger = logging.getLogger(__name__)
 
@@ -125,9 +126,9 @@ def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
         key = name[len(ENVIRONMENT_PREFIX) :].lower().replace("__", ".")
         if value.lstrip().startswith(("{", "[")):
             try:  # JSON at any level, as in openlineage-python
-                yield from _flat(yaml.safe_load(value), key)
+                yield from _flat(load_yaml(value), key)
                 continue
-            except yaml.YAMLError:
+            except BadYaml:
                 pass
         yield key, value
 
@@ -143,8 +144,13 @@ def _file(environ: Mapping[str, str]) -> Any:
         try:
             found = path.expanduser()
             if found.is_file():
-                return yaml.safe_load(found.read_text(encoding="utf-8"))
-        except (OSError, RuntimeError, yaml.YAMLError) as error:
+                return load_yaml(found.read_text(encoding="utf-8"))
+        except BadYaml as error:
+            if error.value is not None:
+                logger.warning("%s: %s; the last one is used", path, error)
+                return error.value
+            logger.warning("%s is not used: %s", path, error)
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
             logger.warning("%s is not used: %s", path, error)
     return None
 

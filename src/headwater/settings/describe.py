@@ -75,11 +75,14 @@ def _words(kind: Any) -> str:
     return names.get(kind, getattr(kind, "__name__", str(kind)))
 
 
+TECHNICAL = 2**31 - 1  # a limit from here on is not of interest to a reader
+
+
 def _limits(metas: list[msgspec.Meta]) -> str:
     found = [
-        f"{sign} {bound:g}"
+        f"{sign} {bound:,.15g}"
         for meta in metas
         for sign, bound in (("≥", meta.ge), (">", meta.gt), ("≤", meta.le), ("<", meta.lt))
-        if bound is not None
+        if bound is not None and bound < TECHNICAL
     ]
     return f" {', '.join(found)}" if found else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import types
@@ -12,11 +13,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 import msgspec
-import yaml
 
 from headwater.errors import SettingsError
 from headwater.settings.consistency import inconsistencies
 from headwater.settings.settings import DestinationSettings, OutletSettings, Settings
+from headwater.yaml_text import BadYaml, load_yaml
+
+LARGEST = 2**63 - 1  # of a whole number: files and databases store no larger one
 
 
 def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
@@ -57,10 +60,26 @@ def problems_of(raw: Any, kind: Any, path: str) -> Iterator[str]:
 
 def _mismatch(raw: Any, kind: Any, path: str) -> Iterator[str]:
     try:
-        msgspec.convert(raw, kind, strict=False)
+        found = msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError as error:
         text, _, inner = str(error).partition(" - at ")
         yield f"`{path}{inner.strip('`').removeprefix('$')}`: {text[:1].lower()}{text[1:]}"
+    else:
+        if isinstance(found, int) and _bare(kind) is not Any and abs(found) > LARGEST:
+            yield f"`{path}`: is too large a number"
+        yield from _without_end(found, path)
+
+
+def _without_end(value: Any, path: str) -> Iterator[str]:
+    """Yield a line for each number that is infinite or not a number."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield f"`{path}`: expected a finite number, got `{value}`"
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _without_end(item, f"{path}.{key}")
+    elif isinstance(value, list | tuple):
+        for i, item in enumerate(value):
+            yield from _without_end(item, f"{path}[{i}]")
 
 
 def _bare(kind: Any) -> Any:
@@ -98,9 +117,9 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
 def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
     """Return the settings of a YAML text; SettingsError with all problems if there are any."""
     try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise SettingsError([f"is not YAML: {error}"], source=source) from None
+        raw = load_yaml(text)
+    except BadYaml as error:
+        raise SettingsError(error.problems, source=source) from None
     raw = {} if raw is None else raw
     problems: list[str] = []
     if not isinstance(raw, dict):
@@ -157,7 +176,8 @@ def _split_options(raw: Any, kind: type[msgspec.Struct]) -> Any:
     return {key: raw[key] for key in raw if key in known} | {"options": own | (raw.get("options") or {})}
 
 
-_REFERENCE = re.compile(r"\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?:\|([^}]*))?\}")
+# `$${` is a literal `${`; a `${` that is not closed matches too, and is refused.
+_REFERENCE = re.compile(r"\$\$\{|\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?:\|([^}]*))?\}|\$\{[^}]*\}?")
 
 
 def _interpolate(value: Any, environ: Mapping[str, str], path: str, problems: list[str]) -> Any:
@@ -165,18 +185,40 @@ def _interpolate(value: Any, environ: Mapping[str, str], path: str, problems: li
         return {key: _interpolate(item, environ, f"{path}.{key}", problems) for key, item in value.items()}
     if isinstance(value, list):
         return [_interpolate(item, environ, f"{path}[{i}]", problems) for i, item in enumerate(value)]
-    if not isinstance(value, str):
-        return value
+    return _text(value, environ, path.lstrip("."), problems) if isinstance(value, str) else value
+
+
+def _text(value: str, environ: Mapping[str, str], path: str, problems: list[str]) -> str:
+    """The text with the values of its variables; a line in `problems` for each that cannot be had."""
 
     def replace(match: re.Match[str]) -> str:
+        if match[0] == "$${":
+            return "${"
         name, default = match.groups()
-        if name in environ:
-            return environ[name]
-        if default is None:
+        if name is None:
+            inner = match[0][2:].rstrip("}")
             problems.append(
-                f"`{path.lstrip('.')}` needs the environment variable {name}: set it, "
+                f"`{path}` has `{match[0]}`: write `${{env.{inner}}}` for an environment variable, "
+                f"or `$${{` for a `${{` that is meant as text"
+            )
+        elif name in environ:
+            return environ[name]
+        elif default is None:
+            problems.append(
+                f"`{path}` needs the environment variable {name}: set it, "
                 f"or give a default as ${{env.{name}|default}}"
             )
         return default or ""
 
-    return _REFERENCE.sub(replace, value)
+    found = _REFERENCE.sub(replace, value)
+    if "\0" in found or not _is_unicode(found):
+        problems.append(f"`{path}` has a character that no file name, header or table can have")
+    return found
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, or a byte of the environment that is not UTF-8
+        return False
+    return True

@@ -10,10 +10,11 @@ import msgspec
 
 MIB = 1024 * 1024
 
-Bytes = Annotated[int, msgspec.Meta(ge=1)]
-Count = Annotated[int, msgspec.Meta(ge=1)]
-Seconds = Annotated[float, msgspec.Meta(ge=0)]
-Hours = Annotated[float, msgspec.Meta(gt=0)]
+# The upper limits are those of timers, clocks, databases and C libraries, which fail on larger numbers.
+Bytes = Annotated[int, msgspec.Meta(ge=1, le=2**50)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1_000_000)]
+Hours = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 # Part of file names, where a dot, a slash or a bar would end it (G12).
 Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
@@ -176,7 +177,9 @@ class StatsdSettings(msgspec.Struct, frozen=True, kw_only=True):
     host: Annotated[str, doc("Host of the statsd server.")] = "127.0.0.1"
     port: Annotated[Port, doc("Its UDP port.")] = 8125
     prefix: Annotated[str, doc("First part of each name.")] = "headwater"
-    interval_seconds: Annotated[float, msgspec.Meta(gt=0), doc("Pause between two publications.")] = 10.0
+    interval_seconds: Annotated[
+        float, msgspec.Meta(gt=0, le=1_000_000), doc("Pause between two publications.")
+    ] = 10.0
 
 
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -204,7 +207,9 @@ class TokenSettings(msgspec.Struct, frozen=True, kw_only=True):
         doc("Pages that may send: `https://shop.example`, `*.example.org` (any scheme); empty: all pages."),
     ] = ()
     rate_limit_per_second: Annotated[
-        float, msgspec.Meta(ge=0), doc("Most events a second, beyond it: 429; 0: no limit.")
+        float,
+        msgspec.Meta(ge=0, le=1_000_000_000),
+        doc("Most events a second, beyond it: 429; 0: no limit."),
     ] = 0.0
 
 
@@ -222,7 +227,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     partitions: Annotated[
         Count, doc("Partitions of a new topic; each is a stream of its own per destination.")
     ] = 3
-    replicas: Annotated[int, doc("Replicas of a new topic; -1: the brokers' default.")] = -1
+    replicas: Annotated[
+        int, msgspec.Meta(ge=-1, le=32_767), doc("Replicas of a new topic; -1: the brokers' default.")
+    ] = -1
     timeout_seconds: Annotated[
         Seconds, doc("Events that the brokers have not confirmed by then are answered 503.")
     ] = 10.0
@@ -246,7 +253,7 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
     dir: Annotated[str, doc("Folder of the files; empty: `events` in the data folder.")] = ""
     rotation_minutes: Annotated[
         float,
-        msgspec.Meta(gt=0),
+        msgspec.Meta(gt=0, le=1_000_000),
         doc(
             "In a steady flow, files of a token are closed this far apart; the pipeline loads closed files. "
             "After a pause of this length a file is closed 5 seconds after its first event, and the time "
@@ -256,7 +263,7 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
     rotation_bytes: Annotated[Bytes, doc("A file is closed at this size.")] = 100 * MIB
     archive_days: Annotated[
         float,
-        msgspec.Meta(ge=0),
+        msgspec.Meta(ge=0, le=100_000),
         doc("Files that were processed are kept this long; 0: without limit."),
     ] = 30.0
 
@@ -437,7 +444,7 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     retention_days: Annotated[
         float,
-        msgspec.Meta(gt=0),
+        msgspec.Meta(gt=0, le=100_000),
         doc("Runs, edges and datasets that no event has named for this long are removed."),
     ] = 90.0
     max_runs_per_job: Annotated[Count, doc("Runs kept of one job; beyond it the oldest are removed.")] = 1_000
