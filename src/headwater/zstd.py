@@ -3,8 +3,32 @@
 import sys
 
 if sys.version_info >= (3, 14):
-    from compression.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+    from compression.zstd import (
+        CompressionParameter,
+        DecompressionParameter,
+        ZstdCompressor,
+        ZstdDecompressor,
+        ZstdError,
+        compress,
+        decompress,
+    )
 else:
-    from backports.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+    from backports.zstd import (
+        CompressionParameter,
+        DecompressionParameter,
+        ZstdCompressor,
+        ZstdDecompressor,
+        ZstdError,
+        compress,
+        decompress,
+    )
 
-__all__ = ["DecompressionParameter", "ZstdDecompressor", "ZstdError"]
+__all__ = [
+    "CompressionParameter",
+    "DecompressionParameter",
+    "ZstdCompressor",
+    "ZstdDecompressor",
+    "ZstdError",
+    "compress",
+    "decompress",
+]

@@ -13,7 +13,8 @@ from typing import Any, Self
 
 import httptools
 import msgspec
-import zstandard
+
+from headwater import zstd
 
 _PHRASES = {200: "OK", 201: "Created", 204: "No Content", 400: "Bad Request", 404: "Not Found"}
 
@@ -194,7 +195,7 @@ class _Connection(asyncio.Protocol):
         if encoding == "gzip":
             body = gzip.decompress(body)
         elif encoding == "zstd":
-            body = zstandard.ZstdDecompressor().decompressobj().decompress(body)
+            body = zstd.decompress(body)
         method = self._parser.get_method().decode()
         request = Request(self._server.requests, self._number, method, self._path, self._headers, body)
         self._waiting.append(request)

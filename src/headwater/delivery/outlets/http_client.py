@@ -17,9 +17,8 @@ from urllib.request import getproxies, proxy_bypass
 import httptools
 import httpx2
 import msgspec
-import zstandard
 
-from headwater import __version__
+from headwater import __version__, zstd
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
@@ -365,7 +364,7 @@ def _gzip(body: bytes) -> bytes:
 
 
 def _zstd(body: bytes) -> bytes:
-    return zstandard.ZstdCompressor(level=1).compress(body)
+    return zstd.compress(body, level=1)
 
 
 def check_url(url: str, source: str) -> str:

@@ -11,9 +11,14 @@ from array import array
 from collections.abc import Sequence
 
 import msgspec
-import zstandard
+
+from headwater import zstd
 
 _HEAD = struct.Struct("<QdI")
+_OPTIONS: dict[int, int] = {
+    zstd.CompressionParameter.compression_level: 1,
+    zstd.CompressionParameter.checksum_flag: 1,
+}
 
 
 class Commit(msgspec.Struct, frozen=True):
@@ -36,19 +41,20 @@ class Packer:
     """
 
     def __init__(self) -> None:
-        self._zstd = zstandard.ZstdCompressor(level=1, write_checksum=True, write_content_size=True)
+        self._zstd = zstd.ZstdCompressor(options=_OPTIONS)
 
     def pack(self, first: int, received_at: float, bodies: Sequence[bytes]) -> bytes:
         lengths = array("I", map(len, bodies)).tobytes()
-        return self._zstd.compress(b"".join((_HEAD.pack(first, received_at, len(bodies)), lengths, *bodies)))
+        raw = b"".join((_HEAD.pack(first, received_at, len(bodies)), lengths, *bodies))
+        return self._zstd.compress(raw, self._zstd.FLUSH_FRAME)
 
 
 def unpack(blob: bytes) -> Commit:
     """The commit in a blob. Raises ValueError if a single bit of it has changed."""
     try:
-        raw = zstandard.ZstdDecompressor().decompress(blob)
+        raw = zstd.decompress(blob)
         first, received_at, count = _HEAD.unpack_from(raw)
-    except (zstandard.ZstdError, struct.error, MemoryError, OverflowError) as error:
+    except (zstd.ZstdError, struct.error, MemoryError, OverflowError) as error:
         raise ValueError(f"the commit's checksum or form is wrong: {error}") from None
     at = _HEAD.size + 4 * count
     lengths = array("I", raw[_HEAD.size : at])

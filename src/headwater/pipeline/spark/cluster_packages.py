@@ -21,6 +21,7 @@ from headwater.settings import PipelineSettings
 FOLDER = "headwater_packages"
 NEEDED = (
     "apsw",
+    "backports.zstd",
     "iptocc",
     "maxminddb",
     "msgspec",
@@ -29,7 +30,6 @@ NEEDED = (
     "pyyaml",
     "ua-parser",
     "ua-parser-rs",
-    "zstandard",
 )
 """The packages that our own code imports on an executor; those that are installed here are sent."""
 
