@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_type_hints, runtime_checkable
 
 import pytest
 
@@ -80,12 +81,36 @@ def test_an_outlet_is_made_when_another_package_brings_its_type() -> None:
         ("broken", r"Install what it needs, or remove the package elsewhere, which brings it"),
         ("absent", r"no outlet of the type `absent`.*broken, console, dataset, file, good, http, kafka"),
         ("datasett", r"Did you mean `dataset`\?"),
-        ("http", r"the package elsewhere \(elsewhere_outlets:Good\) and the package headwater .*Remove one"),
+        (
+            "http",
+            r"elsewhere_outlets:Good\) and the package headwater .*Remove the package elsewhere\.$",
+        ),
     ],
 )
 def test_the_reason_is_reported_when_an_outlet_cannot_be_loaded(type: str, problem: str) -> None:
     with pytest.raises(ExtensionError, match=problem):
         outlet_class(type)
+
+
+def test_the_command_that_installs_it_is_the_hint_when_a_part_of_ours_is_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "confluent_kafka", None)
+    monkeypatch.delitem(sys.modules, "headwater.delivery.outlets.kafka", raising=False)
+    with pytest.raises(ExtensionError, match="`kafka`") as raised:
+        outlet_class("kafka")
+    assert raised.value.hint == "Run `pip install 'headwater[kafka]'`."
+
+
+def test_every_type_is_listed_once_and_can_be_loaded_when_the_outlets_of_ours_are_asked_for() -> None:
+    with pytest.raises(ExtensionError) as raised:
+        outlet_class("absent")
+    listed = raised.value.hint.partition("Installed are ")[2].partition(";")[0].split(", ")
+    ours = set(listed) - {"good", "stranger", "broken"}
+    assert ours == {"openlineage", "dataset", "kafka", "http", "file", "console"}
+    documented = get_type_hints(OutletSettings, include_extras=True)["type"].__metadata__[0].description
+    assert set(re.findall("`([a-z]+)`", documented)) == ours
+    assert all(issubclass(outlet_class(name), Outlet) for name in ours - {"http"})  # elsewhere has one too
 
 
 def test_a_class_is_had_when_it_is_installed_twice() -> None:

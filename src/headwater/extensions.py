@@ -69,17 +69,26 @@ def _import(entries: list[EntryPoint], what: str, install: str) -> Any:
     entry = entries[0]
     if len(entries) > 1:  # which comes first depends on the order of the path
         packages = " and ".join(sorted(f"{_package(each)} ({each.value})" for each in entries))
+        others = sorted({_package(each) for each in entries if not _is_ours(each)})
         raise ExtensionError(
-            f"the {what} `{entry.name}` is defined by {packages}.", hint="Remove one of these packages."
+            f"the {what} `{entry.name}` is defined by {packages}.",
+            hint=f"Remove {others[0]}." if len(others) == 1 else f"Keep one of {', '.join(others)}.",
         )
     try:
         return entry.load()
     except Exception as error:
         ours = f" (for ours: {install})" if install else ""
+        hint = f"Install what it needs{ours}, or remove {_package(entry)}, which brings it."
+        if _is_ours(entry):
+            hint = f"Run `{install or 'pip install --force-reinstall headwater'}`."
         raise ExtensionError(
             f"the {what} `{entry.name}` ({entry.value}) cannot be imported: {type(error).__name__}: {error}.",
-            hint=f"Install what it needs{ours}, or remove {_package(entry)}, which brings it.",
+            hint=hint,
         ) from error
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.value.startswith("headwater.")
 
 
 def _package(entry: EntryPoint) -> str:

@@ -145,7 +145,8 @@ class Outlet(ABC):
 
 def outlet_class(name: str) -> type[Outlet]:
     """The class behind a `type` of the settings."""
-    return load(GROUP, name, Outlet, what="outlet of the type")  # type: ignore[type-abstract]
+    install = "pip install 'headwater[kafka]'" if name == "kafka" else ""  # the others need the core alone
+    return load(GROUP, name, Outlet, what="outlet of the type", install=install)  # type: ignore[type-abstract]
 
 
 def load_outlet(settings: OutletSettings) -> Outlet:
