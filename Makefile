@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long check docs bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
+.PHONY: help demo test test-long test-floors check docs lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ test-long: setup ## the other tests: crashes, brokers, clusters, browsers, other
 	@$(RUN) -m pytest -q tests/log tests/delivery $(WORKERS) --cov=headwater.log --cov=headwater.delivery \
 		--cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
 
+test-floors: setup ## tests of the core, with the lowest versions that pyproject.toml allows
+	@$(RUN) scripts/test_floors.py $(ARGS)
+
 check: setup ## lint, types, English, generated docs
 	@echo "check: ruff ..."
 	@$(RUN) -m ruff check .
@@ -39,6 +42,9 @@ check: setup ## lint, types, English, generated docs
 
 docs: setup ## write the generated pages of docs/
 	@$(RUN) scripts/docs.py
+
+lock: setup ## write constraints.txt: the newest versions that pyproject.toml allows
+	@$(RUN) scripts/lock.py
 
 bench: bench-sidecar bench-delivery bench-restart bench-pipeline bench-graph ## all benchmarks
 

@@ -1,7 +1,7 @@
-"""Fetches what the long tests need and pip does not bring: jars, other releases of Spark, a browser.
+"""Fetches what the long tests need and pip does not bring: jars, other releases of Spark, a browser, Redis.
 
-Everything is kept in the cache of tests/parts/cache.py, except for the browser, which is installed by apt
-where this user may. A part that cannot be fetched is named; its tests then skip, or fail with
+Everything is kept in the cache of tests/parts/cache.py, except for the browser and Redis, which are installed
+by apt where this user may. A part that cannot be fetched is named; its tests then skip, or fail with
 `--require-parts`.
 """
 
@@ -22,16 +22,19 @@ from tests.parts import kafka_broker, lineage_interfaces, spark_jars, spark_vers
 from tests.parts.cache import Missing  # noqa: E402
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
+REDIS = ("redis-server", "valkey-server")
 APT_SECONDS = 600
 
 
-def fetch_chromium() -> None:
-    """Install Debian's Chromium if no browser is there."""
-    if any(shutil.which(name) for name in CHROMIUM):
+def install(package: str, programs: tuple[str, ...]) -> None:
+    """Install Debian's package unless one of its programs is there."""
+    if any(shutil.which(name) for name in programs):
         return
     if shutil.which("apt-get") is None or os.geteuid() != 0:
-        raise Missing("no Chromium is on PATH; install one, such as Debian's package chromium")
-    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", "chromium"]):
+        raise Missing(
+            f"{' or '.join(programs)} is not on PATH; install Debian's package {package} or another"
+        )
+    for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", package]):
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=APT_SECONDS)
         if done.returncode:
             raise Missing(f"{' '.join(command)} failed: {done.stderr.strip()[-200:]}")
@@ -40,7 +43,8 @@ def fetch_chromium() -> None:
 def parts() -> dict[str, Callable[[], object]]:
     """The parts by the name that is printed."""
     found: dict[str, Callable[[], object]] = {
-        "Chromium": fetch_chromium,
+        "Chromium": lambda: install("chromium", CHROMIUM),
+        "Redis": lambda: install("redis-server", REDIS),
         "Kafka": kafka_broker.find_jars,
         "Spark's connectors": spark_jars.find_spark_jars,
         "OpenLineage's interfaces": lineage_interfaces.find_interfaces,

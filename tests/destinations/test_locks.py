@@ -49,7 +49,7 @@ def redis() -> Iterator[RedisServer]:
         yield server
 
 
-@pytest.fixture(params=["file", "postgres", "redis"])
+@pytest.fixture(params=["file", "postgres", pytest.param("redis", marks=pytest.mark.long)])
 def service(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
     if request.param == "file":
         return "file", str(tmp_path / "locks")

