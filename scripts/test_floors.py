@@ -23,6 +23,7 @@ LEFT_OUT = (
     "tests/test_readme.py",
     "tests/test_public_names.py",
     "tests/test_layers.py",
+    "tests/gateway/test_schemathesis.py",
 )
 
 

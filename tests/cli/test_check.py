@@ -70,7 +70,7 @@ def test_a_warning_is_given_when_there_is_no_outlet(headwater: Headwater, tmp_pa
 def test_a_warning_is_given_when_the_disk_is_smaller_than_the_retention(
     headwater: Headwater, tmp_path: Path
 ) -> None:
-    configure(tmp_path, {"gateway": {"port": 0}, "log": {"retention_bytes": 1 << 60}})
+    configure(tmp_path, {"gateway": {"port": 0}, "log": {"retention_bytes": 1 << 50}})
     level, text = findings(headwater)["data_dir"]
     assert level == "warning"
     assert "507" in text

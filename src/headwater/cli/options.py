@@ -57,7 +57,7 @@ def log_folder(settings: Settings) -> Path:
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Duration(click.ParamType[float]):
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
     """`30s`, `5m`, `1.5h`; a number alone is seconds."""
 
     name = "duration"
@@ -71,7 +71,7 @@ class Duration(click.ParamType[float]):
         return float(match[1]) * _UNITS[match[2]]
 
 
-class Moment(click.ParamType[datetime]):
+class Moment(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
     """`2026-11-16` or `2026-11-16T10:30:00Z`; UTC if there is no zone."""
 
     name = "time"
