@@ -26,7 +26,9 @@
     ├── Problem                    http: a request that is answered with an error
     │   └── UnreadableBody         gateway: a body that is not JSON
     ├── NotFound                   graph: no dataset, job, run or column has this name
-    ├── QueryTimeout               graph: a query took too long
+    ├── QueryTimeout               graph: a query took too long                   (retryable)
+    ├── QueryTooLarge              graph: a query needs too many rows, bytes or steps
+    ├── ClientGone                 graph: the client left before the answer
     ├── SparkUnavailable           pipeline: Spark cannot be started
     │   └── SparkGone              pipeline: the session ended; start the process again
     ├── StagingUnavailable         pipeline: the staging folder or object store failed

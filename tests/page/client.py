@@ -93,7 +93,12 @@ class PageClient:
         server = SimpleNamespace(pending_bytes=0, count_response=lambda request, status: None)
         # a stream ends after its first events: the client is gone
         connection = SimpleNamespace(
-            server=server, flush=lambda: None, is_blocked=False, is_closed=False, peer="127.0.0.1"
+            server=server,
+            flush=lambda: None,
+            is_blocked=False,
+            is_closed=False,
+            is_abandoned=False,
+            peer="127.0.0.1",
         )
         request = Request(cast(Any, connection))
         request.method, request.target, request.body = method, target.encode(), body
@@ -138,7 +143,7 @@ async def _handled(
     while not task.done():
         await asyncio.sleep(0.002)
         if request.stream is not None and len(request.stream.parts) >= 1:
-            connection.is_closed = True
+            connection.is_closed = connection.is_abandoned = True
     await asyncio.gather(task, return_exceptions=True)
     error = task.exception()
     if error is not None and not isinstance(error, ConnectionResetError):

@@ -78,6 +78,11 @@ class Connection(asyncio.Protocol):
         name = self._transport.get_extra_info("peername")
         return str(name[0]) if isinstance(name, tuple) else ""
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the client has closed the connection, or its half of it: a closed socket first shows so."""
+        return self.is_closed or self._has_eof
+
     def data_received(self, data: bytes) -> None:
         if self._ignores:
             return

@@ -93,6 +93,11 @@ class Request:
         """The address at the other end of the connection."""
         return self.connection.peer
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the client has closed the connection, or its half of it; may be read by any thread."""
+        return self.connection.is_abandoned
+
     def read_body(self) -> bytes:
         """Return the body without its Content-Encoding; Problem if it could not be decoded."""
         if self.problem is not None:

@@ -125,7 +125,7 @@ class Page:
                 done, count = parameters.get("done", ""), parameters.get("count", "")
                 return self._document(view, live_path=live_path, done=done, count=count)
 
-            request.respond(await self._page(page))
+            request.respond(await self._page(request, page))
 
         return handle
 
@@ -139,7 +139,7 @@ class Page:
                 return redirect(link("lineage", namespace=newest[0].namespace, name=newest[0].name))
             return self._document(search_view(query, parameters))
 
-        request.respond(await self._page(page))
+        request.respond(await self._page(request, page))
 
     def _document(
         self, view: View, *, status: int = 200, live_path: str | None = None, done: str = "", count: str = ""
@@ -156,10 +156,10 @@ class Page:
         )
         return document(status, text)
 
-    async def _page(self, make: Callable[[GraphQuery], Response]) -> Response:
+    async def _page(self, request: Request, make: Callable[[GraphQuery], Response]) -> Response:
         """The response of a function that runs in a query thread; errors become pages."""
         try:
-            return await self._pool.run(make)
+            return await self._pool.run(request, make)
         except HeadwaterError as error:
             return await self._error_document(error, "")
 
@@ -173,7 +173,7 @@ class Page:
     def _fetched(self, make: Callable[[GraphQuery, Parameters], Response]) -> Handler:
         async def handle(request: Request) -> None:
             try:
-                response = await self._pool.run(lambda query: make(query, Parameters(request)))
+                response = await self._pool.run(request, lambda query: make(query, Parameters(request)))
             except HeadwaterError as error:
                 response = _problem(error).response()
             request.respond(response)
@@ -190,7 +190,7 @@ class Page:
 
         async def make() -> str:
             try:
-                return await self._pool.run(text)
+                return await self._pool.run(request, text)
             except HeadwaterError as error:
                 return render("error.html", error=_problem(error))
 

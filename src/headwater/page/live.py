@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -21,6 +22,7 @@ from headwater.page.views.event_tail import EventTail
 INTERVAL_SECONDS = 1.0
 QUIET_SECONDS = 15.0  # without an event, after which a comment keeps the connection alive
 MAX_STREAMS = 40  # each costs some milliseconds a second (G7, G8)
+MAX_STREAMS_OF_CLIENT = 20
 EVENT_STREAM = "text/event-stream; charset=utf-8"
 
 
@@ -29,7 +31,7 @@ class LiveStreams:
 
     def __init__(self, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
         self._interval_seconds = interval_seconds
-        self._count = 0
+        self._count: Counter[str] = Counter()  # by the address of the client
         self._is_closed = False
 
     def close(self) -> None:
@@ -61,7 +63,8 @@ class LiveStreams:
         await self._stream(request, new_events)
 
     async def _stream(self, request: Request, next_events: Callable[[], Awaitable[list[bytes]]]) -> None:
-        if self._count >= MAX_STREAMS:
+        client = request.peer
+        if self._count.total() >= MAX_STREAMS or self._count[client] >= MAX_STREAMS_OF_CLIENT:
             raise Problem(
                 503,
                 "too_many",
@@ -69,13 +72,13 @@ class LiveStreams:
                 hint="Close one of them.",
                 headers={"Retry-After": "10"},
             )
-        self._count += 1
+        self._count[client] += 1
         try:
             first = await next_events()  # before the headers: an error here is still a response
             stream = request.start_stream(content_type=EVENT_STREAM, headers=NO_STORE_HEADERS)
             await stream.write(b"retry: 2000\n\n" + b"".join(first))
             sent_at = time.monotonic()
-            while not self._is_closed and not stream.lost:
+            while not self._is_closed and not request.is_abandoned:
                 await asyncio.sleep(self._interval_seconds)
                 events = await next_events()
                 if events or time.monotonic() - sent_at > QUIET_SECONDS:
@@ -83,7 +86,9 @@ class LiveStreams:
                     sent_at = time.monotonic()
             stream.close()
         finally:
-            self._count -= 1
+            self._count[client] -= 1
+            if not self._count[client]:
+                del self._count[client]
 
 
 def _event(name: str, data: bytes) -> bytes:

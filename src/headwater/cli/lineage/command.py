@@ -25,6 +25,7 @@ from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import format_seconds, format_table, json_text, progress
 from headwater.errors import ExtensionError, HeadwaterError
 from headwater.graph.ingest.import_files import import_events, read_events
+from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase
 from headwater.settings import Settings
@@ -184,8 +185,7 @@ def impact(
         for each in found.datasets
     ]
     click.echo(format_table(("steps", "dataset", "columns", "by", "namespace"), rows))
-    if found.truncated:
-        click.echo("Not everything is shown: use a larger --limit.", err=True)
+    _say_what_is_left_out(found)
 
 
 @command.command("runs")
@@ -311,5 +311,11 @@ def _print(
     else:
         for line in tree():
             click.echo(line)
-        if found.truncated:
-            click.echo("Not everything is shown: use a larger --limit.", err=True)
+        _say_what_is_left_out(found)
+
+
+def _say_what_is_left_out(found: Neighbourhood | Trace | Impact) -> None:
+    if found.truncated:
+        shares = found.left_out()
+        shown = f"Shown: {shares}" if shares else "Not everything is shown"
+        click.echo(f"{shown}; use a larger --limit.", err=True)

@@ -215,4 +215,4 @@ def fields_of_node(connection: apsw.Connection, node_id: str) -> list[tuple[int,
     elif kind == "job" and (job := job_of_node(connection, rest)) is not None:
         datasets = [id_of_key(node.key) for node in details.job(connection, job).outputs]
     columns = details.columns_of(connection, datasets)
-    return [(id, column.name) for id, known in columns.items() for column in known]
+    return [(id, column.name) for id, (known, _) in columns.items() for column in known]

@@ -124,8 +124,32 @@ class Gap(msgspec.Struct, frozen=True):
     target: str
 
 
+class Omitted(msgspec.Struct, frozen=True):
+    """How many more were found than an answer contains. `at_least`: the search ended early."""
+
+    datasets: int = 0
+    jobs: int = 0
+    edges: int = 0
+    columns: int = 0
+    column_edges: int = 0
+    gaps: int = 0
+    at_least: bool = False
+
+    def sentence(self, *, lines: tuple[int, int] | None = None, **shown: int) -> str:
+        """The shares that are shown, such as `300 of 4,000 edges`; empty if nothing is omitted."""
+        shares = []
+        for name, count in shown.items():
+            if left := getattr(self, name):
+                at_least = "at least " if self.at_least else ""
+                shares.append(f"{count:,} of {at_least}{count + left:,} {name.replace('_', ' ')}")
+        if lines is not None and (total := lines[1] + self.column_edges) > lines[0]:
+            at_least = "at least " if self.at_least else ""
+            shares.append(f"{lines[0]:,} of {at_least}{total:,} lines")
+        return ", ".join(shares)
+
+
 class Neighbourhood(msgspec.Struct):
-    """The datasets and jobs around one. `truncated`: some are omitted because the limit was reached."""
+    """The datasets and jobs around one. `truncated`: some are omitted because a limit was reached."""
 
     start: str
     datasets: list[DatasetNode]
@@ -133,6 +157,16 @@ class Neighbourhood(msgspec.Struct):
     edges: list[Edge]
     column_edges: list[ColumnEdge]
     truncated: bool
+    omitted: Omitted = Omitted()
+
+    def left_out(self) -> str:
+        """The shares that the answer contains, if not all."""
+        return self.omitted.sentence(
+            datasets=len(self.datasets),
+            jobs=len(self.jobs),
+            edges=len(self.edges),
+            column_edges=len(self.column_edges),
+        )
 
 
 class ColumnNode(msgspec.Struct, frozen=True):
@@ -154,6 +188,13 @@ class Trace(msgspec.Struct):
     column_edges: list[ColumnEdge]
     gaps: list[Gap]
     truncated: bool
+    omitted: Omitted = Omitted()
+
+    def left_out(self) -> str:
+        """The shares that the answer contains, if not all."""
+        return self.omitted.sentence(
+            columns=len(self.columns), column_edges=len(self.column_edges), gaps=len(self.gaps)
+        )
 
 
 class ImpactedDataset(msgspec.Struct):
@@ -176,6 +217,11 @@ class Impact(msgspec.Struct):
     datasets: list[ImpactedDataset]
     jobs: list[JobNode]
     truncated: bool
+    omitted: Omitted = Omitted()
+
+    def left_out(self) -> str:
+        """The shares that the answer contains, if not all."""
+        return self.omitted.sentence(datasets=len(self.datasets))
 
 
 class SearchResult(msgspec.Struct):
@@ -276,7 +322,8 @@ class Dataset(msgspec.Struct):
     """A dataset with its schema versions, jobs, statistics and facets.
 
     `facets` lacks `schema`, `columnLineage` and `lineage`, which have their own fields; `remarks` holds the
-    rest of `columnLineage`, such as the columns that the producer could not resolve.
+    rest of `columnLineage`, such as the columns that the producer could not resolve. `…_omitted` counts those
+    that a long list lacks.
     """
 
     key: str
@@ -294,10 +341,14 @@ class Dataset(msgspec.Struct):
     input_facets: dict[str, msgspec.Raw]
     output_facets: dict[str, msgspec.Raw]
     remarks: dict[str, msgspec.Raw]
+    columns_omitted: int = 0
+    versions_omitted: int = 0
+    writers_omitted: int = 0
+    readers_omitted: int = 0
 
 
 class Job(msgspec.Struct):
-    """A job with its inputs, outputs, latest runs and facets."""
+    """A job with its inputs, outputs, latest runs and facets; `…_omitted` as in a dataset."""
 
     key: str
     namespace: str
@@ -309,3 +360,5 @@ class Job(msgspec.Struct):
     outputs: list[DatasetNode]
     runs: list[RunSummary]
     facets: dict[str, msgspec.Raw]
+    inputs_omitted: int = 0
+    outputs_omitted: int = 0

@@ -35,7 +35,12 @@ from headwater.graph.store.ids import WHOLE_DATASET
 from headwater.graph.store.schema import NO_JOB_ID, Direction, State
 from headwater.log.queue.sqlite import select
 
-MAX_COLUMNS = 300  # of one dataset in a graph; its details have all of them
+MAX_COLUMNS = 300  # of one dataset in a graph
+MAX_GRAPH_COLUMNS = 30_000  # of all datasets in a graph
+MAX_DETAILED_COLUMNS = 10_000  # in the details of a dataset
+MAX_VERSION_BYTES = 4 * 1024 * 1024  # of the schemas in the details of a dataset
+MAX_USERS = 1_000  # of a dataset, and datasets of a job
+MAX_COUNTED = 100_000  # of those; the number of more is not counted
 RUNS = 20  # the latest runs in the details of a job
 POINTS = 200  # of a dataset's statistics
 CHILDREN = 200
@@ -78,9 +83,9 @@ def dataset_nodes(
         else:
             found[id].writers = count
     if columns:
-        for id, known in columns_of(connection, found).items():
-            found[id].columns = known[:MAX_COLUMNS]
-            found[id].columns_omitted = max(0, len(known) - MAX_COLUMNS)
+        most = min(MAX_COLUMNS, max(1, MAX_GRAPH_COLUMNS // max(1, len(found))))
+        for id, (known, omitted) in columns_of(connection, found, most).items():
+            found[id].columns, found[id].columns_omitted = known, omitted
     return sorted(found.values(), key=lambda node: (abs(node.distance), node.namespace, node.name))
 
 
@@ -119,17 +124,31 @@ _COLUMNS_IN_EDGES = (
 )
 
 
-def columns_of(connection: apsw.Connection, ids: Iterable[int]) -> dict[int, list[Column]]:
-    """The columns of datasets: those of the current schema in its order, then those that only edges have."""
+def columns_of(
+    connection: apsw.Connection, ids: Iterable[int], most: int = MAX_DETAILED_COLUMNS
+) -> dict[int, tuple[list[Column], int]]:
+    """At most so many columns of each dataset, and how many more there are.
+
+    Those of the current schema come in its order, then those that only edges have.
+    """
     ids = list(ids)
     found: dict[int, list[Column]] = {id: [] for id in ids}
-    for id, fields in rows_for(connection, _SCHEMAS, ids):
-        found[id] = as_columns(unpack(fields))
-    known = {id: {column.name for column in columns} for id, columns in found.items()}
-    for id, name in rows_for(connection, _COLUMNS_IN_EDGES, ids, WHOLE_DATASET):
-        if name not in known[id]:
+    omitted = dict.fromkeys(ids, 0)
+    known: dict[int, set[str]] = {id: set() for id in ids}
+    arguments = (orjson.dumps(ids).decode(),)
+    for id, content in connection.execute(_SCHEMAS, arguments):  # one at a time: schemas can be large
+        fields = unpack(content)
+        found[id] = as_columns(fields[:most])
+        omitted[id] = len(fields) - len(found[id])
+        known[id] = {field.name for field in fields}
+    for id, name in connection.execute(_COLUMNS_IN_EDGES, (*arguments, WHOLE_DATASET)):
+        if name in known[id]:
+            continue
+        if len(found[id]) < most:
             found[id].append(Column(name))
-    return found
+        else:
+            omitted[id] += 1
+    return {id: (found[id], omitted[id]) for id in ids}
 
 
 def as_columns(fields: Sequence[Field]) -> list[Column]:
@@ -146,10 +165,10 @@ def dataset(connection: apsw.Connection, id: int) -> Dataset:
         " ORDER BY id != ?1, namespace, name"
     )
     names = select(connection, query, id)
-    users = {
-        direction: job_nodes(connection, (job for (job,) in select(connection, _USERS, id, int(direction))))
-        for direction in Direction
-    }
+    users = {direction: _users(connection, _USERS, id, direction) for direction in Direction}
+    columns, columns_omitted = columns_of(connection, [id])[id]
+    versions, versions_omitted = _versions(connection, id)
+    facets = [_facets(connection, [row[4] for row in names], container) for container in range(4)]
     return Dataset(
         key_of_dataset(id),
         names[0][0],
@@ -157,19 +176,37 @@ def dataset(connection: apsw.Connection, id: int) -> Dataset:
         [Name(*row[:2]) for row in names[1:]],
         iso(min(row[2] for row in names)),
         iso(max(row[3] for row in names)),
-        columns_of(connection, [id])[id],
-        _versions(connection, id),
-        users[Direction.OUTPUT],
-        users[Direction.INPUT],
+        columns,
+        versions,
+        job_nodes(connection, users[Direction.OUTPUT][0]),
+        job_nodes(connection, users[Direction.INPUT][0]),
         statistics(connection, id, POINTS),
-        *(_facets(connection, [row[4] for row in names], container) for container in (0, 1, 2, 3)),
+        facets[0],
+        facets[1],
+        facets[2],
+        facets[3],
+        columns_omitted=columns_omitted,
+        versions_omitted=versions_omitted,
+        writers_omitted=users[Direction.OUTPUT][1],
+        readers_omitted=users[Direction.INPUT][1],
     )
 
 
 _USERS = (
     "SELECT DISTINCT io.job FROM dataset_names n JOIN job_datasets io ON io.name = n.id"
-    " WHERE n.dataset = ?1 AND io.direction = ?2 LIMIT 1000"
+    " WHERE n.dataset = ?1 AND io.direction = ?2 LIMIT ?3"
 )
+
+
+def _users(connection: apsw.Connection, query: str, id: int, direction: Direction) -> tuple[list[int], int]:
+    """Jobs of a dataset, or datasets of a job, and how many more there are."""
+    found = [user for (user,) in select(connection, query, id, int(direction), MAX_USERS)]
+    if len(found) < MAX_USERS:
+        return found, 0
+    count = f"SELECT count(*) FROM ({query})"  # noqa: S608
+    return found, select(connection, count, id, int(direction), MAX_COUNTED)[0][0] - MAX_USERS
+
+
 _FACETS = (
     "SELECT f.key, f.value FROM json_each(?1) AS j CROSS JOIN facets f ON f.owner = j.value"
     " WHERE f.container = ?2 AND NOT f.deleted ORDER BY f.key, f.at, f.value"
@@ -181,26 +218,31 @@ def _facets(connection: apsw.Connection, owners: list[int], container: int = 0) 
     return {key: msgspec.Raw(value) for key, value in rows_for(connection, _FACETS, owners, container)}
 
 
-def _versions(connection: apsw.Connection, id: int) -> list[Version]:
-    """The schemas of a dataset, newest first, each with its changes."""
+def _versions(connection: apsw.Connection, id: int) -> tuple[list[Version], int]:
+    """The schemas of a dataset, newest first, each with its changes, and how many older ones are omitted."""
     query = (
-        "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), s.fields FROM dataset_names n"
-        " JOIN versions v ON v.name = n.id JOIN schemas s ON s.id = v.schema WHERE n.dataset = ?"
-        " GROUP BY v.schema ORDER BY 2, 1"
+        "SELECT v.schema, min(v.first_at), max(v.last_at), max(v.written_at), length(s.fields)"
+        " FROM dataset_names n JOIN versions v ON v.name = n.id JOIN schemas s ON s.id = v.schema"
+        " WHERE n.dataset = ? GROUP BY v.schema ORDER BY 2, 1"
     )
     rows = select(connection, query, id)
     current = max(rows, key=lambda row: (row[3], row[2], row[0]))[0] if rows else b""
+    left, omitted = MAX_VERSION_BYTES, len(rows)
+    while omitted and (omitted == len(rows) or left >= rows[omitted - 1][4]):
+        omitted -= 1
+        left -= rows[omitted][4]
     found: list[Version] = []
     before: list[Field] | None = None
-    for schema, first_at, last_at, _, content in rows:
-        fields = unpack(content)
+    for schema, first_at, last_at, *_ in rows[omitted:]:
+        content = select(connection, "SELECT fields FROM schemas WHERE id = ?", schema)
+        fields = unpack(content[0][0])
         changed = _changes(before, fields) if before is not None else []
         is_current = schema == current
         found.append(
             Version(schema.hex(), iso(first_at), iso(last_at), is_current, as_columns(fields), changed)
         )
         before = fields
-    return found[::-1]
+    return found[::-1], omitted
 
 
 def _changes(before: Sequence[Field], after: Sequence[Field]) -> list[Change]:
@@ -250,10 +292,7 @@ def job(connection: apsw.Connection, id: int) -> Job:
     query = "SELECT namespace, name, first_at, last_at FROM jobs WHERE id = ?"
     namespace, name, first_at, last_at = select(connection, query, id)[0]
     parents = select(connection, _PARENT_JOB, id)
-    used = {
-        direction: {dataset: 0 for (dataset,) in select(connection, _DATASETS_OF_JOB, id, int(direction))}
-        for direction in Direction
-    }
+    used = {direction: _users(connection, _DATASETS_OF_JOB, id, direction) for direction in Direction}
     return Job(
         key_of_job(id),
         namespace,
@@ -261,10 +300,12 @@ def job(connection: apsw.Connection, id: int) -> Job:
         iso(first_at),
         iso(last_at),
         _one_job(connection, parents[0][0] if parents else NO_JOB_ID),
-        dataset_nodes(connection, used[Direction.INPUT]),
-        dataset_nodes(connection, used[Direction.OUTPUT]),
+        dataset_nodes(connection, dict.fromkeys(used[Direction.INPUT][0], 0)),
+        dataset_nodes(connection, dict.fromkeys(used[Direction.OUTPUT][0], 0)),
         runs_of_job(connection, id, limit=RUNS),
         _facets(connection, [id]),
+        used[Direction.INPUT][1],
+        used[Direction.OUTPUT][1],
     )
 
 
@@ -273,7 +314,7 @@ _PARENT_JOB = (
 )
 _DATASETS_OF_JOB = (
     "SELECT DISTINCT n.dataset FROM job_datasets io JOIN dataset_names n ON n.id = io.name"
-    " WHERE io.job = ? AND io.direction = ? LIMIT 1000"
+    " WHERE io.job = ?1 AND io.direction = ?2 LIMIT ?3"
 )
 
 

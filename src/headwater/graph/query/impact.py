@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import apsw
 
-from headwater.graph.query.answers import ImpactedDataset, JobNode, id_of_key, key_of_job
+from headwater.graph.query.answers import ImpactedDataset, JobNode, Omitted, id_of_key, key_of_job
 from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.query.neighbourhood import NeighbourhoodSearch
 from headwater.graph.query.trace import ColumnTrace, field_names
@@ -13,8 +13,8 @@ from headwater.graph.store.ids import WHOLE_DATASET
 
 def impact(
     connection: apsw.Connection, dataset: int, field: int | None, depth: int, limit: int
-) -> tuple[list[ImpactedDataset], list[JobNode], bool]:
-    """The affected datasets, nearest first, the jobs on the way, and whether a limit was reached."""
+) -> tuple[list[ImpactedDataset], list[JobNode], bool, Omitted]:
+    """The affected datasets, nearest first, the jobs on the way, and whether and what a limit cut."""
     search = ImpactSearch(connection, depth, limit)
     if field is None:
         search.expand_from_datasets({dataset: 0})
@@ -22,7 +22,8 @@ def impact(
         search.expand_from_column(dataset, field)
     search.distances.pop(dataset, None)
     jobs = {job for jobs in search.jobs.values() for job in jobs}
-    return search.datasets(), job_nodes(connection, jobs), search.truncated
+    omitted = Omitted(datasets=len(search.omitted - search.distances.keys()), at_least=search.truncated)
+    return search.datasets(), job_nodes(connection, jobs), search.truncated, omitted
 
 
 class ImpactSearch:
@@ -36,6 +37,7 @@ class ImpactSearch:
         self._all_columns: set[int] = set()
         self.distances: dict[int, int] = {}
         self.jobs: dict[int, set[int]] = {}
+        self.omitted: set[int] = set()
         self.truncated = False
 
     def expand_from_datasets(self, starts: dict[int, int]) -> None:
@@ -45,6 +47,7 @@ class ImpactSearch:
             search.distances[start] = 0
             search.expand([start], "down", self._depth - distance)
             self.truncated |= search.truncated
+            self.omitted |= search.omitted_datasets
             for dataset, further in search.distances.items():
                 self._add(dataset, distance + further)
                 self._all_columns.add(dataset)
@@ -55,6 +58,7 @@ class ImpactSearch:
         trace = ColumnTrace(self._connection, (dataset, field), indirect=True, limit=self._limit)
         trace.expand("down", self._depth)
         self.truncated |= trace.truncated
+        self.omitted |= {other for other, _ in trace.omitted}
         self._add(dataset, 0)
         for row in trace.rows:
             other, column = row.target

@@ -6,14 +6,23 @@ from collections.abc import Iterable
 
 import apsw
 
-from headwater.graph.query.answers import Edge, Neighbourhood, UpOrDown, key_of_dataset, key_of_job
+from headwater.graph.query.answers import (
+    ColumnEdge,
+    Edge,
+    Neighbourhood,
+    Omitted,
+    UpOrDown,
+    key_of_dataset,
+    key_of_job,
+)
 from headwater.graph.query.details import dataset_nodes, job_nodes
-from headwater.graph.query.trace import column_edges
+from headwater.graph.query.trace import column_edges, count_column_edges
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import NO_JOB_ID, Direction, Statement
 
 ROWS_PER_DATASET = 20  # rows that a level may have for each dataset of the limit
 MAX_EDGES = 20_000
+MAX_COUNTED = 200_000  # edges; the number of more is "at least"
 
 _JOBS_OF_DATASETS = (
     "SELECT DISTINCT n.dataset, io.job FROM json_each(?1) CROSS JOIN dataset_names n ON n.dataset = value"
@@ -23,6 +32,11 @@ _DATASETS_OF_JOBS = (
     "SELECT io.job, n.dataset, max(io.last_at) FROM json_each(?1)"
     " CROSS JOIN job_datasets io ON io.job = value AND io.direction = ?2"
     " JOIN dataset_names n ON n.id = io.name GROUP BY 1, 2 LIMIT ?3"
+)
+_COUNT_DATASETS_OF_JOBS = (
+    "SELECT count(*) FROM (SELECT DISTINCT io.job, n.dataset FROM json_each(?1)"
+    " CROSS JOIN job_datasets io ON io.job = value AND io.direction = ?2"
+    " JOIN dataset_names n ON n.id = io.name LIMIT ?3)"
 )
 # Since when the statements of a job are current: the first event of the run that made the last statement.
 _CURRENT_SINCE = (
@@ -49,7 +63,10 @@ _EDGES_DOWN_ALL, _EDGES_DOWN_WITHOUT_JOB = _EDGES_DOWN.format(""), _EDGES_DOWN.f
 
 
 class NeighbourhoodSearch:
-    """A breadth-first search; `distances` has the datasets found, upstream ones negative."""
+    """A breadth-first search; `distances` has the datasets found, upstream ones negative.
+
+    It ends at `limit` datasets and `limit` jobs; `omitted_datasets` and `omitted_jobs` were next.
+    """
 
     def __init__(self, connection: apsw.Connection, limit: int) -> None:
         self._connection = connection
@@ -59,6 +76,9 @@ class NeighbourhoodSearch:
         self.jobs: set[int] = set()
         self.reached_by: dict[int, set[int]] = {}  # dataset: the jobs through which it was found
         self._edges_without_job: set[tuple[int, int]] = set()  # source and target
+        self.omitted_datasets: set[int] = set()
+        self.omitted_jobs: set[int] = set()
+        self.omitted_edges = 0
         self.truncated = False
 
     def expand(self, start: Iterable[int], direction: UpOrDown, depth: int, first: int = 1) -> None:
@@ -80,9 +100,14 @@ class NeighbourhoodSearch:
     def _add(self, found: set[tuple[int, int]], distance: int) -> set[int]:
         new = set()
         for dataset, job in sorted(found):
+            if job != NO_JOB_ID and job not in self.jobs and len(self.jobs) >= self._limit:
+                self.truncated = True
+                self.omitted_jobs.add(job)
+                continue
             if dataset not in self.distances:
                 if len(self.distances) >= self._limit:
                     self.truncated = True
+                    self.omitted_datasets.add(dataset)
                     continue
                 self.distances[dataset] = distance
                 new.add(dataset)
@@ -136,7 +161,13 @@ class NeighbourhoodSearch:
         }
         for direction, kind in ((Direction.INPUT, Statement.INPUTS), (Direction.OUTPUT, Statement.OUTPUTS)):
             since = dict(rows_for(self._connection, _CURRENT_SINCE, self.jobs, int(kind)))
-            for job, dataset, last_at in self._datasets_of(self.jobs, direction):
+            rows = self._datasets_of(self.jobs, direction)
+            if len(rows) >= self._max_rows:
+                count = rows_for(
+                    self._connection, _COUNT_DATASETS_OF_JOBS, self.jobs, int(direction), MAX_COUNTED
+                )
+                self.omitted_edges += count[0][0] - len(rows)
+            for job, dataset, last_at in rows:
                 if dataset in self.distances:
                     ends = (key_of_dataset(dataset), key_of_job(job))
                     source, target = ends if direction is Direction.INPUT else ends[::-1]
@@ -163,12 +194,26 @@ def neighbourhood(
             search.expand([dataset], direction, depth)
         elif job is not None:
             search.expand_from_job(job, direction, depth)
-    edges = column_edges(connection, search.distances, MAX_EDGES) if columns else []
+    edges = search.edges()
+    columns_between: list[ColumnEdge] = []
+    omitted_column_edges = 0
+    if columns:
+        columns_between = column_edges(connection, search.distances, MAX_EDGES)
+        if len(columns_between) >= MAX_EDGES:
+            count = count_column_edges(connection, search.distances, MAX_COUNTED)
+            omitted_column_edges = max(0, count - len(columns_between))
     return Neighbourhood(
         key_of_dataset(dataset) if dataset is not None else key_of_job(job or NO_JOB_ID),
         dataset_nodes(connection, search.distances, columns=columns),
         job_nodes(connection, search.jobs),
-        search.edges(),
         edges,
-        search.truncated or len(edges) >= MAX_EDGES,
+        columns_between,
+        search.truncated or omitted_column_edges > 0,
+        Omitted(
+            datasets=len(search.omitted_datasets - search.distances.keys()),
+            jobs=len(search.omitted_jobs - search.jobs),
+            edges=search.omitted_edges,
+            column_edges=omitted_column_edges,
+            at_least=search.truncated,
+        ),
     )

@@ -6,17 +6,15 @@ paragraph is the description.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import apsw
 from msgspec import Meta
 
-from headwater.errors import HeadwaterError
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
     Dataset,
@@ -32,6 +30,7 @@ from headwater.graph.query.answers import (
     Trace,
     directions,
 )
+from headwater.graph.query.budget import LIMIT_SECONDS, Budget, ClientGone, QueryTimeout, QueryTooLarge
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
@@ -39,21 +38,16 @@ from headwater.graph.query.trace import trace
 from headwater.graph.store.database import open_reader
 from headwater.log.queue.sqlite import select
 
+__all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout", "QueryTooLarge"]
+
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
-LIMIT_SECONDS = 10.0  # of one query
-STEPS = 20_000  # of SQLite's virtual machine between two checks of the time
+STEPS = 20_000  # of SQLite's virtual machine between two checks of the budget
 
 
 Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
 Depth = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
-
-
-class QueryTimeout(HeadwaterError):
-    """A query exceeded its time limit."""
-
-    retryable = True
 
 
 class GraphQuery:
@@ -65,23 +59,55 @@ class GraphQuery:
     def __init__(self, folder: Path, *, limit_seconds: float = LIMIT_SECONDS) -> None:
         self.connection = open_reader(folder)
         self._limit_seconds = limit_seconds
-        self._until = float("inf")
-        self.connection.set_progress_handler(lambda: time.monotonic() > self._until, STEPS)
+        self._budget: Budget | None = None
+        # A long statement is interrupted, and every statement and row is counted.
+        self.connection.set_progress_handler(self._is_over, STEPS)
+        self.connection.exec_trace = self._count_statement
+        self.connection.row_trace = self._count_row
+
+    @contextmanager
+    def bounded(self, is_abandoned: Callable[[], bool] = lambda: False) -> Iterator[Budget]:
+        """One budget for all queries inside, which end early when `is_abandoned`."""
+        if self._budget is not None:
+            yield self._budget
+            return
+        budget = self._budget = Budget(self._limit_seconds, is_abandoned=is_abandoned)
+        try:
+            yield budget
+        except apsw.InterruptError:
+            budget.check()
+            raise
+        finally:
+            self._budget = None
 
     @contextmanager
     def reading(self) -> Iterator[apsw.Connection]:
-        """One snapshot of the graph for all statements inside, within the time limit of a query."""
-        self._until = time.monotonic() + self._limit_seconds
-        try:
-            with self.connection:
-                yield self.connection
-        except apsw.InterruptError:
-            raise QueryTimeout(
-                f"The query took longer than {self._limit_seconds:g} seconds.",
-                hint="Use a smaller depth or limit.",
-            ) from None
-        finally:
-            self._until = float("inf")
+        """One snapshot of the graph for all statements inside, within the budget of a question."""
+        with self.bounded() as budget:
+            try:
+                with self.connection:
+                    yield self.connection
+            except apsw.InterruptError:
+                budget.check()
+                raise
+
+    def work(self, steps: int) -> None:
+        """Count work of the current question beyond its queries, such as that of a layout."""
+        if self._budget is not None:
+            self._budget.work(steps)
+
+    def _is_over(self) -> bool:
+        return self._budget is not None and self._budget.error() is not None
+
+    def _count_statement(self, cursor: Any, sql: str, bindings: Any) -> bool:
+        if self._budget is not None and cursor is not self.connection:  # savepoints come from the connection
+            self._budget.check()
+        return True
+
+    def _count_row(self, cursor: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        if self._budget is not None:
+            self._budget.row(row)
+        return row
 
     def summary(self) -> Summary:
         """The numbers of nodes in the graph, and the time of its latest event."""
@@ -205,8 +231,8 @@ class GraphQuery:
             dataset = names.find_dataset(connection, namespace, name)
             field = names.find_column(connection, dataset, column) if column is not None else None
             depth, limit = _bounded_depth(depth), _bounded_limit(limit)
-            datasets, jobs, truncated = impact(connection, dataset, field, depth, limit)
-            return Impact(namespace, name, column, datasets, jobs, truncated)
+            datasets, jobs, truncated, omitted = impact(connection, dataset, field, depth, limit)
+            return Impact(namespace, name, column, datasets, jobs, truncated, omitted)
 
     def resolve(self, text: str) -> tuple[str, str, str | None]:
         """Namespace and name of the dataset, and the column, that a typed text stands for."""

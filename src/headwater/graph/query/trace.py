@@ -11,6 +11,7 @@ from headwater.graph.query.answers import (
     ColumnEdge,
     ColumnNode,
     Gap,
+    Omitted,
     Trace,
     UpOrDown,
     key_of_dataset,
@@ -68,6 +69,12 @@ _AMONG = (
     " JOIN columns c ON c.name = t.id"
     f"{_TARGETS}{_STATEMENTS} WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2"
 )
+_COUNT_AMONG = (
+    "SELECT count(*) FROM (SELECT 1 FROM json_each(?1) AS j"  # noqa: S608
+    " CROSS JOIN dataset_names t ON t.dataset = j.value"
+    f" JOIN columns c ON c.name = t.id{_TARGETS}"
+    " WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2)"
+)
 # Fields of the same dataset that contain this one, or that it contains.
 _PARENT_AND_CHILD_COLUMNS = (
     "SELECT DISTINCT n.dataset, f.id FROM json_each(?1) AS j CROSS JOIN fields own ON own.id = j.value ->> 1"
@@ -112,6 +119,11 @@ def column_edges(connection: apsw.Connection, datasets: Collection[int], limit: 
     return _column_edges(connection, _edge_rows(connection, _AMONG, datasets, limit))
 
 
+def count_column_edges(connection: apsw.Connection, datasets: Collection[int], limit: int) -> int:
+    """The number of edges between columns of these datasets, at most `limit`."""
+    return int(rows_for(connection, _COUNT_AMONG, datasets, limit)[0][0])
+
+
 def _column_edges(connection: apsw.Connection, rows: Iterable[ColumnEdgeRow]) -> list[ColumnEdge]:
     rows = sorted(rows, key=lambda row: row.last_at)  # if several aliases have the edge, the last one counts
     names = field_names(connection, {ref[1] for row in rows for ref in (row.source, row.target)})
@@ -148,6 +160,7 @@ class ColumnTrace:
         self.distances: dict[ColumnRef, int] = {start: 0}
         self.rows: set[ColumnEdgeRow] = set()
         self.gaps: set[tuple[int, int, int]] = set()  # job, source, target
+        self.omitted: set[ColumnRef] = set()
         self.truncated = False
 
     def expand(self, direction: UpOrDown, depth: int) -> None:
@@ -158,11 +171,14 @@ class ColumnTrace:
         for distance in range(1, depth + 1):
             if not frontier:
                 break
+            if (left := max_rows - len(self.rows)) <= 0:
+                self.truncated = True
+                break
             # edges of a whole are edges of its parts, and edges of a part are edges of the whole
             related = rows_for(self._connection, _PARENT_AND_CHILD_COLUMNS, map(list, frontier))
             refs = map(list, frontier | set(related))
-            found = _edge_rows(self._connection, _UP if direction == "up" else _DOWN, refs, max_rows)
-            self.truncated |= len(found) >= max_rows
+            found = _edge_rows(self._connection, _UP if direction == "up" else _DOWN, refs, left)
+            self.truncated |= len(found) >= left
             frontier = set()
             for row in found:
                 if not self._indirect and row.type != "DIRECT":
@@ -170,6 +186,7 @@ class ColumnTrace:
                 near, far = (row.target, row.source) if direction == "up" else (row.source, row.target)
                 if far not in self.distances and len(self.distances) >= self._limit:
                     self.truncated = True
+                    self.omitted.add(far)
                     continue
                 self.rows.add(row)
                 # the near end of an edge of the whole dataset is the whole dataset
@@ -183,6 +200,7 @@ class ColumnTrace:
     def _find_gaps(self, direction: UpOrDown, datasets: set[int]) -> None:
         query = _JOBS_WITHOUT_COLUMN_LINEAGE_UP if direction == "up" else _JOBS_WITHOUT_COLUMN_LINEAGE_DOWN
         rows = rows_for(self._connection, query, datasets, int(Statement.COLUMNS), MAX_GAPS)
+        self.truncated |= len(rows) >= MAX_GAPS
         self.gaps |= {(job, source, target) for job, source, target in rows}
 
     def edges(self) -> list[ColumnEdge]:
@@ -238,4 +256,5 @@ def trace(
             for job, source, target in sorted(found.gaps)
         ],
         found.truncated,
+        Omitted(columns=len(found.omitted), at_least=found.truncated),
     )

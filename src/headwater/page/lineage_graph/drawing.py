@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from headwater.graph.query.answers import Column, ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace
-from headwater.page.lineage_graph.layout import Arrangement, Link, Point, arrange
+from headwater.page.lineage_graph.layout import Arrangement, Link, Point, Work, arrange, uncounted
 
 BOX_WIDTH = 236
 HEADER_HEIGHT = 48  # name and namespace
@@ -18,6 +19,8 @@ LAYER_GAP = 92
 MARGIN = 24
 CENTRE_ROWS = 100  # of the dataset in the centre
 MAX_ROWS = ((12, 40), (60, 16), (10_000, 8))  # of the others: (most datasets, rows of each)
+MAX_LINES = 2_000
+MAX_LABELS = 5  # of the edges that one line stands for
 
 End = tuple[str, str | None]  # a dataset's key and a column; None: the whole dataset
 
@@ -60,21 +63,21 @@ class Line(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """Boxes and lines, in pixels."""
+    """Boxes and lines, in pixels; `left_out` says how much of the graph they show, if not all."""
 
     width: float
     height: float
     boxes: list[DatasetBox]
     lines: list[Line]
-    truncated: bool
+    left_out: str
     is_traced: bool
 
 
-def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
+def draw(found: Neighbourhood, trace: Trace | None = None, work: Work = uncounted) -> Drawing:
     """Draw the datasets of a neighbourhood, with the columns and edges of a trace marked."""
     nodes = found.datasets
     index = {node.key: number for number, node in enumerate(nodes)}
-    edges = merge_edges(found, trace)
+    edges, total = merge_edges(found, trace, work)
     with_edges: dict[str, set[str]] = defaultdict(set)
     for source, target in edges:
         for key, column in (source, target):
@@ -95,7 +98,7 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
         for node in nodes
     ]
     links = [Link(*_place(source, index, tables), *_place(target, index, tables)) for source, target in edges]
-    arrangement = arrange([table.height for table in tables], links)
+    arrangement = arrange([table.height for table in tables], links, work=work)
     traced_ends = {_ends(edge) for edge in trace.column_edges} if trace else set()
     lines = [
         Line(
@@ -114,7 +117,7 @@ def draw(found: Neighbourhood, trace: Trace | None = None) -> Drawing:
         arrangement.height + 2 * MARGIN,
         _boxes(found, trace, tables, arrangement),
         lines,
-        found.truncated,
+        found.omitted.sentence(datasets=len(nodes), lines=(len(lines), total)),
         trace is not None,
     )
 
@@ -238,28 +241,56 @@ class DrawnEdge(NamedTuple):
     label: str
 
 
-def merge_edges(found: Neighbourhood, trace: Trace | None) -> dict[tuple[End, End], DrawnEdge]:
-    """The lines of a drawing: between columns, or between datasets where no columns are known."""
+def merge_edges(
+    found: Neighbourhood, trace: Trace | None, work: Work = uncounted
+) -> tuple[dict[tuple[End, End], DrawnEdge], int]:
+    """The lines of a drawing, at most `MAX_LINES`, and how many there are in all.
+
+    They lead from column to column, or from dataset to dataset where no columns are known. If there are too
+    many, those of the trace are drawn first, then one for each pair of datasets, the nearest first.
+    """
     jobs = {job.key: job.name for job in found.jobs}
-    shown = {node.key for node in found.datasets}
+    distances = {node.key: abs(node.distance) for node in found.datasets}
     edges_by_ends: dict[tuple[End, End], list[ColumnEdge]] = defaultdict(list)
     known = {edge.identity for edge in found.column_edges}
     further = [edge for edge in trace.column_edges if edge.identity not in known] if trace else []
     for edge in (*found.column_edges, *further):
-        if edge.source in shown and edge.target in shown and edge.source != edge.target:
+        if edge.source in distances and edge.target in distances and edge.source != edge.target:
             edges_by_ends[_ends(edge)].append(edge)
-    drawn = {ends: _merged(edges, jobs) for ends, edges in edges_by_ends.items()}
-    paired = {(source[0], target[0]) for source, target in drawn}
-    for source, target, is_current, label in _dataset_edges(found, jobs):
-        if (source, target) not in paired and source != target:
-            drawn[((source, None), (target, None))] = DrawnEdge("no-columns", is_current, label)
-    return drawn
+    paired = {(source[0], target[0]) for source, target in edges_by_ends}
+    work(len(found.column_edges) + len(further))
+    dataset_edges = _DatasetEdges(found, jobs, paired, work)
+    traced = {_ends(edge) for edge in trace.column_edges} if trace else set()
+    total = len(edges_by_ends) + dataset_edges.count
+    lines_of: dict[tuple[str, str], int] = defaultdict(int)
+    ranked: list[tuple[bool, int, int, tuple[End, End]]] = []
+    for ends in edges_by_ends:
+        pair = (ends[0][0], ends[1][0])
+        ranked.append((ends not in traced, lines_of[pair], max(map(distances.__getitem__, pair)), ends))
+        lines_of[pair] += 1
+    pairs = dataset_edges.nearest(MAX_LINES, distances)
+    ranked += [
+        (True, 0, max(distances[source], distances[target]), ((source, None), (target, None)))
+        for source, target in pairs
+    ]
+    if total > MAX_LINES:
+        ranked.sort(key=lambda line: line[:3])
+    drawn = {}
+    for *_, ends in ranked[:MAX_LINES]:
+        edges = edges_by_ends.get(ends)
+        drawn[ends] = _merged(edges, jobs) if edges else dataset_edges.drawn(ends[0][0], ends[1][0])
+    return drawn, total
 
 
 def _merged(edges: Sequence[ColumnEdge], jobs: dict[str, str]) -> DrawnEdge:
     kind = "direct" if any(edge.type == "DIRECT" for edge in edges) else "indirect"
-    labels = dict.fromkeys(_label(edge, jobs) for edge in edges)
-    return DrawnEdge(kind, any(edge.current for edge in edges), "; ".join(labels))
+    labels = list(dict.fromkeys(_label(edge, jobs) for edge in edges))
+    return DrawnEdge(kind, any(edge.current for edge in edges), _listed(labels, len(labels), "; "))
+
+
+def _listed(labels: Sequence[str], count: int, separator: str) -> str:
+    more = f"{separator}and {count - MAX_LABELS:,} more" if count > MAX_LABELS else ""
+    return separator.join(labels[:MAX_LABELS]) + more
 
 
 def _label(edge: ColumnEdge, jobs: dict[str, str]) -> str:
@@ -269,16 +300,77 @@ def _label(edge: ColumnEdge, jobs: dict[str, str]) -> str:
     return f"{how}{masked}{by}" + ("" if edge.current else ", not in its latest run")
 
 
-def _dataset_edges(found: Neighbourhood, jobs: dict[str, str]) -> Iterable[tuple[str, str, bool, str]]:
-    """From each input of a job to each of its outputs; source, target, whether it is current, label."""
-    reads: dict[str, list[tuple[str, bool]]] = defaultdict(list)
-    for edge in found.edges:
-        if edge.target in jobs:
-            reads[edge.target].append((edge.source, edge.current))
-        elif edge.source not in jobs:
-            yield edge.source, edge.target, edge.current, "no column lineage"
-    for edge in found.edges:
-        if edge.source in jobs:
-            for source, is_current in reads[edge.source]:
-                label = f"by {jobs[edge.source]}; no column lineage"
-                yield source, edge.target, edge.current and is_current, label
+class _DatasetEdges:
+    """The pairs of datasets without column lineage: from each input of a job to each of its outputs.
+
+    Jobs times inputs times outputs can be millions, so pairs are counted as sets of bits, and only those that
+    are drawn are written out.
+    """
+
+    def __init__(
+        self, found: Neighbourhood, jobs: dict[str, str], paired: set[tuple[str, str]], work: Work
+    ) -> None:
+        self._names = list(jobs.values())
+        self._keys = [node.key for node in found.datasets]
+        numbers = {key: number for number, key in enumerate(self._keys)}
+        job_numbers = {key: number for number, key in enumerate(jobs)}
+        # Bits are jobs: all that use a dataset, and those whose latest run did.
+        self._readers: dict[str, int] = defaultdict(int)
+        self._writers: dict[str, int] = defaultdict(int)
+        self._current_readers: dict[str, int] = defaultdict(int)
+        self._current_writers: dict[str, int] = defaultdict(int)
+        # Bits are datasets.
+        outputs: dict[int, int] = defaultdict(int)
+        targets: dict[str, int] = defaultdict(int)
+        self._without_job: dict[tuple[str, str], bool] = {}
+        for edge in found.edges:
+            work(1)
+            if edge.target in job_numbers:
+                bit = 1 << job_numbers[edge.target]
+                self._readers[edge.source] |= bit
+                self._current_readers[edge.source] |= bit * edge.current
+            elif edge.source in job_numbers:
+                bit = 1 << job_numbers[edge.source]
+                self._writers[edge.target] |= bit
+                self._current_writers[edge.target] |= bit * edge.current
+                outputs[job_numbers[edge.source]] |= 1 << numbers[edge.target]
+            else:
+                self._without_job[edge.source, edge.target] = edge.current
+                targets[edge.source] |= 1 << numbers[edge.target]
+        for source, readers in self._readers.items():
+            for job in _bits(readers):
+                work(1)
+                targets[source] |= outputs[job]
+        for source, target in paired:
+            targets[source] &= ~(1 << numbers[target])
+        self._targets = {
+            source: mask & ~(1 << numbers[source]) for source, mask in targets.items() if source in numbers
+        }
+        self.count = sum(mask.bit_count() for mask in self._targets.values())
+
+    def nearest(self, limit: int, distances: dict[str, int]) -> list[tuple[str, str]]:
+        """At most so many pairs, those of the nearest sources first."""
+        found: list[tuple[str, str]] = []
+        for source in sorted(self._targets, key=lambda key: (distances[key], key)):
+            for number in _bits(self._targets[source]):
+                if len(found) >= limit:
+                    return found
+                found.append((source, self._keys[number]))
+        return found
+
+    def drawn(self, source: str, target: str) -> DrawnEdge:
+        """The line of a pair."""
+        jobs = self._readers[source] & self._writers[target]
+        is_current = bool(self._current_readers[source] & self._current_writers[target])
+        is_current |= self._without_job.get((source, target), False)
+        names = [self._names[job] for job in islice(_bits(jobs), MAX_LABELS)]
+        by = f"by {_listed(names, jobs.bit_count(), ', ')}; " if names else ""
+        return DrawnEdge("no-columns", is_current, f"{by}no column lineage")
+
+
+def _bits(mask: int) -> Iterator[int]:
+    """The numbers of the bits that are set."""
+    while mask:
+        bit = mask & -mask
+        yield bit.bit_length() - 1
+        mask ^= bit

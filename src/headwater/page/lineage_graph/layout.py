@@ -3,13 +3,17 @@
 A feedback arc set (Eades, Lin and Smyth) removes the lines that would go backwards, the longest path gives
 the layers, barycentres order each layer so that few lines cross, and isotonic regression gives the heights
 at which lines between rows are straightest and no two boxes overlap.
+
+The work grows with the boxes, lines and lanes times the logarithm of their number. Lanes are limited: in a
+dense graph with cycles, lines times layers would grow with the cube of the boxes.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -18,11 +22,17 @@ PATIENCE = 4  # sweeps without an improvement, after which ordering stops
 HEIGHT_SWEEPS = 8  # over all layers; later sweeps change little
 LANE = 5.0  # pixels between lines that pass a layer side by side
 MAX_LANES = 48.0
+MAX_PASSES = 10_000  # of lines through layers between their ends; the longest lines pass behind the boxes
 
 Pair = tuple[int, int]
+Work = Callable[[int], None]  # receives steps of work as they are done; may raise to stop
 
 
-def forward(count: int, pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
+def uncounted(steps: int) -> None:
+    """Counts no work."""
+
+
+def forward(count: int, pairs: Iterable[Pair], work: Work = uncounted) -> tuple[list[int], list[Pair]]:
     """An order of the items in which few pairs point back, and the pairs that do not (Eades, Lin and Smyth).
 
     Sources go to the front and sinks to the end; in a cycle, the item with the most outgoing minus incoming
@@ -34,33 +44,49 @@ def forward(count: int, pairs: Iterable[Pair]) -> tuple[list[int], list[Pair]]:
     for source, target in pairs:
         after[source].add(target)
         before[target].add(source)
-    left = dict.fromkeys(range(count))
+    left = set(range(count))
     front: list[int] = []
     end: list[int] = []
+    # Heaps of items that had no followers, no predecessors, or this surplus when they were pushed.
+    sinks = [item for item in range(count) if not after[item]]
+    sources = [item for item in range(count) if not before[item]]
+    surplus = [(len(before[item]) - len(after[item]), item) for item in range(count)]
+    surplus.sort()
 
     def take(item: int, to: list[int]) -> None:
         to.append(item)
-        del left[item]
+        left.discard(item)
+        work(1 + len(after[item]) + len(before[item]))
         for other in after[item]:
             before[other].discard(item)
+            if other in left:
+                heappush(surplus, (len(before[other]) - len(after[other]), other))
+                if not before[other]:
+                    heappush(sources, other)
         for other in before[item]:
             after[other].discard(item)
+            if other in left:
+                heappush(surplus, (len(before[other]) - len(after[other]), other))
+                if not after[other]:
+                    heappush(sinks, other)
 
     while left:
-        sinks = [item for item in left if not after[item]]
-        for item in sinks:
-            take(item, end)
-        sources = [item for item in left if not before[item]]
-        for item in sources:
-            take(item, front)
-        if left and not sinks and not sources:
-            take(max(left, key=lambda item: (len(after[item]) - len(before[item]), -item)), front)
+        if sinks:
+            if (item := heappop(sinks)) in left:
+                take(item, end)
+        elif sources:
+            if (item := heappop(sources)) in left:
+                take(item, front)
+        else:
+            rank, item = heappop(surplus)
+            if item in left and rank == len(before[item]) - len(after[item]):
+                take(item, front)
     order = front + end[::-1]
     places = {item: place for place, item in enumerate(order)}
     return order, [(source, target) for source, target in pairs if places[source] < places[target]]
 
 
-def rows(layers: Sequence[int], edges: Sequence[Pair]) -> list[list[int]]:
+def rows(layers: Sequence[int], edges: Sequence[Pair], work: Work = uncounted) -> list[list[int]]:
     """The items of each layer from top to bottom; `edges` lead from a layer to the next."""
     found: dict[int, list[int]] = defaultdict(list)
     for item, layer in enumerate(layers):
@@ -73,6 +99,7 @@ def rows(layers: Sequence[int], edges: Sequence[Pair]) -> list[list[int]]:
     best, fewest = [list(row) for row in current], _crossings(current, neighbours[1])
     stale_sweeps = 0
     for sweep in range(MAX_SWEEPS):
+        work(len(layers) + len(edges))
         if not fewest or stale_sweeps == PATIENCE:
             break
         side = neighbours[sweep % 2]
@@ -138,16 +165,18 @@ class Arrangement(NamedTuple):
     height: float
 
 
-def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0) -> Arrangement:
+def arrange(
+    heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0, work: Work = uncounted
+) -> Arrangement:
     """Place boxes of these heights so that links go from left to right and mostly straight."""
     between: dict[tuple[int, int], set[Link]] = defaultdict(set)
     for link in links:
         if link.source != link.target:
             between[(link.source, link.target)].add(link)
     pairs = sorted(between)
-    layers = _layers(len(heights), pairs)
-    graph = _LayeredGraph(list(heights), layers, gap)
-    chains = {pair: graph.route(pair, between[pair]) for pair in pairs}
+    layers = _layers(len(heights), pairs, work)
+    graph = _LayeredGraph(list(heights), layers, gap, work)
+    chains = {pair: graph.route(pair, between[pair]) for pair in _routed(between, layers)}
     graph.order()
     graph.place_vertically()
     routes = [
@@ -161,9 +190,25 @@ def arrange(heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.
     return Arrangement(layers, graph.tops[:count], routes, lowest)
 
 
-def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
+def _routed(between: dict[Pair, set[Link]], layers: Sequence[int]) -> list[Pair]:
+    """The pairs whose lines get lanes: all, or, if lines would pass too many layers, the shortest."""
+    passes = {
+        pair: len(links) * max(0, layers[pair[1]] - layers[pair[0]] - 1) for pair, links in between.items()
+    }
+    left = MAX_PASSES
+    found = []
+    for pair in sorted(passes, key=lambda pair: (passes[pair], pair)):
+        left -= passes[pair]
+        if left < 0:
+            break
+        found.append(pair)
+    return sorted(found)
+
+
+def _layers(count: int, pairs: Sequence[tuple[int, int]], work: Work) -> list[int]:
     """The longest path to each box; a box without incoming pairs stands right before its first target."""
-    order, kept = forward(count, pairs)
+    order, kept = forward(count, pairs, work)
+    work(count + len(kept))
     followers: dict[int, list[int]] = defaultdict(list)
     for source, target in kept:
         followers[source].append(target)
@@ -182,7 +227,8 @@ def _layers(count: int, pairs: Sequence[tuple[int, int]]) -> list[int]:
 class _LayeredGraph:
     """Boxes and, after them in the same lists, the lanes in which long lines pass a layer."""
 
-    def __init__(self, heights: list[float], layers: list[int], gap: float) -> None:
+    def __init__(self, heights: list[float], layers: list[int], gap: float, work: Work) -> None:
+        self._work = work
         self.heights = heights
         self.layers = list(layers)
         self.tops = [0.0] * len(heights)
@@ -198,6 +244,7 @@ class _LayeredGraph:
         mine = sorted(links, key=lambda link: (link.source_offset, link.target_offset))
         step = min(LANE, MAX_LANES / len(mine))
         between = range(self.layers[source] + 1, self.layers[target])
+        self._work(len(mine) * (1 + len(between)))
         lanes = [self._lane(layer, step * len(mine)) for layer in between]
         stops = [source, *lanes, target]
         self._edges += list(pairwise(stops))
@@ -218,7 +265,7 @@ class _LayeredGraph:
 
     def order(self) -> None:
         """Order the items of each layer."""
-        self._rows = rows(self.layers, self._edges)
+        self._rows = rows(self.layers, self._edges, self._work)
 
     def place_vertically(self) -> None:
         """Move each item near the mean of the heights that its lines prefer, without overlaps."""
@@ -230,6 +277,7 @@ class _LayeredGraph:
         for row in self._rows:
             self._resolve_overlaps(row, [self.tops[item] for item in row], [1.0] * len(row))
         for sweep in range(HEIGHT_SWEEPS):
+            self._work(len(self.layers) + len(self._lines))
             rows = self._rows if sweep % 2 == 0 else self._rows[::-1]
             for row in rows:
                 preferred = [self._preferred_top(item, lines[item]) for item in row]

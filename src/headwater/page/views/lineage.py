@@ -69,7 +69,9 @@ def lineage_view(query: GraphQuery, parameters: Parameters) -> View:
     )
     values = trace_values(query, parameters)
     title = f"{request.column} of {request.of[1]}" if request.column else request.name
-    return View("lineage.html", title, "lineage", values | {"drawing": draw(found, values["trace"])})
+    return View(
+        "lineage.html", title, "lineage", values | {"drawing": draw(found, values["trace"], query.work)}
+    )
 
 
 def trace_values(query: GraphQuery, parameters: Parameters) -> dict[str, Any]:
