@@ -58,12 +58,37 @@ def sync_file(path: Path) -> None:
         os.close(fd)
 
 
-def make_folder(folder: Path, root: Path) -> None:
-    """Create a folder whose name survives a power cut; `root` is an ancestor that exists."""
-    if not folder.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        for parent in (folder.parent, root):
-            sync_folder(parent)
+def make_folder(folder: Path) -> None:
+    """Create a folder and its missing parents; their names survive a power cut."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    for each in missing:
+        sync_folder(each.parent)
+
+
+# --- files that are removed or replaced while they are open -------------------------------------------
+
+Identity = tuple[int, int]
+
+
+def identity(path: Path | int) -> Identity | None:
+    """Which file a path (or an open file) names now, as device and inode; None if there is none.
+
+    The system gives the inode of an open file to no other file.
+    """
+    try:
+        found = os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return found.st_dev, found.st_ino
+
+
+def is_same_file(fd: int, path: Path) -> bool:
+    """Whether the path still names the open file: else it was removed or replaced.
+
+    What is written to a removed file is gone when the process ends. Costs about 2 microseconds.
+    """
+    return identity(fd) == identity(path)
 
 
 # --- whole files --------------------------------------------------------------------------------------
@@ -131,38 +156,76 @@ def try_lock(fd: int, *, shared: bool = False) -> bool:
 def exclusive(path: Path) -> Iterator[None]:
     """Wait for the lock of a file, which is created if it is missing, and hold it during the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)
+    while True:
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            if is_same_file(fd, path):  # else it was removed while this process waited
+                yield
+                return
+        finally:
+            os.close(fd)
 
 
 class FolderLock:
-    """An flock on `<folder>/lock`; LogLocked if another process has it."""
+    """An flock on `<folder>/lock`; LogLocked if another process has it.
+
+    A lock whose file is removed excludes no other process, so its owner asks `is_held` from time to time.
+    """
 
     def __init__(self, folder: Path, wait_seconds: float = LOCK_TRIES * LOCK_PAUSE_SECONDS) -> None:
         """`wait_seconds` covers processes that hold the lock for a moment only, such as `is_locked`."""
-        self._fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._folder = folder
+        self.path = folder / "lock"
         deadline = time.monotonic() + wait_seconds
-        while not try_lock(self._fd):
+        while (fd := self._try()) is None:
             if time.monotonic() >= deadline:
-                owner = os.pread(self._fd, 200, 0).decode(errors="replace").strip() or "another process"
-                os.close(self._fd)
                 raise LogLocked(
-                    f"{folder} is in use by {owner}.",
+                    f"{folder} is in use by {self._owner() or 'another process'}.",
                     hint="Stop that process, or give this one another `data_dir`.",
                 )
             time.sleep(LOCK_PAUSE_SECONDS)
-        try:
-            line = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
-            os.ftruncate(self._fd, os.pwrite(self._fd, line, 0))
-        except OSError:
-            pass  # a full disk: the lock holds without its owner's name
+        self._fd = fd
+        self._folder_identity = identity(folder)
+
+    def is_held(self) -> bool:
+        """Whether the folder is the one that was locked, and its lock is still the one of this process.
+
+        A lock file that was removed is created and locked again, if no other process was faster.
+        """
+        if is_same_file(self._fd, self.path):
+            return True
+        if self._folder_identity != identity(self._folder) or self.path.exists():
+            return False
+        if (fd := self._try()) is None:
+            return False
+        os.close(self._fd)
+        self._fd = fd
+        return True
 
     def release(self) -> None:
         os.close(self._fd)
+
+    def _try(self) -> int | None:
+        """The locked file; None if another process has the lock."""
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # another process may have removed the file between the two steps: the lock of a file that no path
+        # names excludes none
+        if not (try_lock(fd) and is_same_file(fd, self.path)):
+            os.close(fd)
+            return None
+        try:
+            line = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
+            os.ftruncate(fd, os.pwrite(fd, line, 0))
+        except OSError:
+            pass  # a full disk: the lock holds without its owner's name
+        return fd
+
+    def _owner(self) -> str:
+        try:
+            return self.path.read_bytes()[:200].decode(errors="replace").strip()
+        except OSError:
+            return ""
 
 
 def is_locked(folder: Path) -> bool:

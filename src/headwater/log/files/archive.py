@@ -28,7 +28,7 @@ def archive(file: IncomingFile) -> Path:
     and another call finishes the move. A file that is in the archive already is no error.
     """
     target = file.archive_path
-    make_folder(target.parent, file.folder.path)
+    make_folder(target.parent)
     try:
         source = file.path.open("rb")
     except FileNotFoundError as error:

@@ -75,7 +75,7 @@ class StreamArchive:
         return f"{at:%Y-%m-%d}/{rotated_name('streaming-archive', self._id, at)}.gz"
 
     def _write(self, target: Path) -> None:
-        make_folder(target.parent, self._folder.path)
+        make_folder(target.parent)
         with replacing(target) as raw, open_gzip(raw) as packed:
             for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
                 packed.write(b"".join(one_line(body) + b"\n" for body in commit.bodies))
