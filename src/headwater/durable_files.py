@@ -177,15 +177,17 @@ class FolderLock:
         """`wait_seconds` covers processes that hold the lock for a moment only, such as `is_locked`."""
         self._folder = folder
         self.path = folder / "lock"
+        self._fd = self._open()
         deadline = time.monotonic() + wait_seconds
-        while (fd := self._try()) is None:
+        while not self._lock():
             if time.monotonic() >= deadline:
+                owner = os.pread(self._fd, 200, 0).decode(errors="replace").strip() or "another process"
+                os.close(self._fd)
                 raise LogLocked(
-                    f"{folder} is in use by {self._owner() or 'another process'}.",
+                    f"{folder} is in use by {owner}.",
                     hint="Stop that process, or give this one another `data_dir`.",
                 )
             time.sleep(LOCK_PAUSE_SECONDS)
-        self._fd = fd
         self._folder_identity = identity(folder)
 
     def is_held(self) -> bool:
@@ -197,35 +199,35 @@ class FolderLock:
             return True
         if self._folder_identity != identity(self._folder) or self.path.exists():
             return False
-        if (fd := self._try()) is None:
-            return False
+        fresh = self._open()
         os.close(self._fd)
-        self._fd = fd
-        return True
+        self._fd = fresh
+        return self._lock()
 
     def release(self) -> None:
         os.close(self._fd)
 
-    def _try(self) -> int | None:
-        """The locked file; None if another process has the lock."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        # another process may have removed the file between the two steps: the lock of a file that no path
-        # names excludes none
-        if not (try_lock(fd) and is_same_file(fd, self.path)):
-            os.close(fd)
-            return None
+    def _open(self) -> int:
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+    def _lock(self) -> bool:
+        """Whether this process has the lock now, and the path names the locked file.
+
+        The lock of a file that was removed excludes no other process: then the next try is with the new file.
+        """
+        if not try_lock(self._fd):
+            return False
+        if not is_same_file(self._fd, self.path):
+            fresh = self._open()
+            os.close(self._fd)
+            self._fd = fresh
+            return self._lock()
         try:
             line = f"process {os.getpid()} on {socket.gethostname()}\n".encode()
-            os.ftruncate(fd, os.pwrite(fd, line, 0))
+            os.ftruncate(self._fd, os.pwrite(self._fd, line, 0))
         except OSError:
             pass  # a full disk: the lock holds without its owner's name
-        return fd
-
-    def _owner(self) -> str:
-        try:
-            return self.path.read_bytes()[:200].decode(errors="replace").strip()
-        except OSError:
-            return ""
+        return True
 
 
 def is_locked(folder: Path) -> bool:
