@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+
+from headwater.text_cache import text_cache
+
+MAX_PROXIES = 32  # between a client and this server; addresses beyond them are not read
+# Headers that a proxy adds to what it forwards, besides `X-Forwarded-…`.
+_FORWARDING = {
+    "cf-connecting-ip",
+    "client-ip",
+    "fastly-client-ip",
+    "forwarded",
+    "forwarded-for",
+    "true-client-ip",
+    "via",
+    "x-client-ip",
+    "x-cluster-client-ip",
+    "x-envoy-external-address",
+    "x-original-forwarded-for",
+    "x-originating-ip",
+    "x-real-ip",
+    "x-remote-addr",
+    "x-remote-ip",
+}
 
 
 def read_address(text: str) -> IPv4Address | IPv6Address | None:
@@ -32,18 +53,31 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_from_this_machine(peer: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a request was sent by a program on this machine, and not through a proxy on it.
+
+    Any forwarding header counts as a proxy, whatever address it names: behind a proxy that adds only some of
+    them, the client chooses the others. Names of headers are lower case.
+    """
+    address = read_address(peer)
+    if address is None or not address.is_loopback:
+        return False
+    return not any(name in _FORWARDING or name.startswith("x-forwarded") for name in headers)
+
+
 class ClientAddresses:
     """Finds the address of a client behind trusted proxies."""
 
     def __init__(self, trusted_proxies: Sequence[str]) -> None:
         self._networks = [ip_network(each) for each in trusted_proxies]
-        self.find = lru_cache(4096)(self._find)
+        self.find = text_cache(4096)(self._find)
 
     def _find(self, peer: str, forwarded_for: str) -> str:
         """Return the address of a client, by the connection's peer and the `X-Forwarded-For` header."""
         # From the nearest to the farthest; an untrusted address may have made up all that lie beyond it.
         found = read_address(peer)
-        for text in reversed(forwarded_for.split(",")) if forwarded_for else ():
+        proxies = forwarded_for.rsplit(",", MAX_PROXIES)[-MAX_PROXIES:] if forwarded_for else ()
+        for text in reversed(proxies):
             if found is None or not any(found in network for network in self._networks):
                 break
             if (farther := read_address(text)) is None:

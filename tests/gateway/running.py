@@ -192,6 +192,12 @@ class Running:
     def count(self, name: str, *labels: str) -> float:
         return self.metrics.counter(name).values.get(labels, 0)
 
+    def fates(self) -> tuple[float, float]:
+        """How many events were received, and how many were accepted or refused."""
+        names = ("gateway_events_received", "gateway_events_accepted", "gateway_events_refused")
+        received, *settled = (sum(self.metrics.counter(name).values.values()) for name in names)
+        return received, sum(settled)
+
     def open_rejects(self) -> Sequence[Any]:
         return self.rejects.list("gateway", limit=1000)
 

@@ -97,6 +97,11 @@ def test_a_body_is_taken_or_refused_with_a_reason_when_it_is_hostile(
     check(client, body, path)
 
 
+def test_each_event_is_accepted_or_refused_when_bodies_were_hostile(gateway: Running) -> None:
+    received, settled = gateway.fates()
+    assert received == settled > 0
+
+
 @pytest.mark.long
 @REQUESTS
 @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

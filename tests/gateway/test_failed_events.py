@@ -6,6 +6,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,11 +74,59 @@ def test_event_is_in_the_rejects_when_nothing_else_is_set(tmp_path: Path) -> Non
         assert gateway.open_rejects()[0].received_at > 0
 
 
-def test_stored_body_is_cut_when_it_is_no_json_and_large(tmp_path: Path) -> None:
-    with Running(tmp_path, max_event_bytes=100) as gateway:
-        assert gateway.post(b"[" * 1000, "/api/v1/lineage/batch").status_code == 400
-        assert gateway.post(b"x" * 1000, "/api/v1/lineage/batch").status_code == 400
-        assert [len(reject.body) for reject in gateway.open_rejects()][-1] == 100
+def test_a_body_is_kept_whole_up_to_the_limit_and_is_marked_when_it_is_cut(tmp_path: Path) -> None:
+    with Running(tmp_path, max_failed_bytes=100) as gateway:
+        for body in (b"x" * 100, b"x" * 101, b"[" * 1000):
+            assert gateway.post(body, "/api/v1/lineage/batch").status_code == 400
+        whole, cut, deep = gateway.open_rejects()
+        assert (whole.body, whole.details) == (b"x" * 100, [])
+        assert (cut.body, [each["rule"] for each in cut.details]) == (b"x" * 100, ["cut"])
+        assert "first 100 of its 101 bytes" in cut.details[0]["reason"]
+        assert (len(deep.body), deep.details[0]["rule"]) == (100, "cut")
+
+
+def test_a_cut_body_is_not_replayed_when_its_beginning_is_an_event(tmp_path: Path) -> None:
+    event = run_bytes(producer="not a uri")
+    with Running(tmp_path, strict=True, max_failed_bytes=len(event)) as gateway:
+        assert gateway.post(event + b" ").status_code == 400
+    with Running(tmp_path) as gateway:  # not strict any more: the bytes that are kept would pass
+        gateway.rejects.request_replay(None, "gateway")
+        wait_until(lambda: not gateway.rejects.requested("gateway"))
+        (reject,) = gateway.open_rejects()
+        assert "cannot be replayed" in reject.reason
+        assert f"first {len(event)} of its {len(event) + 1} bytes" in reject.reason
+        assert gateway.events() == []
+
+
+def test_a_replay_keeps_the_limits_when_the_reject_is_deep_or_has_many_keys(tmp_path: Path) -> None:
+    deep = run_bytes(more=[[[[[[]]]]]])
+    many = run_bytes(more={str(number): 1 for number in range(200)})
+    limits: dict[str, Any] = {"max_depth": 5, "max_keys": 100, "max_event_bytes": 2**24}
+    with Running(tmp_path, **limits) as gateway:
+        for body in (deep, many):
+            assert gateway.post(body).status_code == 400
+        gateway.rejects.request_replay(None, "gateway")
+        wait_until(lambda: not gateway.rejects.requested("gateway"))
+        assert gateway.events() == []
+        assert ["max_depth" in each.reason for each in gateway.open_rejects()] == [True, False]
+    with Running(tmp_path) as gateway:  # the fix: higher limits
+        gateway.rejects.request_replay(None, "gateway")
+        wait_until(lambda: not gateway.rejects.requested("gateway"))
+        assert gateway.bodies() == [deep, many]
+        assert gateway.open_rejects() == []
+
+
+def test_a_batch_is_replayed_whole_or_not_at_all_when_it_was_refused_as_a_whole(tmp_path: Path) -> None:
+    good, bad = run_bytes(), b'{"eventTime": "yesterday"}'
+    with Running(tmp_path, max_batch_events=1) as gateway:
+        for events in ([good, good], [good, bad]):
+            assert gateway.post(b"[" + b",".join(events) + b"]", "/api/v1/lineage/batch").status_code == 413
+    with Running(tmp_path) as gateway:
+        gateway.rejects.request_replay(None, "gateway")
+        wait_until(lambda: not gateway.rejects.requested("gateway"))
+        assert gateway.bodies() == [good, good]
+        (reject,) = gateway.open_rejects()
+        assert reject.reason.startswith("Event 1 of the batch: Not compliant")
 
 
 def test_event_is_a_line_of_the_log_when_the_handler_is_log(

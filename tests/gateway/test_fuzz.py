@@ -174,6 +174,8 @@ def check(
         assert content["hint"]
         assert content["retryable"] is False
     assert gateway.pending_bytes == 0
+    received, settled = gateway.fates()
+    assert received == settled
 
 
 def test_nothing_breaks_hangs_or_grows_when_thousands_of_hostile_requests_come(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import zstandard
 
-from tests.gateway.running import Running, run_bytes, run_event
+from tests.gateway.running import PRODUCER, Running, run_bytes, run_event
 
 GZIP = {"content-encoding": "gzip"}
 ZSTD = {"content-encoding": "zstd"}
@@ -177,25 +178,92 @@ def test_400_is_answered_when_an_event_is_too_deep(tmp_path: Path) -> None:
 
 
 def test_400_is_answered_when_an_event_has_too_many_keys(tmp_path: Path) -> None:
-    with Running(tmp_path, max_keys=100) as gateway:
+    with Running(tmp_path, max_keys=100, max_event_bytes=2**24) as gateway:
         few = run_event(more={str(i): ":" for i in range(80)})
         many = run_event(more={str(i): 1 for i in range(100)})
         assert gateway.post(json.dumps(few).encode()).status_code == 200
         answer = gateway.post(json.dumps(many).encode())
         assert (answer.status_code, answer.json()["error"]) == (400, "too_many_keys")
+        assert len(gateway.open_rejects()) == 1
 
 
-def test_413_is_answered_when_an_event_is_too_large(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(b"[" + b"[]," * 400_000 + b"0]", id="lists"),
+        pytest.param(b"[" + b"0," * 600_000 + b"0]", id="numbers"),
+        pytest.param(b"[" + b"{}," * 400_000 + b"0]", id="objects"),
+        pytest.param(b"[" + b'"",' * 400_000 + b"0]", id="texts"),
+        pytest.param(b'"' + b'\\"' * 600_000, id="quotes-without-an-end"),
+    ],
+)
+def test_an_event_is_refused_before_it_is_parsed_when_it_would_take_many_times_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: bytes
+) -> None:
+    parsed: list[int] = []
+    loads = orjson.loads
+    with Running(tmp_path) as gateway:
+
+        def noting(body: bytes) -> Any:
+            parsed.append(len(body))
+            return loads(body)
+
+        monkeypatch.setattr("orjson.loads", noting)
+        answer = gateway.post(run_bytes()[:-1] + b', "more": ' + value + b"}")
+        if value.startswith(b"["):
+            assert (answer.status_code, answer.json()["error"]) == (400, "too_many_keys")
+            assert parsed == []
+        else:
+            assert (answer.status_code, answer.json()["error"]) == (400, "bad_json")
+        assert gateway.pending_bytes == 0
+
+
+def wide_event(columns: int, sources: int) -> bytes:
+    """A compliant event as Spark sends it for a wide table: each column comes from several others."""
+    base = {"_producer": PRODUCER, "_schemaURL": f"{PRODUCER}/facet.json"}
+    fields = {
+        f"column_{number}": {
+            "inputFields": [
+                {
+                    "namespace": "postgres://warehouse.example:5432",
+                    "name": f"shop.public.table_{source}",
+                    "field": f"column_{number}",
+                    "transformations": [{"type": "DIRECT", "subtype": "IDENTITY", "masking": False}],
+                }
+                for source in range(sources)
+            ]
+        }
+        for number in range(columns)
+    }
+    output = {
+        "namespace": "s3://lake",
+        "name": "wide",
+        "facets": {"columnLineage": base | {"fields": fields}},
+    }
+    return run_bytes(outputs=[output])
+
+
+def test_a_wide_tables_lineage_is_taken_when_it_is_larger_than_an_event_for_tables(tmp_path: Path) -> None:
+    with Running(tmp_path) as gateway:
+        for body in (wide_event(700, 8), wide_event(2_000, 20)):
+            assert len(body) > gateway.settings.max_event_bytes
+            assert gateway.post(body).status_code == 200
+            assert gateway.post(b"[" + body + b"]", "/api/v1/lineage/batch").json()["status"] == "success"
+        assert len(gateway.events()) == 4
+
+
+def test_413_is_answered_and_logged_when_a_lineage_event_is_too_large(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     body = run_bytes()
-    with Running(tmp_path, max_event_bytes=len(body)) as gateway:
+    with Running(tmp_path, max_event_bytes=10, max_body_bytes=len(body)) as gateway:
         assert gateway.post(body).status_code == 200
-        answer = gateway.post(body + b" ")
-        assert (answer.status_code, answer.json()["error"]) == (413, "event_too_large")
-        assert gateway.post(gzip.compress(body + b" "), headers=GZIP).status_code == 413
-        batch = gateway.post(b"[" + body + b"," + body[:-1] + b" }]", "/api/v1/lineage/batch")
-        assert batch.json()["summary"]["successful"] == 1
-        assert "max_event_bytes" in batch.json()["failed_events"][0]["reason"]
-        assert gateway.open_rejects() == []
+        packed = gzip.compress(body + b" ")
+        for sent, headers in ((body + b" ", {}), (packed, GZIP)):
+            answer = gateway.post(sent, headers=headers)
+            assert (answer.status_code, answer.json()["error"]) == (413, "body_too_large")
+        assert gateway.open_rejects() == []  # no byte of it was read
+    assert "max_body_bytes" in caplog.text
 
 
 def test_413_is_answered_when_a_batch_has_too_many_events(tmp_path: Path) -> None:
@@ -205,3 +273,5 @@ def test_413_is_answered_when_a_batch_has_too_many_events(tmp_path: Path) -> Non
         for more in (b"[" + events + b",{}]", b"[0" + b",0" * 1_000_000 + b"]"):
             answer = gateway.post(more, "/api/v1/lineage/batch")
             assert (answer.status_code, answer.json()["error"]) == (413, "too_many_events")
+        assert [len(reject.body) for reject in gateway.open_rejects()] == [len(events) + 5, 2_000_003]
+        assert gateway.count("gateway_events_refused", "too_many_events") == 2

@@ -155,6 +155,8 @@ def test_only_this_machine_is_served_when_there_is_no_token(tmp_path: Path) -> N
         assert running.get(path).status_code == 200
         assert running.get(path, {"host": "localhost:8750"}).status_code == 200
         assert running.get(path, {"host": "evil.example"}).status_code == 403
+        for proxied in ({"x-forwarded-for": "127.0.0.1"}, {"via": "1.1 proxy"}, {"x-real-ip": "192.0.2.7"}):
+            assert running.get(path, proxied).status_code == 403
         assert running.get(path, {"host": "127.0.0.1.evil.example:80"}).status_code == 403
         assert statuses(running.talk(raw_get(path, "Host: evil.example", "Connection: close")))[0] in (
             400,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -11,7 +10,8 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.gateway.acknowledger import Acknowledger
 from headwater.gateway.context import Context, request_context
-from headwater.gateway.json_limits import JsonLimits, ParsedEvent
+from headwater.gateway.json_limits import JsonLimits
+from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.gateway.tokens import Sender, Tokens
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
@@ -21,6 +21,7 @@ from headwater.log.event_sink import EventSink
 from headwater.metrics import Metrics
 from headwater.network import ClientAddresses
 from headwater.settings import GatewaySettings, TokenSettings
+from headwater.text_cache import text_cache
 
 MAX_LISTED_PROBLEMS = 100  # refused events that an answer lists; it counts all of them
 TEXT = ("text/plain",)  # sent by a browser's beacon, which then needs no preflight
@@ -124,6 +125,9 @@ BULK = Endpoint(
 )
 
 
+_Begin = Callable[[Request], Iterator[None] | None]
+
+
 class EventRoutes:
     """Takes events for the pipeline: token, parse, enrich, store, respond.
 
@@ -145,20 +149,20 @@ class EventRoutes:
         self._json = JsonLimits(settings)
         self._addresses = ClientAddresses(settings.trusted_proxies)
         self._acknowledger = Acknowledger(sink, metrics, with_cors)
+        self._slices = Slices()
         self._object = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._received = metrics.counter("gateway_events_received")
         self._refused = metrics.counter("gateway_events_refused")
 
     def add(self, router: Router) -> None:
         """Serve the endpoints."""
-        post_events, post_lines = self._refusing(self.post_events), self._refusing(self.post_lines)
         for endpoint in FROM_BROWSERS:
-            router.serve(endpoint, post_events, before_body=self._admit_browser)
+            router.serve(endpoint, self.post_events, before_body=self._admit_browser)
         for endpoint in PREFLIGHT:
             router.serve(endpoint, self.answer_preflight)
         for endpoint in FROM_SERVERS:
-            router.serve(endpoint, post_events, before_body=self._admit_server)
-        router.serve(BULK, post_lines, before_body=self._admit_server)
+            router.serve(endpoint, self.post_events, before_body=self._admit_server)
+        router.serve(BULK, self.post_lines, before_body=self._admit_server)
 
     # --- before the body --------------------------------------------------------------------------------
 
@@ -207,49 +211,83 @@ class EventRoutes:
                 retryable=True,
                 headers={"Retry-After": str(wait)},
             )
+            self._received.add(1)
             self._refused.add(1, problem.code)
             return with_cors(problem, request)
         return None
 
     # --- the body ------------------------------------------------------------------------------
 
-    def post_events(self, request: Request) -> None:
+    def post_events(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store an object, an array of them, or `{"template": {…}, "events": […]}`."""
-        body = self._json.read_body(request, TEXT)
-        template, items = self._envelope(body)
-        context = self._context(request)
-        if items is None:
-            self._received.add(1)
-            self._json.parse_event(body)
-            self._store(request, [context.enrich(body)], _accepted(_origin(request)))
-            return
-        self._received.add(len(items))
-        request.reserve(len(body) + len(template) * len(items))
-        self._store_valid(request, enumerate(items), "index", lambda event: context.enrich(event, template))
+        return self._run(request, self._begin_events)
 
-    def post_lines(self, request: Request) -> None:
+    def post_lines(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store NDJSON; the last line may lack its newline. Empty lines are counted, but are not events."""
+        return self._run(request, self._begin_lines)
+
+    def _run(self, request: Request, begin: _Begin) -> Coroutine[Any, Any, None] | None:
+        if self._slices.busy:  # perhaps with a request of the same connection, which comes first
+            return self._slices.run(request, self._run_later(request, begin))
+        steps = self._begin(request, begin)
+        return self._slices.run(request, steps) if steps is not None else None
+
+    def _run_later(self, request: Request, begin: _Begin) -> Iterator[None]:
+        yield from self._begin(request, begin) or ()
+
+    def _begin(self, request: Request, begin: _Begin) -> Iterator[None] | None:
+        """Count a request that is refused as a whole, and let browsers read the reason."""
+        try:
+            return begin(request)
+        except Problem as problem:
+            self._received.add(1)
+            self._refused.add(1, problem.code)
+            request.respond(with_cors(problem, request))
+            return None
+
+    def _begin_events(self, request: Request) -> Iterator[None] | None:
+        body = self._json.read_body(request, TEXT)
+        template, parts = self._envelope(body)
+        context = self._context(request)
+        if parts is None:
+            self._json.parse_event(body)
+            line = context.enrich(body)
+            self._received.add(1)
+            self._store(request, [line], _accepted(_origin(request)))
+            return None
+        self._received.add(len(parts))
+        request.reserve(len(body) + len(template) * len(parts))
+        return self._store_valid(
+            request, enumerate(parts), "index", lambda event: context.enrich(event, template)
+        )
+
+    def _begin_lines(self, request: Request) -> Iterator[None]:
         body = self._json.read_body(request, LINES)
         if body.count(b"\n") > self._limits.max_batch_events:
             raise self._json.too_many_events()
         context = self._context(request)
-        lines = enumerate(body.split(b"\n"), 1)
-        numbered = [(number, self._json.parse_line(line)) for number, line in lines if line.strip()]
-        self._received.add(len(numbered))
+        lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+        self._received.add(len(lines))
         request.reserve(len(body))
-        self._store_valid(request, numbered, "line", context.enrich)
+        return self._store_valid(request, lines, "line", context.enrich)
 
     def _store_valid(
         self,
         request: Request,
-        events: Iterable[tuple[int, ParsedEvent]],
+        parts: Iterable[tuple[int, bytes | msgspec.Raw]],
         place: Literal["index", "line"],
         enrich: Callable[[bytes], bytes],
-    ) -> None:
+    ) -> Iterator[None]:
         """Store the valid events; the others are listed by their place and affect no other event (G6)."""
         bodies: list[bytes] = []
         refused: list[RefusedEvent] = []
-        for number, event in events:
+        work = 0
+        for number, part in parts:
+            if work > SLICE_BYTES:
+                work = 0
+                yield
+            event = self._json.parse_part(part)
+            work += len(event.body) + EVENT_BYTES
             try:
                 if event.problem is not None:
                     raise event.problem
@@ -274,7 +312,7 @@ class EventRoutes:
         address = self._addresses.find(request.peer, request.headers.get("x-forwarded-for", ""))
         return request_context(request, _sender(request), address, self._clock.now())
 
-    def _envelope(self, body: bytes) -> tuple[bytes, list[ParsedEvent] | None]:
+    def _envelope(self, body: bytes) -> tuple[bytes, Sequence[msgspec.Raw] | None]:
         """Return the template and the events of a body; None in place of the events for a single event."""
         template = events = b""
         if body[:1].isspace():
@@ -291,27 +329,15 @@ class EventRoutes:
                 self._json.parse_event(template)
         if not events:
             return b"", None
-        items = self._json.split_batch(events)
-        if len(template) * len(items) > self._limits.max_body_bytes:
+        parts = self._json.split_batch(events)
+        if len(template) * len(parts) > self._limits.max_body_bytes:
             raise Problem(
                 413,
                 "body_too_large",
                 "With its template in every event, the body exceeds `gateway.max_body_bytes`.",
                 hint="Send fewer events in one request.",
             )
-        return template, items
-
-    def _refusing(self, handler: Callable[[Request], None]) -> Callable[[Request], None]:
-        """Wrap a handler: count requests that are refused as a whole, and let browsers read the reason."""
-
-        def handle(request: Request) -> None:
-            try:
-                handler(request)
-            except Problem as problem:
-                self._refused.add(1, problem.code)
-                request.respond(with_cors(problem, request))
-
-        return handle
+        return template, parts
 
 
 def with_cors(problem: Problem, request: Request) -> Response:
@@ -342,6 +368,6 @@ def _cors(origin: str) -> dict[str, str]:
     return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
 
 
-@lru_cache(1024)
+@text_cache(1024)
 def _accepted(origin: str) -> Response:
     return Response(200, msgspec.json.encode(EventAccepted("ok")), headers=_cors(origin))

@@ -24,15 +24,26 @@ T = TypeVar("T")
 GROUP = "headwater.failed_handlers"
 STAGE = "gateway"  # of the rejects
 LOGGED_BYTES = 4096  # of an event in a log line
+CUT = "cut"  # the rule in the details of a reject whose body is not complete
 
 
 class FailedEvent(msgspec.Struct, frozen=True):
-    """An unreadable or non-compliant event: its bytes up to `max_event_bytes`, the reason, and the time."""
+    """A refused event or batch: its bytes, the reason, and the time.
+
+    `size` is the number of its bytes as it was sent; `body` is its beginning, of `gateway.max_failed_bytes`
+    at most.
+    """
 
     body: bytes
     reason: str
     violations: list[Violation]
     received_at: float
+    size: int
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether `body` is not complete, so that it cannot be replayed."""
+        return len(self.body) < self.size
 
 
 @runtime_checkable
@@ -74,7 +85,7 @@ class LogHandler:
     def handle(self, events: Sequence[FailedEvent]) -> None:
         for event in events:
             text = event.body[:LOGGED_BYTES].decode("utf-8", "backslashreplace")
-            cut = "…" if len(event.body) > LOGGED_BYTES else ""
+            cut = f"… ({event.size} bytes)" if event.size > LOGGED_BYTES else ""
             logger.warning("An event was refused: %s Event: %s%s", event.reason, ascii(text)[1:-1], cut)
 
     def close(self) -> None:
@@ -110,6 +121,11 @@ def load_handler(name: str, rejects: RejectStore) -> FailedEventHandler:
 
 def _reject(event: FailedEvent) -> NewReject:
     details = [{"path": each.path, "reason": each.reason, "rule": each.rule} for each in event.violations]
+    if event.is_cut:
+        kept = (
+            f"only the first {len(event.body)} of its {event.size} bytes are kept (gateway.max_failed_bytes)"
+        )
+        details.insert(0, {"path": "", "reason": kept, "rule": CUT})
     return NewReject(event.reason, event.body, details, None, event.received_at)
 
 

@@ -109,6 +109,8 @@ class Gateway:
         while True:
             await asyncio.sleep(self._replay_seconds)
             try:
-                await asyncio.to_thread(replay, self._rejects, self._lineage.validator, self._log)
+                await asyncio.to_thread(
+                    replay, self._rejects, self._lineage.limits, self._lineage.validator, self._log
+                )
             except Exception:
                 logger.exception("The replay of rejects failed; the gateway tries again.")

@@ -5,7 +5,8 @@ The bytes of an event stay as they were sent. Each fault of a body is answered w
 
 from __future__ import annotations
 
-from functools import lru_cache
+import re
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,9 +15,14 @@ import orjson
 from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.settings import GatewaySettings
+from headwater.text_cache import text_cache
 
 MIN_BYTES_PER_KEY = 4  # `"":0`
 MIN_BYTES_PER_COMMA = 8  # denser arrays are not events: `[0,0,0,…]` would cost 30 times its size to split
+MIN_BYTES_PER_VALUE = 6  # denser events are not lineage: a parsed value takes 50 bytes and more
+DENSE_BYTES = 1024 * 1024  # smaller events may be as dense as JSON can be
+# An unfinished string ends with the body: otherwise each quote in it would begin another search.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
 class UnreadableBody(Problem):
@@ -32,10 +38,15 @@ class ParsedEvent(NamedTuple):
 
 
 class JsonLimits:
-    """Reads and parses bodies within the limits of the settings."""
+    """Reads and parses bodies within the limits of the settings.
 
-    def __init__(self, settings: GatewaySettings) -> None:
+    A lineage event may be as large as a body, with as many more keys: wide tables have much column lineage.
+    """
+
+    def __init__(self, settings: GatewaySettings, *, is_lineage: bool = False) -> None:
         self._limits = settings
+        self._max_event_bytes = settings.max_body_bytes if is_lineage else settings.max_event_bytes
+        self._max_keys = settings.max_keys * max(1, self._max_event_bytes // settings.max_event_bytes)
         self._array = msgspec.json.Decoder(list[msgspec.Raw])
 
     def read_body(self, request: Request, other_types: tuple[str, ...] = ()) -> bytes:
@@ -54,26 +65,28 @@ class JsonLimits:
     def parse_event(self, body: bytes) -> Any:
         """Return the value of one event."""
         limits = self._limits
-        if len(body) > limits.max_event_bytes:
+        if len(body) > self._max_event_bytes:
             raise Problem(
                 413,
                 "event_too_large",
-                f"The event has {len(body)} bytes; `gateway.max_event_bytes` is {limits.max_event_bytes}.",
-                hint="Leave out large facets, or raise `gateway.max_event_bytes`.",
+                f"The event has {len(body)} bytes; `gateway.max_event_bytes` is {self._max_event_bytes}.",
+                hint="Send smaller events, or raise `gateway.max_event_bytes`.",
             )
+        if len(body) > DENSE_BYTES:
+            self._check_density(body)
         try:
             event = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise self._unreadable(body, error) from None
         # Upper bounds that cost a microsecond or two; only an event that exceeds them is walked.
         if body.count(b"{") + body.count(b"[") > limits.max_depth or (
-            len(body) > limits.max_keys * MIN_BYTES_PER_KEY and body.count(b":") > limits.max_keys
+            len(body) > self._max_keys * MIN_BYTES_PER_KEY and body.count(b":") > self._max_keys
         ):
             self._check_depth_and_keys(event)
         return event
 
-    def split_batch(self, body: bytes) -> list[ParsedEvent]:
-        """Return the events of a JSON array. A bad event has its problem, and does not affect others (G6)."""
+    def split_batch(self, body: bytes) -> Sequence[msgspec.Raw]:
+        """Return the bytes of each event of a JSON array, for `parse_part`."""
         limits = self._limits
         commas = body.count(b",")
         if commas > limits.max_batch_events and len(body) < commas * MIN_BYTES_PER_COMMA:
@@ -91,10 +104,11 @@ class JsonLimits:
             raise self._unreadable(body, error) from None
         if len(parts) > limits.max_batch_events:
             raise self.too_many_events()
-        return [self.parse_line(bytes(part)) for part in parts]
+        return parts
 
-    def parse_line(self, body: bytes) -> ParsedEvent:
-        """Return one event of several, with its problem if it has one."""
+    def parse_part(self, part: bytes | msgspec.Raw) -> ParsedEvent:
+        """Return one event of several. A bad one has its problem, and does not affect others (G6)."""
+        body = bytes(part)
         try:
             return ParsedEvent(body, self.parse_event(body), None)
         except Problem as problem:
@@ -144,6 +158,25 @@ class JsonLimits:
             hint="Flatten the event, or raise `gateway.max_depth`.",
         )
 
+    def _too_many_keys(self, found: str) -> Problem:
+        return Problem(
+            400,
+            "too_many_keys",
+            f"The event has {found} (`gateway.max_keys`).",
+            hint="Leave out large facets, or raise `gateway.max_keys`.",
+        )
+
+    def _check_density(self, body: bytes) -> None:
+        """Refuse an event that would take many times its size in memory, before it is parsed (G8)."""
+        most = len(body) // MIN_BYTES_PER_VALUE
+        if _values(body) <= most and body.count(b":") <= self._max_keys:
+            return
+        bare = _STRING.sub(b"", body)
+        if bare.count(b":") > self._max_keys:
+            raise self._too_many_keys(f"more than {self._max_keys} keys")
+        if _values(bare) > most:
+            raise self._too_many_keys(f"more than one value in {MIN_BYTES_PER_VALUE} bytes")
+
     def _check_depth_and_keys(self, event: Any) -> None:
         """Walk an event level by level: recursion over a deep event would exhaust the stack."""
         level: list[Any] = [event]
@@ -156,14 +189,13 @@ class JsonLimits:
             keys += sum(len(each) for each in level if type(each) is dict)
             if depth > self._limits.max_depth:
                 raise self._too_deep()
-            if keys > self._limits.max_keys:
-                raise Problem(
-                    400,
-                    "too_many_keys",
-                    f"The event has more than {self._limits.max_keys} keys (`gateway.max_keys`).",
-                    hint="Leave out large facets, or raise `gateway.max_keys`.",
-                )
+            if keys > self._max_keys:
+                raise self._too_many_keys(f"more than {self._max_keys} keys")
             level = [child for each in level for child in (each.values() if type(each) is dict else each)]
+
+
+def _values(body: bytes) -> int:
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
 def _is_about_depth(error: Exception) -> bool:
@@ -175,7 +207,7 @@ def _is_supported(content_type: str, other_types: tuple[str, ...]) -> bool:
     return _is_json(content_type) or content_type.partition(";")[0].strip().lower() in other_types
 
 
-@lru_cache(256)
+@text_cache(256)
 def _is_json(content_type: str) -> bool:
     """Return whether a Content-Type is JSON in UTF-8."""
     kind, _, parameters = content_type.lower().partition(";")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Coroutine, Iterator, Sequence
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -14,7 +15,8 @@ from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.openlineage_validator import SCHEMA, Validator, Violation
+from headwater.gateway.openlineage_validator import SCHEMA, Budget, Validator, Violation
+from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response
@@ -22,6 +24,11 @@ from headwater.http.router import Router
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
+
+logger = logging.getLogger(__name__)
+
+LOG_SECONDS = 60.0  # refusals for the same reason are logged once in this time
+_LOGGED = {"too_deep", "too_many_keys"}
 
 
 class Accepted(msgspec.Struct, omit_defaults=True):
@@ -66,7 +73,7 @@ class BatchResult(msgspec.Struct):
 _EVENT_SCHEMA = {"$ref": "#/components/schemas/Event"}
 _PROBLEMS = {
     401: "The API key is missing or unknown.",
-    413: "The event exceeds `gateway.max_event_bytes`, or the decompressed body `gateway.max_body_bytes`.",
+    413: "The decompressed body exceeds `gateway.max_body_bytes`.",
     415: "The Content-Type is not JSON in UTF-8, or the Content-Encoding is not supported.",
     503: "The log cannot be written, or the gateway is busy or stopping; nothing was acknowledged.",
     507: "The disk is full; nothing was acknowledged.",
@@ -112,11 +119,14 @@ class LineageRoutes:
         metrics: Metrics,
         clock: Clock,
     ) -> None:
-        self._max_event_bytes = settings.max_event_bytes
+        self._max_body_bytes = settings.max_body_bytes
+        self._max_failed_bytes = settings.max_failed_bytes
         self._clock = clock
-        self._json = JsonLimits(settings)
         self._acknowledger = Acknowledger(log, metrics)
+        self._slices = Slices()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._logged: dict[str, float] = {}
+        self.limits = JsonLimits(settings, is_lineage=True)
         self.validator = Validator(strict=settings.strict)
         self.failed = FailedQueue(handler, self._handled, metrics, clock)
         self._received = metrics.counter("gateway_events_received")
@@ -125,8 +135,8 @@ class LineageRoutes:
 
     def add(self, router: Router) -> None:
         """Serve the endpoints."""
-        router.serve(EVENT, self.post_event)
-        router.serve(BATCH, self.post_batch)
+        router.serve(EVENT, self.post_event, before_body=self._admit)
+        router.serve(BATCH, self.post_batch, before_body=self._admit)
 
     def start(self) -> None:
         """Start the thread of the failed events; call it in the loop's thread."""
@@ -137,13 +147,33 @@ class LineageRoutes:
         """Pass the last failed events to their handler."""
         await asyncio.to_thread(self.failed.close, timeout_seconds)
 
-    def post_event(self, request: Request) -> None:
+    def _admit(self, request: Request) -> Response | None:
+        """Count and log a request that the connection will refuse by its length, without reading it."""
+        declared = int(request.headers.get("content-length", 0))
+        if declared > self._max_body_bytes:
+            self._received.add(1)
+            self._refused.add(1, "body_too_large")
+            text = f"its {declared} bytes exceed gateway.max_body_bytes, and none of them is kept"
+            self._log(request, "body_too_large", text)
+        return None
+
+    def post_event(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store one event."""
+        if self._slices.busy:  # perhaps with a batch of the same connection, which comes first
+            return self._slices.run(request, self._post_event_later(request))
+        self._post_event(request)
+        return None
+
+    def _post_event_later(self, request: Request) -> Iterator[None]:
+        self._post_event(request)
+        yield from ()
+
+    def _post_event(self, request: Request) -> None:
         self._received.add(1)
         body = b""
         try:
-            body = self._json.read_body(request)
-            event = self._json.parse_event(body)
+            body = self.limits.read_body(request)
+            event = self.limits.parse_event(body)
         except Problem as problem:
             self._refuse(request, body, problem)
             return
@@ -164,43 +194,55 @@ class LineageRoutes:
             response = Response(200, msgspec.json.encode(Accepted("success", validation.warnings)))
         self._acknowledger.store(request, [body], response)
 
-    def post_batch(self, request: Request) -> None:
+    def post_batch(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store the compliant events of an array; the others are listed and affect no other event (G6)."""
+        return self._slices.run(request, self._post_batch(request))
+
+    def _post_batch(self, request: Request) -> Iterator[None]:
         body = b""
         try:
-            body = self._json.read_body(request)
-            events = self._json.split_batch(body)
+            body = self.limits.read_body(request)
+            parts = self.limits.split_batch(body)
         except Problem as problem:
             self._received.add(1)
             self._refuse(request, body, problem)
             return
-        request.reserve(len(body))  # splitting has copied it
-        self._received.add(len(events))
+        request.reserve(len(body))  # the events are copies of its parts
+        self._received.add(len(parts))
         compliant: list[bytes] = []
         not_stored: list[FailedInBatch] = []
         failed: list[FailedEvent] = []
-        for index, (event_body, event, problem_found) in enumerate(events):
+        codes: list[str] = []
+        budget = Budget()
+        work = 0
+        for index, part in enumerate(parts):
+            if work > SLICE_BYTES:
+                work = 0
+                yield
+            event_body, event, found = self.limits.parse_part(part)
+            before = budget.left
             violations: Sequence[Violation] = ()
-            if problem_found is not None:
-                reason, code = problem_found.text, problem_found.code
-                goes_to_handler = isinstance(problem_found, UnreadableBody)
-            else:
-                validation = self.validator.check(event)
-                if validation.ok:
-                    compliant.append(event_body)
-                    if validation.warnings:
-                        self._warned.add()
-                    continue
-                reason, code, goes_to_handler = validation.summary, "not_compliant", True
-                violations = validation.errors
-            self._refused.add(1, code)
-            not_stored.append(FailedInBatch(index, reason))
-            if goes_to_handler:
-                failed.append(self._failed_event(event_body, reason, violations))
+            if found is None:
+                validation = self.validator.check(event, budget)
+                if validation.warnings:
+                    self._warned.add()
+                if validation.errors:
+                    violations = validation.errors
+                    found = Problem(400, "not_compliant", validation.summary, hint="Fix the producer.")
+            work += len(event_body) + EVENT_BYTES + before - budget.left
+            if found is None:
+                compliant.append(event_body)
+                continue
+            codes.append(found.code)
+            not_stored.append(FailedInBatch(index, found.text))
+            failed.append(self._failed_event(event_body, found.text, violations))
         if failed and self.failed.is_full:
+            self._refused.add(len(parts), "busy")
             request.respond(BUSY)
             return
-        response = Response(200, msgspec.json.encode(_result(len(events), not_stored)))
+        for code in codes:
+            self._refused.add(1, code)
+        response = Response(200, msgspec.json.encode(_result(len(parts), not_stored)))
 
         def respond() -> None:
             if failed:
@@ -216,18 +258,30 @@ class LineageRoutes:
     def _refuse(
         self, request: Request, body: bytes, problem: Problem, violations: Sequence[Violation] = ()
     ) -> None:
-        """Answer with a problem; an event that is unreadable or not compliant goes to the handler first."""
-        self._refused.add(1, problem.code)
-        if not violations and not isinstance(problem, UnreadableBody):
-            request.respond(problem.response())
-        elif self.failed.is_full:
+        """Answer with a problem, after the handler has what could be read of the body."""
+        if body and self.failed.is_full:
+            self._refused.add(1, "busy")
             request.respond(BUSY)
-        else:
+            return
+        self._refused.add(1, problem.code)
+        if body or isinstance(problem, UnreadableBody):
             failed = self._failed_event(body, problem.text, violations)
             self.failed.put([failed], (request, problem.response()))
+        else:
+            request.respond(problem.response())
+        if problem.status == 413 or problem.code in _LOGGED:
+            self._log(request, problem.code, problem.text)
+
+    def _log(self, request: Request, code: str, text: str) -> None:
+        """Log a refusal by a limit: perhaps the producer is right, and the limit is too low."""
+        now = self._clock.monotonic()
+        if now - self._logged.get(code, -LOG_SECONDS) >= LOG_SECONDS:
+            self._logged[code] = now
+            logger.warning("A lineage request of %s was refused (%s): %s", request.peer, code, text)
 
     def _failed_event(self, body: bytes, reason: str, violations: Sequence[Violation]) -> FailedEvent:
-        return FailedEvent(body[: self._max_event_bytes], reason, list(violations), self._clock.now())
+        kept = body[: self._max_failed_bytes]
+        return FailedEvent(kept, reason, list(violations), self._clock.now(), len(body))
 
     def _handled(self, answers: list[tuple[Request, Response]]) -> None:
         """Called by the thread of the failed events."""

@@ -5,7 +5,8 @@ is derived (scripts/derive_openlineage_schema.py); docs/openlineage.md documents
 
 The compiled schema accepts or refuses in microseconds. Its list of errors is unbounded and copies the
 offending value into each error, so that ten megabytes of nested errors cost seconds and gigabytes. This walk
-stops after `LIMIT` violations, skips parts that the compiled schema accepts, and copies nothing (G8, G12).
+stops after `LIMIT` violations, skips parts that the compiled schema accepts, and keeps no copies. It
+validates nested parts again and again, so a `Budget` limits its work for a request (G8, G12).
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ LIMIT = 20  # violations in an answer, for errors and for warnings; the last one
 ECHO = 100  # characters of a value or key of the event that a reason or path repeats
 CHUNK = 250  # items of a long array or object that are validated together
 PATH = 500  # characters of a path; a longer one is cut and ends in an ellipsis
+BUDGET_BYTES = 6 * 1024 * 1024  # of parts that the walk validates for one request: 60 ms of CPU time
+NODE_BYTES = 256  # what a step of the walk costs, in the same unit
+DEEP_BYTES = 16 * 1024  # of a part that is nested too deeply for its size to be measured
 
 Schema = dict[str, Any]
 # The path to a value, last step first, so that no list is copied at each step.
@@ -58,6 +62,18 @@ class Violation(msgspec.Struct, frozen=True):
 
 # For a value that the compiled schema refuses although the walk finds nothing.
 _UNNAMED = Violation("", "this does not fit the schema", "schema")
+_NOT_SOUGHT = Violation(
+    "", "this does not fit the schema; the request has too many violations for all to be named", "limit"
+)
+
+
+class Budget:
+    """The work that finding violations may still cost, in bytes. The verdict does not depend on it."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, size: int = BUDGET_BYTES) -> None:
+        self.left = size
 
 
 _DEFINITIONS = {"run": "RunEvent", "job": "JobEvent", "dataset": "DatasetEvent"}
@@ -114,8 +130,11 @@ class Validator:
             kind: self._finder.compiled(name).is_valid for kind, name in _DEFINITIONS.items()
         }
 
-    def check(self, event: object) -> Validation:
-        """Validate one decoded JSON value of any shape. Never raises; the result is bounded (G12)."""
+    def check(self, event: object, budget: Budget | None = None) -> Validation:
+        """Validate one decoded JSON value of any shape. Never raises; result and work are bounded (G12).
+
+        Events of one request share a budget. When it is spent, further violations are not named.
+        """
         if not isinstance(event, dict):
             return Validation("", (_NOT_AN_OBJECT,))
         # The keys decide the kind, so that a violation can name a path; trying all three kinds could not.
@@ -123,7 +142,7 @@ class Validator:
             if "run" in event:
                 kind = "run"
             elif "dataset" in event:
-                return self._check_two_kinds(event)
+                return self._check_two_kinds(event, budget or Budget())
             else:
                 kind = "job"
         elif "dataset" in event:
@@ -131,17 +150,19 @@ class Validator:
         elif "run" in event or "eventType" in event:
             kind = "run"
         else:
-            return self._refuse_without_kind(event)
+            return self._refuse_without_kind(event, budget or Budget())
         if self._accepted_by[kind](event):
             return _VALID[kind]
-        return self._explain(kind, event)
+        return self._explain(kind, event, budget or Budget())
 
-    def _explain(self, kind: str, event: dict[str, object]) -> Validation:
-        errors, warnings = self._inspect(_DEFINITIONS[kind], event)
+    def _explain(self, kind: str, event: dict[str, object], budget: Budget) -> Validation:
+        errors, warnings = self._inspect(_DEFINITIONS[kind], event, budget)
         return Validation(kind, first_violations(errors), first_violations(warnings))
 
-    def _inspect(self, name: str, event: dict[str, object]) -> tuple[list[Violation], list[Violation]]:
-        errors, warnings = self._finder.inspect(name, event)
+    def _inspect(
+        self, name: str, event: dict[str, object], budget: Budget
+    ) -> tuple[list[Violation], list[Violation]]:
+        errors, warnings = self._finder.inspect(name, event, budget)
         return (errors + warnings, []) if self._strict else (errors, warnings)
 
     def _tolerates(self, kind: str, event: dict[str, object]) -> bool:
@@ -150,7 +171,7 @@ class Validator:
             return False
         return self._finder.compiled(_DEFINITIONS[kind], tolerant=True).is_valid(event)
 
-    def _check_two_kinds(self, event: dict[str, object]) -> Validation:
+    def _check_two_kinds(self, event: dict[str, object], budget: Budget) -> Validation:
         """`job` and `dataset` without `run` is officially valid if it is exactly one of the two kinds."""
         kinds = ("job", "dataset")
         accepted = [kind for kind in kinds if self._accepted_by[kind](event)]
@@ -160,15 +181,15 @@ class Validator:
             return Validation("", (_TWO_KINDS,))
         tolerated = [kind for kind in kinds if self._tolerates(kind, event)]
         if len(tolerated) == 1:
-            return self._explain(tolerated[0], event)
+            return self._explain(tolerated[0], event, budget)
         # violations of fields that both kinds share, such as eventTime, are listed once
         found = dict.fromkeys(
-            error for kind in kinds for error in self._inspect(_DEFINITIONS[kind], event)[0]
+            error for kind in kinds for error in self._inspect(_DEFINITIONS[kind], event, budget)[0]
         )
         return Validation("", first_violations([_TWO_KINDS, *found]))
 
-    def _refuse_without_kind(self, event: dict[str, object]) -> Validation:
-        errors, warnings = self._inspect("BaseEvent", event)
+    def _refuse_without_kind(self, event: dict[str, object], budget: Budget) -> Validation:
+        errors, warnings = self._inspect("BaseEvent", event, budget)
         return Validation("", first_violations([_NO_KIND, *errors]), first_violations(warnings))
 
 
@@ -200,12 +221,15 @@ class ViolationFinder:
             self._compiled[name, tolerant] = validator
         return validator
 
-    def inspect(self, name: str, value: object) -> tuple[list[Violation], list[Violation]]:
+    def inspect(
+        self, name: str, value: object, budget: Budget | None = None
+    ) -> tuple[list[Violation], list[Violation]]:
         """Return the errors and the warnings of a value; both are empty only if the definition accepts it.
 
-        The walk ends soon after `LIMIT` errors; `first_violations` says so. It keeps an explicit stack,
-        since an event may be nested deeper than Python recurses.
+        The walk ends soon after `LIMIT` errors, which `first_violations` says, or when the budget is spent.
+        It keeps an explicit stack, since an event may be nested deeper than Python recurses.
         """
+        budget = budget or Budget()
         errors: list[Violation] = []
         warnings: list[Violation] = []
         if self.compiled(name).is_valid(value):
@@ -213,6 +237,10 @@ class ViolationFinder:
         only_warnings = self.compiled(name, tolerant=True).is_valid(value)
         pending: list[Iterator[Node]] = [iter([(self._definitions[name], value, ())])]
         while pending and len(errors) <= LIMIT and not (only_warnings and len(warnings) > LIMIT):
+            budget.left -= NODE_BYTES
+            if budget.left <= 0:
+                (warnings if only_warnings else errors).append(_NOT_SOUGHT)
+                break
             node = next(pending[-1], None)
             if node is None:
                 pending.pop()
@@ -220,6 +248,7 @@ class ViolationFinder:
             schema, value, steps = node
             if "$ref" in schema:
                 name = schema["$ref"].rpartition("/")[2]
+                budget.left -= _size(value)
                 if self.compiled(name, tolerant=len(warnings) > LIMIT).is_valid(value):
                     continue
                 schema = self._definitions[name]
@@ -234,16 +263,17 @@ class ViolationFinder:
                 errors.extend(_unpaired(schema, value, steps))
                 errors.extend(_unknown(schema, value, steps))
             if isinstance(value, dict | list):
-                pending.append(self._children(schema, value, steps, warnings))
+                pending.append(self._children(schema, value, steps, warnings, budget))
         if not errors and not (only_warnings and warnings):
             errors.append(_UNNAMED)
         return errors, warnings
 
     def _children(
-        self, schema: Schema, value: Any, steps: PathSteps, warnings: list[Violation]
+        self, schema: Schema, value: Any, steps: PathSteps, warnings: list[Violation], budget: Budget
     ) -> Iterator[Node]:
         if isinstance(value, list):
-            for index, item in self._failing_chunks(schema["items"], enumerate(value), len(value), warnings):
+            entries = enumerate(value)
+            for index, item in self._failing_chunks(schema["items"], entries, len(value), warnings, budget):
                 yield schema["items"], item, (steps, index)
             return
         known, others = schema.get("properties", {}), schema.get("additionalProperties")
@@ -252,23 +282,30 @@ class ViolationFinder:
                 yield known[key], value[key], (steps, key)
         if others:
             rest = ((key, item) for key, item in value.items() if key not in known)
-            for key, item in self._failing_chunks(others, rest, len(value), warnings):
+            for key, item in self._failing_chunks(others, rest, len(value), warnings, budget):
                 yield others, item, (steps, key)
         for choice in schema.get("allOf", ()):  # alternatives by `type`, as the derived schema has them
             if value.get("type") == choice["if"]["properties"]["type"]["const"]:
                 yield choice["then"], value, steps
 
     def _failing_chunks(
-        self, schema: Schema, entries: Iterator[tuple[Any, object]], count: int, warnings: list[Violation]
+        self,
+        schema: Schema,
+        entries: Iterator[tuple[Any, object]],
+        count: int,
+        warnings: list[Violation],
+        budget: Budget,
     ) -> Iterator[tuple[Any, object]]:
-        """Yield the entries of those chunks that the compiled schema refuses."""
+        """Yield the entries of those chunks that the compiled schema refuses, within the budget."""
         if count <= CHUNK:
             yield from entries
             return
         name = f"items {orjson.dumps(schema).decode()}"
-        while chunk := list(islice(entries, CHUNK)):
+        while budget.left > 0 and (chunk := list(islice(entries, CHUNK))):
             validator = self._compile(name, {"items": schema}, len(warnings) > LIMIT)
-            if not validator.is_valid([item for _, item in chunk]):
+            items = [item for _, item in chunk]
+            budget.left -= _size(items)
+            if not validator.is_valid(items):
                 yield from chunk
 
     def _reason(self, rule: str, schema: Schema, value: object) -> str:
@@ -357,6 +394,16 @@ def _is_a(kind: str, value: object) -> bool:
             return is_whole or (isinstance(value, int) and not isinstance(value, bool))
         case _:
             return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _size(value: object) -> int:
+    """Return about how many bytes of JSON a value is."""
+    if not isinstance(value, dict | list):
+        return len(value) if isinstance(value, str) else 8
+    try:
+        return len(msgspec.json.encode(value))
+    except RecursionError:
+        return DEEP_BYTES
 
 
 def _shown(value: object) -> str:

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import logging
 
-import orjson
-
 from headwater.errors import HeadwaterError
-from headwater.gateway.failed_events import STAGE
-from headwater.gateway.openlineage_validator import Validator
+from headwater.gateway.failed_events import CUT, STAGE
+from headwater.gateway.json_limits import JsonLimits
+from headwater.gateway.openlineage_validator import Budget, Validator
+from headwater.http.response import Problem
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import Reject, RejectStore
 
 logger = logging.getLogger(__name__)
 
 
-def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
+def replay(rejects: RejectStore, limits: JsonLimits, validator: Validator, queue: Log) -> int:
     """Validate all rejects requested for replay, append those that pass, and return how many passed.
 
     Blocks. A crash between the append and the removal of the reject appends it twice. If the log fails, the
@@ -29,21 +29,41 @@ def replay(rejects: RejectStore, validator: Validator, queue: Log) -> int:
     try:
         while requested := rejects.requested(STAGE):
             for reject in requested:
-                passed += _replay_one(reject, rejects, validator, queue)
+                passed += _replay_one(reject, rejects, limits, validator, queue)
     except HeadwaterError as error:
         logger.warning("The replay of rejects is postponed: %s", error)
     return passed
 
 
-def _replay_one(reject: Reject, rejects: RejectStore, validator: Validator, queue: Log) -> bool:
+def _replay_one(
+    reject: Reject, rejects: RejectStore, limits: JsonLimits, validator: Validator, queue: Log
+) -> bool:
     try:
-        validation = validator.check(orjson.loads(reject.body))
-    except orjson.JSONDecodeError as error:
-        rejects.failed_again(reject.id, f"The body is not JSON. {error}")
+        bodies = _events(reject, limits, validator)
+    except Problem as problem:
+        rejects.failed_again(reject.id, problem.text)
         return False
-    if not validation.ok:
-        rejects.failed_again(reject.id, validation.summary)
-        return False
-    queue.append_wait([reject.body])
+    queue.append_wait(bodies)
     rejects.replayed(reject.id)
     return True
+
+
+def _events(reject: Reject, limits: JsonLimits, validator: Validator) -> list[bytes]:
+    """Return the events of a reject, which is one event or a whole batch; Problem if one is not accepted."""
+    if cut := [each["reason"] for each in reject.details if each.get("rule") == CUT]:
+        raise _refusal(f"The event cannot be replayed: {cut[0]}. Send it again from its producer.")
+    is_batch = reject.body.lstrip()[:1] == b"["
+    parts = [bytes(part) for part in limits.split_batch(reject.body)] if is_batch else [reject.body]
+    if not parts:
+        raise _refusal("The batch has no events.")
+    budget = Budget()
+    for index, body in enumerate(parts):
+        validation = validator.check(limits.parse_event(body), budget)
+        if not validation.ok:
+            place = f"Event {index} of the batch: " if is_batch else ""
+            raise _refusal(place + validation.summary)
+    return parts
+
+
+def _refusal(text: str) -> Problem:
+    return Problem(400, "not_replayed", text, hint="See docs/http.md, Failed events.")

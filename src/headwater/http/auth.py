@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.network import is_loopback
+from headwater.network import is_from_this_machine, is_loopback
 from headwater.settings import GatewaySettings
 
 
@@ -73,7 +73,9 @@ class AdminToken:
             return None if allowed else self._keys.refusal
         # A foreign site may resolve its own name to this machine's address and read us through the browser,
         # but the browser then sends that name.
-        if self._is_local and _is_own_name(request.headers.get("host", "")):
+        # Behind a proxy on this machine all requests come from a loopback address, also those of strangers.
+        is_local = self._is_local and is_from_this_machine(request.peer, request.headers)
+        if is_local and _is_own_name(request.headers.get("host", "")):
             return None
         return self._forbidden
 

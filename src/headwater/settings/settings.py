@@ -50,7 +50,7 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         doc(
             "Token that readers of the graph and the page must send; empty: if `host` is a loopback address, "
-            "requests from this machine are served, otherwise none."
+            "requests from this machine that no proxy forwarded are served, otherwise none."
         ),
     ] = ""
     trusted_proxies: Annotated[
@@ -63,13 +63,25 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     failed_events: Annotated[
         str, doc("Handler of non-compliant events: `rejects`, `log`, `both`, or an extension's name.")
     ] = "rejects"
-    max_event_bytes: Annotated[Bytes, doc("Largest event, after decompression; larger: 413.")] = 1 * MIB
+    max_failed_bytes: Annotated[
+        Bytes, doc("Most bytes of a refused lineage event that `failed_events` gets; more are cut off.")
+    ] = 16 * MIB
+    max_event_bytes: Annotated[
+        Bytes,
+        doc("Largest event for tables, after decompression; larger: 413. Lineage: `max_body_bytes`."),
+    ] = 1 * MIB
     max_body_bytes: Annotated[Bytes, doc("Largest request body, after decompression; larger: 413.")] = (
         16 * MIB
     )
     max_batch_events: Annotated[Count, doc("Most events in one batch; more: 413.")] = 10_000
     max_depth: Annotated[Count, doc("Deepest nesting of an event; deeper: 400.")] = 100
-    max_keys: Annotated[Count, doc("Most object keys in an event; more: 400.")] = 50_000
+    max_keys: Annotated[
+        Count,
+        doc(
+            "Most object keys in an event; more: 400. A lineage event may have as many times more of them as "
+            "`max_body_bytes` is of `max_event_bytes`."
+        ),
+    ] = 50_000
     max_connections: Annotated[Count, doc("Open connections; further ones are answered 503.")] = 1_000
     max_pending_bytes: Annotated[
         Bytes, doc("Bytes of requests in memory that wait for the disk; beyond it: 503 with Retry-After.")

@@ -10,6 +10,8 @@ from enum import IntEnum
 from functools import lru_cache
 from hashlib import blake2b
 
+from headwater.text_cache import text_cache
+
 MAX_TEXT = 2_000  # characters of a name; a longer name is cut and ends in its digest (G8)
 WHOLE_DATASET = 0  # in place of a field
 
@@ -38,19 +40,19 @@ def _pair(kind: Kind, namespace: str, name: str) -> int:
     return _id(kind, b"%d:%b%b" % (len(first), first, shortened(name).encode()))
 
 
-@lru_cache(maxsize=20_000)
+@text_cache(20_000)
 def dataset_id(namespace: str, name: str) -> int:
     """The id of a name of a dataset; a dataset with aliases has several names."""
     return _pair(Kind.DATASET, namespace, name)
 
 
-@lru_cache(maxsize=20_000)
+@text_cache(20_000)
 def job_id(namespace: str, name: str) -> int:
     """The id of a job."""
     return _pair(Kind.JOB, namespace, name)
 
 
-@lru_cache(maxsize=20_000)
+@text_cache(20_000)
 def field_id(text: str) -> int:
     """The id of a field's name, the same in all datasets."""
     return _id(Kind.FIELD, shortened(text).encode())
