@@ -41,7 +41,7 @@ def test_cursors_are_kept_when_the_index_is_of_version_1(tmp_path: Path) -> None
     assert reader.lag_events() == 14
     adds_up(log)
     log.close()
-    assert len(MIGRATIONS) == 2
+    assert len(MIGRATIONS) == 3
 
 
 @pytest.mark.parametrize("which", ["index", "partition"])

@@ -76,7 +76,7 @@ def test_a_partition_is_a_single_file_and_gone_on_with_when_it_was_closed(tmp_pa
     assert at is not None
     assert at.first == 12
     assert reader.commit_at(50) is None
-    assert (reader.received_at(13), reader.received_at(5)) == (12.0, None)
+    assert (reader.received_at(13), reader.received_at(5), reader.received_at(50)) == (12.0, 10.0, None)
     assert reader.problems() == []
     reader.close()
     assert sorted(file.name for file in tmp_path.iterdir()) == [path.name]
@@ -111,10 +111,10 @@ def test_nothing_is_given_up_when_the_disk_fails_during_a_salvage(tmp_path: Path
     writer.close()
     disk.fault = "read"
     with pytest.raises(apsw.IOError):
-        salvage(path, vfs=disk.name)
+        list(salvage(path, vfs=disk.name))
     disk.fault = ""
     assert [commit.bodies for commit in salvage(path, vfs=disk.name)] == [[b"a"]]
-    assert salvage(tmp_path / "00000000000000000002.db") == []
+    assert list(salvage(tmp_path / "00000000000000000002.db")) == []
 
 
 def test_each_damaged_file_has_its_place_when_several_of_a_name_are_set_aside(tmp_path: Path) -> None:

@@ -289,3 +289,33 @@ def test_damaged_files_go_before_any_event_when_the_limit_is_reached(tmp_path: P
     assert damaged_file_names(log.folder) == []
     assert log.stat().readers[0].dropped_bytes == 0
     log.close()
+
+
+def test_nothing_is_dropped_by_age_when_a_server_starts_with_a_clock_days_ahead(tmp_path: Path) -> None:
+    clock = ManualClock()
+    settings = small(retention_hours=10)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    log.reader("r")
+    bodies = fill(log, 200)
+    log.close()
+    clock.jump(240 * HOUR)
+    log = Log.open(tmp_path / "log", settings, clock=clock)
+    log.collect()
+    bodies += fill(log, 100)
+    assert [event.body for event in read_all(log.reader("r"))] == bodies
+    assert inspect.stat(tmp_path / "log").clock_ahead_seconds == pytest.approx(240 * HOUR)
+    clock.jump(-240 * HOUR)  # set right
+    bodies += fill(log, 100)
+    reader = log.reader("r")
+    reader.finish(range(1, 201))
+    clock.advance(60)
+    assert reader.lag_seconds() >= 0
+    clock.advance(60)
+    assert reader.lag_seconds() == 60  # as long as it was watched, although it is dated in the future
+    clock.advance(11 * HOUR)
+    log.append_wait([b"new"])  # closes the partition by its age
+    log.collect()
+    dropped = log.stat().readers[0].dropped_age
+    assert dropped > 0  # those that were dated in the future too
+    adds_up(log)
+    log.close()

@@ -86,6 +86,11 @@ def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
     kept = f"positions {found.first:,} to {found.end - 1:,}" if found.end > found.first else "no events"
     click.echo(f"log: {kept}, {format_bytes(found.bytes)} in {len(found.partitions)} partition(s)")
     click.echo()
+    if found.clock_ahead_seconds:
+        click.echo(
+            f"clock: {format_seconds(found.clock_ahead_seconds)} ahead of the time that was witnessed; "
+            "events do not age by it until log.retention_hours have passed"
+        )
     if found.readers:
         head = ("reader", "appended", "delivered", "rejected", "dropped", "waiting", "lag")
         rows = [

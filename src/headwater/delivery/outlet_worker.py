@@ -279,7 +279,7 @@ class OutletWorker:
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
         self._settle_rejects()
-        self._rejects.expire(self._log.now_without_leaps())
+        self._rejects.expire(self._log.witnessed_now())
         if not self._replaying:
             for reject in self._rejects.requested(self.stage, MAX_REPLAYS):
                 self._replaying.add(reject.id)

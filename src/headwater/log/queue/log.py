@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,23 +16,25 @@ import apsw
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
-from headwater.durable_files import FolderLock
-from headwater.errors import LogError, LogFull
+from headwater.durable_files import FolderLock, is_same_file, make_folder
+from headwater.errors import HeadwaterError, LogError, LogFull, LogUnavailable
 from headwater.log.queue import recovery, sqlite
 from headwater.log.queue.commit_format import Packer
-from headwater.log.queue.cursors import Cursor, CursorRow, Outcome
+from headwater.log.queue.cursors import Cursor, CursorRow, Outcome, doomed
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.offline import LogStat, received_at, summarise, tail_line
 from headwater.log.queue.partition_file import PartitionRange, disk_bytes
 from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
 from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
+from headwater.log.witnessed_clock import GAP_SECONDS, WitnessedClock
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
 logger = logging.getLogger(__name__)
 
 LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
+LOOK_SECONDS = 1.0  # between two looks whether the files are still in place, if no event arrives
 
 
 class Log:
@@ -65,15 +68,30 @@ class Log:
         self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
         self._packer = Packer()
         self._stamp = max((partition.last_at for partition in found.ranges), default=0.0)
-        self._began = (clock.now(), clock.monotonic())
-        self._tail = os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        limit = settings.retention_hours * HOUR_SECONDS
+        self._witnessed = WitnessedClock(
+            folder / "clock",
+            limit_seconds=limit,
+            gap_seconds=min(GAP_SECONDS, limit / 10),
+            clock=clock,
+            newest=self._stamp,
+        )
+        self._tail = _open_tail(folder)
+        self._looked: tuple[int, int, int] | None = None  # the folder's state at the last look
+        self._collected_at = clock.monotonic()
         self._listeners: list[Callable[[], None]] = []
         self._logged_at: dict[str, float] = {}
         self._closed = False
         self._closing = threading.Lock()
         self._group_commit = GroupCommit(
-            self._commit, self._maintain, settings.collect_seconds, settings.max_commit_bytes
+            self._commit,
+            self._maintain,
+            min(LOOK_SECONDS, settings.collect_seconds),
+            settings.max_commit_bytes,
         )
+        for cursor in self._cursors.values():
+            for outcome, events in cursor.drop_doomed().items():
+                self.count_dropped(cursor.row.reader, outcome.removeprefix("dropped_"), events)
         self._count()
 
     @classmethod
@@ -89,7 +107,7 @@ class Log:
         """Lock the folder, set damaged files aside (G9), and start the writer."""
         with ExitStack() as undo:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                make_folder(folder)
                 lock = FolderLock(folder)
                 undo.callback(lock.release)
                 found = recovery.recover(folder, vfs=vfs)
@@ -149,13 +167,15 @@ class Log:
             position += len(append.bodies)
         if not bodies:
             return
-        stamp = max(self._stamp, self.clock.now())  # never back, whatever the clock does
+        stamp = self._witnessed.stamp(self._stamp)
         try:
             packed = self._packer.pack(first, stamp, bodies)
             if self.partitions.is_due(len(packed)):
                 self.partitions.close_current()
                 self._guarded_collect()
             self.partitions.insert(first, len(bodies), stamp, packed)
+            if not self._is_folder_unchanged():
+                self._look()
         except Exception as error:
             raise self._commit_failed(error) from error
         self.end, self._stamp, self.healthy = position, stamp, True
@@ -179,10 +199,46 @@ class Log:
         self.partitions.failed(error)
         return failure
 
+    # --- files that are removed or replaced under this process ------------------------------------------
+
+    def _is_folder_unchanged(self) -> bool:
+        """Whether nothing was created, renamed or removed in the folder since the last look."""
+        return (state := _state_of(self.folder)) is not None and state == self._looked
+
+    def _look(self) -> None:
+        """Restore removed files; LogUnavailable if the folder or its lock is not ours, and keeps no event."""
+        self._looked = _state_of(self.folder)
+        try:
+            is_held = self._lock.is_held()
+        except OSError as error:
+            raise self.classify(error) from error
+        if not is_held:
+            self._looked = None
+            raise LogUnavailable(
+                f"The folder {self.folder} or its file `lock` was removed or replaced under this server; "
+                "nothing was taken.",
+                hint="Stop any other server on this folder, then put the folder back or restart this server.",
+            )
+        self.partitions.restore_removed()
+        if not is_same_file(self._tail, self.folder / "tail"):
+            old, self._tail = self._tail, _open_tail(self.folder)
+            os.close(old)
+        if not self._index.is_in_place():
+            self._replace_index(FileNotFoundError("it was removed or replaced"))
+
     # --- collection ----------------------------------------------------------------------------------
 
     def _maintain(self) -> None:
-        """Periodic work: probe a disk that failed, close an old partition, collect."""
+        """Periodic work: look at the files, probe a disk that failed, close an old partition, collect."""
+        try:
+            self._look()
+        except (HeadwaterError, apsw.Error, OSError) as error:
+            self.healthy = False
+            self.log_once_a_minute("The log takes no events", error)
+            return
+        if self.clock.monotonic() - self._collected_at < self._settings.collect_seconds:
+            return
+        self._collected_at = self.clock.monotonic()
         if not self.healthy:
             self._probe()
         self.partitions.close_if_old()
@@ -219,7 +275,7 @@ class Log:
         if not all(cursor.is_stored for cursor in cursors):  # the disk had refused; it may be well again
             stored = self._store_cursors()
         for partition, reason in removals(
-            self.partitions.closed, positions, self._settings, self.now_without_leaps()
+            self.partitions.closed, positions, self._settings, self.witnessed_now()
         ):
             # On disk before the file is removed: a power cut must not move a cursor back to removed events.
             stored = stored or self._store_cursors()
@@ -233,14 +289,14 @@ class Log:
             crash_point("collection.after_index")
             self.partitions.remove(partition)
             crash_point("collection.after_unlink")
+        self._witnessed.save()
         kept = sum(partition.bytes for partition in self.partitions.closed) + self._settings.partition_bytes
         trim_damaged(self.folder, self._settings.retention_bytes - kept)
         self._count()
 
-    def now_without_leaps(self) -> float:
-        """The wall clock without forward jumps since the start: a wrong clock must not age kept events."""
-        now, monotonic = self._began
-        return min(self.clock.now(), now + self.clock.monotonic() - monotonic)
+    def witnessed_now(self) -> float:
+        """The time by which events age: a clock that leaps ages nothing that is kept."""
+        return self._witnessed.now()
 
     def _store_cursors(self) -> bool:
         try:
@@ -317,12 +373,14 @@ class Log:
 
     def stat(self) -> LogStat:
         """The current figures of the log."""
-        ranges, now = list(self.partitions.ranges), self.clock.now()
+        end, now = self.end, self.clock.now()  # before the ranges, which a commit changes first
+        ranges = list(self.partitions.ranges)
         if ranges:  # a copy, since only the writer's thread may change the last one
             ranges[-1] = copy(ranges[-1])
             ranges[-1].bytes = disk_bytes(ranges[-1].path)
         with self._index.lock:  # not while partitions are read, which would hold up the outlets
             rows = [copy(cursor.row) for cursor in self._cursors.values()]
+            in_memory = [row.reader for row in rows if doomed(self._index, row.reader)]
             unread = int(self._index.notes("dropped_unread") or 0)
         return summarise(
             ranges,
@@ -332,6 +390,9 @@ class Log:
             dropped_unread=unread,
             running=True,
             lag_seconds=lambda row: max(0.0, now - self.received_at(row.position)),
+            tail=end,
+            in_memory=in_memory,
+            clock_ahead_seconds=self._witnessed.ahead_seconds,
         )
 
     def classify(self, error: Exception) -> LogError:
@@ -349,8 +410,10 @@ class Log:
         """Log that the index could not be written; if it is damaged, write a new one from memory (G9)."""
         self.log_once_a_minute(text, error)
         lost = isinstance(error, apsw.ConnectionClosedError)  # replacing it had failed before
-        if self._closed or not (lost or sqlite.is_damage(error)):
-            return
+        if not self._closed and (lost or sqlite.is_damage(error)):
+            self._replace_index(error)
+
+    def _replace_index(self, error: Exception) -> None:
         try:
             with self._index.lock:
                 self._index.replace(error)
@@ -367,6 +430,7 @@ class Log:
             logger.error("%s: %s: %s", text, type(error).__name__, error)
 
     def _count(self) -> None:
+        self.partitions.measure()
         self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self.partitions.ranges))
         self._metrics.gauge("log_partitions").set(len(self.partitions.ranges))
         self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
@@ -384,6 +448,23 @@ class Log:
             self.partitions.close_current()
             if not all(cursor.is_stored for cursor in self._cursors.values()):
                 self._store_cursors()
+            try:
+                self._witnessed.save(now=True)
+            except OSError as error:
+                self.log_once_a_minute("The time could not be stored", error)
+
+
+def _open_tail(folder: Path) -> int:
+    return os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+
+
+def _state_of(folder: Path) -> tuple[int, int, int] | None:
+    """Which folder is on the path, and when an entry of it was last created, renamed or removed."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_mtime_ns
 
 
 class Removal(NamedTuple):
@@ -406,10 +487,10 @@ def removals(
     budget = settings.retention_bytes - settings.partition_bytes
     total = sum(partition.bytes for partition in closed)
     chosen: list[Removal] = []
-    for partition in closed:
+    for partition, newest_at in zip(closed, latest_times(closed), strict=True):
         if partition.end <= lowest:
             chosen.append(Removal(partition, "passed"))
-        elif partition.last_at < now - settings.retention_hours * HOUR_SECONDS:
+        elif newest_at < now - settings.retention_hours * HOUR_SECONDS:
             chosen.append(Removal(partition, "age"))
         elif total > budget:
             chosen.append(Removal(partition, "bytes"))
@@ -417,3 +498,16 @@ def removals(
             break
         total -= partition.bytes
     return chosen
+
+
+def latest_times(ranges: Sequence[PartitionRange]) -> list[float]:
+    """When the last event of each partition was received at the latest.
+
+    What a wrong clock dated in the future is not newer than the partitions that follow.
+    """
+    times: list[float] = []
+    latest = math.inf
+    for partition in reversed(ranges):
+        times.append(latest := min(latest, partition.last_at))
+        latest = min(latest, partition.first_at)
+    return times[::-1]

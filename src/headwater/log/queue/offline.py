@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -16,9 +16,10 @@ from headwater.durable_files import is_locked
 from headwater.events import Event
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Commit
-from headwater.log.queue.cursors import CursorRow, Index
+from headwater.log.queue.cursors import CursorRow, Index, doomed
 from headwater.log.queue.partition_file import PartitionRange, PartitionReader, partition_paths
 from headwater.log.queue.sqlite import damaged_file_names, is_damage
+from headwater.log.witnessed_clock import ahead_seconds
 
 
 class PartitionStat(msgspec.Struct):
@@ -58,6 +59,8 @@ class LogStat(msgspec.Struct):
     damaged: list[str]
     dropped_unread: int
     running: bool
+    clock_ahead_seconds: float
+    """By how much the clock has leapt ahead; until the leap is believed, no event ages by it."""
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -76,8 +79,11 @@ def summarise(
     dropped_unread: int,
     running: bool,
     lag_seconds: Callable[[CursorRow], float],
+    tail: int,
+    in_memory: Collection[str] = (),
+    clock_ahead_seconds: float = 0.0,
 ) -> LogStat:
-    """Compute the figures of a log."""
+    """Compute the figures of a log. `in_memory` are readers that hold events of removed partitions."""
     readers = []
     for row in cursors:
         appended = max(end - row.base, row.finished)
@@ -93,28 +99,31 @@ def summarise(
         bytes=sum(partition.bytes for partition in ranges),
         partitions=[PartitionStat(x.first, x.end, x.bytes, x.first_at, x.last_at) for x in ranges],
         readers=readers,
-        damaged=damaged + gaps(ranges, cursors),
+        damaged=damaged + gaps(ranges, [row for row in cursors if row.reader not in in_memory], tail),
         dropped_unread=dropped_unread,
         running=running,
+        clock_ahead_seconds=clock_ahead_seconds,
     )
 
 
-def gaps(ranges: Sequence[PartitionRange], cursors: Sequence[CursorRow]) -> list[str]:
-    """The positions that no partition holds, except those that every reader has passed.
+def gaps(ranges: Sequence[PartitionRange], cursors: Sequence[CursorRow], end: int) -> list[str]:
+    """The positions below `end` that no partition holds, except those that every reader has passed.
 
     A power cut may bring a collected partition back, and not its neighbour: no event is lost by that.
     """
     passed = min((row.position for row in cursors), default=0)
+    held = [(passed, passed), *((partition.first, partition.end) for partition in ranges), (end, end)]
     return [
-        f"positions {before.end} to {after.first - 1} are missing"
-        for before, after in pairwise(ranges)
-        if before.end < after.first and after.first > passed
+        f"positions {before} to {after - 1} are missing"
+        for (_, before), (after, _) in pairwise(held if passed else held[1:])
+        if before < after and after > passed
     ]
 
 
 def stat(folder: Path) -> LogStat:
     """The figures of the log, read from its files."""
-    ranges, damaged = [], damaged_file_names(folder)
+    # The tail first: events that are appended while the partitions are read are not missing.
+    ranges, damaged, tail = [], damaged_file_names(folder), tail_of(folder)
     paths = partition_paths(folder)
     for path in paths:
         try:
@@ -125,6 +134,7 @@ def stat(folder: Path) -> LogStat:
     for before, after in pairwise(ranges):
         before.end = min(before.end, after.first)  # what failed and yet reached the disk does not count
     cursors: list[CursorRow] = []
+    in_memory: list[str] = []
     unread = highest = 0
     try:
         index = Index(folder / "index.db", reader=True)
@@ -134,6 +144,7 @@ def stat(folder: Path) -> LogStat:
         damaged.append(f"index.db: {error}")
     else:
         cursors, unread = index.cursors(), int(index.notes("dropped_unread") or 0)
+        in_memory = [row.reader for row in cursors if doomed(index, row.reader)]
         highest = max((row.position for row in cursors), default=0)
         index.close()
     end = max([1, tail_of(folder), highest, *(partition.end for partition in ranges)])
@@ -153,6 +164,9 @@ def stat(folder: Path) -> LogStat:
         dropped_unread=unread,
         running=is_locked(folder),
         lag_seconds=lag_seconds,
+        in_memory=in_memory,
+        clock_ahead_seconds=ahead_seconds(folder / "clock"),
+        tail=tail,
     )
 
 
@@ -166,7 +180,7 @@ def received_at(
         return partition.first_at
     try:
         return reader.received_at(position) or partition.first_at
-    except apsw.Error:
+    except (apsw.Error, ValueError):
         return partition.first_at
     finally:
         reader.close()

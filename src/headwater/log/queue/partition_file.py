@@ -5,14 +5,23 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import apsw
 import msgspec
 
 from headwater.crash_points import crash_point, is_armed
-from headwater.durable_files import sync_folder
+from headwater.durable_files import identity, sync_folder
 from headwater.log.queue.commit_format import Commit, unpack
-from headwater.log.queue.sqlite import check_version, connect, files_of, is_damage, migrate, select
+from headwater.log.queue.sqlite import (
+    check_version,
+    connect,
+    files_of,
+    is_damage,
+    migrate,
+    select,
+    typed,
+)
 
 PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load
@@ -37,6 +46,7 @@ def _create_commits(connection: apsw.Connection) -> None:
 
 
 MIGRATIONS = (_create_commits,)
+COLUMNS = "first, count, received_at, bodies"
 
 
 def partition_path(folder: Path, first: int) -> Path:
@@ -94,6 +104,8 @@ class PartitionWriter:
                 self._connection.set_commit_hook(_before_commit)
             if fresh:
                 sync_folder(path.parent)
+            files = {file: identity(file) for file in files_of(path)[:2]}
+            self._files = {file: found for file, found in files.items() if found is not None}
         except BaseException:
             self._connection.close()
             if fresh:  # a file without its table would be taken for a damaged one
@@ -108,6 +120,14 @@ class PartitionWriter:
         self._connection.execute(
             "INSERT INTO commits VALUES (?, ?, ?, ?)", (first, count, received_at, packed)
         )
+
+    def is_in_place(self) -> bool:
+        """Whether the database and its WAL are still the files on their paths."""
+        return all(identity(file) == found for file, found in self._files.items())
+
+    def commits(self) -> Iterator[Commit]:
+        """All commits in order, also of a file that was removed: this connection alone can still read it."""
+        return _commits(self._connection, 0)
 
     def close(self) -> None:
         """Fold the WAL into the file, so that a closed partition is a single file."""
@@ -137,27 +157,16 @@ class PartitionReader:
 
     def commit_at(self, position: int) -> Commit | None:
         """The commit that holds `position`, or else the next one after it. Holds no lock when it returns."""
-        for where in ("first <= ? ORDER BY first DESC", "first > ? ORDER BY first"):
-            sql = f"SELECT first, count, received_at, bodies FROM commits WHERE {where} LIMIT 1"  # noqa: S608
-            for first, count, received_at, blob in select(self._connection, sql, position):
-                if first + count > position:
-                    return _checked(first, count, received_at, blob)
-        return None
+        return _commit_at(self._connection, position)
 
     def commits(self, position: int) -> Iterator[Commit]:
         """Commits in order, from `position`, each read by itself: a slow caller holds back no checkpoint."""
-        while (commit := self.commit_at(position)) is not None:
-            yield commit
-            position = commit.end
+        return _commits(self._connection, position)
 
     def received_at(self, position: int) -> float | None:
-        """When the event at `position`, or else the one before it, was received; None without one."""
-        rows = select(
-            self._connection,
-            "SELECT received_at FROM commits WHERE first <= ? ORDER BY first DESC LIMIT 1",
-            position,
-        )
-        return float(rows[0][0]) if rows else None
+        """When the event at `position`, or else the next one, was received; None without one."""
+        commit = self.commit_at(position)
+        return commit.received_at if commit is not None else None
 
     def problems(self) -> list[str]:
         """The problems that SQLite's check of the file's structure reports."""
@@ -167,7 +176,24 @@ class PartitionReader:
         self._connection.close()
 
 
-def _checked(first: int, count: int, received_at: float, blob: bytes) -> Commit:
+def _commit_at(connection: apsw.Connection, position: int) -> Commit | None:
+    for where in ("first <= ? ORDER BY first DESC", "first > ? ORDER BY first"):
+        for row in select(connection, f"SELECT {COLUMNS} FROM commits WHERE {where} LIMIT 1", position):  # noqa: S608
+            commit = _checked(row)
+            if commit.end > position:
+                return commit
+    return None
+
+
+def _commits(connection: apsw.Connection, position: int) -> Iterator[Commit]:
+    while (commit := _commit_at(connection, position)) is not None:
+        yield commit
+        position = commit.end
+
+
+def _checked(row: tuple[Any, ...]) -> Commit:
+    """The commit of a row. Every reader gets it here, so that damage of any kind is a ValueError."""
+    first, count, received_at, blob = typed(row, int, int, float, bytes)
     commit = unpack(blob)
     if (commit.first, len(commit.bodies), commit.received_at) != (first, count, received_at):
         raise ValueError(f"the commit at {first} does not agree with its row")
@@ -180,25 +206,26 @@ def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Part
     first = int(path.stem)
     try:
         check_version(connection, MIGRATIONS, path)
-        edges: list[tuple[int, int, float, bytes]] = []
+        edges: list[Commit] = []
         if select(connection, "SELECT 1 FROM sqlite_schema WHERE name = 'commits'"):  # else: died creating it
-            edges = select(
+            rows = select(
                 connection,
-                "SELECT first, count, received_at, bodies FROM commits WHERE first IN"
+                f"SELECT {COLUMNS} FROM commits WHERE first IN"  # noqa: S608
                 " (SELECT min(first) FROM commits UNION ALL SELECT max(first) FROM commits) ORDER BY first",
             )
+            edges = [_checked(row) for row in rows]
     finally:
         connection.close()
     if not edges:
         return PartitionRange(path, first, first, 0.0, 0.0, disk_bytes(path))
-    low, high = edges[0], _checked(*edges[-1])
-    if low[0] < first:
-        raise ValueError(f"{path.name} holds position {low[0]}, which is before its own first one")
-    return PartitionRange(path, first, high.end, low[2], high.received_at, disk_bytes(path))
+    low, high = edges[0], edges[-1]
+    if low.first < first:
+        raise ValueError(f"{path.name} holds position {low.first}, which is before its own first one")
+    return PartitionRange(path, first, high.end, low.received_at, high.received_at, disk_bytes(path))
 
 
-def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:
-    """Every commit of a damaged partition that can still be found and read, in order.
+def salvage(path: Path, *, vfs: str | None = None) -> Iterator[Commit]:
+    """Every commit of a damaged partition that can still be found and read, in order, one at a time (G8).
 
     The keys are gathered from both ends, since one bad page stops a scan but not a scan from the other side;
     then each row is read by itself, so that a bad one costs no other.
@@ -207,26 +234,27 @@ def salvage(path: Path, *, vfs: str | None = None) -> list[Commit]:
         connection = connect(path, vfs=vfs, reader=True)
     except apsw.Error as error:
         if is_damage(error) or not path.exists():
-            return []
+            return
         raise
-    found: list[Commit] = []
     try:
         keys: set[int] = set()
         for order in ("ASC", "DESC"):
             with _passing_over_damage():
-                for (first,) in connection.execute(f"SELECT first FROM commits ORDER BY first {order}"):  # noqa: S608
+                for row in connection.execute(f"SELECT first FROM commits ORDER BY first {order}"):  # noqa: S608
+                    (first,) = typed(row, int)
                     if first in keys:
                         break
                     keys.add(first)
-        for first in sorted(key for key in keys if key >= int(path.stem)):
+        end = int(path.stem)
+        for first in sorted(keys):
             with _passing_over_damage():
-                for row in select(connection, "SELECT * FROM commits WHERE first = ?", first):
-                    commit = _checked(*row)
-                    if not found or commit.first >= found[-1].end:
-                        found.append(commit)
+                for row in select(connection, f"SELECT {COLUMNS} FROM commits WHERE first = ?", first):  # noqa: S608
+                    commit = _checked(row)
+                    if commit.first >= end:
+                        end = commit.end
+                        yield commit
     finally:
         connection.close()
-    return found
 
 
 @contextlib.contextmanager

@@ -106,6 +106,12 @@ class Partitions:
         if self._current is not None and not isinstance(error, apsw.FullError):
             self._abandon_current()
 
+    def measure(self) -> None:
+        """Bring the size of the current partition up to date."""
+        if self._current is not None:
+            self.ranges[-1].bytes = disk_bytes(self.ranges[-1].path)
+            self._bytes_since_measured = 0
+
     def close_current(self) -> None:
         if self._current is not None:
             crash_point("rotation.before_close")
@@ -136,6 +142,18 @@ class Partitions:
         self.ranges = tuple(
             each for each in (kept if each is partition else each for each in self.ranges) if each is not None
         )
+
+    def restore_removed(self) -> None:
+        """Notice partitions whose files were removed or replaced.
+
+        What the writer still has open is written again; of others the events are lost, which is damage.
+        """
+        for partition in self.ranges:
+            if self._current is not None and partition is self.ranges[-1]:
+                if not self._current.is_in_place():
+                    self._restore_current()
+            elif not partition.path.exists():
+                self.repair(partition, FileNotFoundError("it was removed"))
 
     # --- inside --------------------------------------------------------------------------------------
 
@@ -180,6 +198,17 @@ class Partitions:
         self._bytes_since_measured = 0
         self._opened_at = self._clock.monotonic() - self._age(partition)
         return current
+
+    def _restore_current(self) -> None:
+        assert self._current is not None
+        current, partition = self._current, self.ranges[-1]
+        try:
+            restored = recovery.restore(partition.path, current.commits(), vfs=self._vfs)
+        finally:
+            self._abandon_current()
+        self._read_only.discard(partition.path)
+        restored.end = min(restored.end, partition.end)
+        self.ranges = (*self.ranges[:-1], restored)
 
     def _abandon_current(self) -> None:
         assert self._current is not None

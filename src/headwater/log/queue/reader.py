@@ -32,7 +32,7 @@ class Reader:
         self._opened: PartitionRange | None = None
         self._open: PartitionReader | None = None
         self._cached: Commit | None = None
-        self._oldest = (0, 0.0)  # a position and when it was received
+        self._oldest = (0, 0.0, 0.0)  # a position, when it was received, and since when it is the oldest
 
     @property
     def name(self) -> str:
@@ -79,6 +79,37 @@ class Reader:
             position = commit.end
         return events
 
+    def take(self, position: int, max_events: int, max_bytes: int) -> list[Event]:
+        """Like `read`, and held: see `hold`."""
+        while events := self.read(position, max_events, max_bytes):
+            position = events[-1].position + 1
+            if kept := self.hold(events):
+                return kept
+        return []
+
+    def hold(self, events: Sequence[Event]) -> list[Event]:
+        """Those of the events that the limits have not dropped since they were read.
+
+        They are held until they are finished or released: if the limits remove their partition meanwhile,
+        they are not counted as dropped, and their fate is what `finish` says (G3).
+        """
+        kept = set(self._cursor.hold([event.position for event in events]))
+        return [event for event in events if event.position in kept] if len(kept) < len(events) else [*events]
+
+    def release(self, positions: Iterable[int] | None = None) -> None:
+        """Hold these (None: all) no more. Those that the log no longer has are dropped now."""
+        try:
+            lost = self._cursor.release(positions)
+        except apsw.Error as error:  # memory has it, and the next commit writes it
+            self._log.on_index_error(f"The cursor of {self.name} could not be stored", error)
+        else:
+            for outcome, events in lost.items():
+                self._log.count_dropped(self.name, outcome.removeprefix("dropped_"), events)
+
+    def is_finished(self, position: int) -> bool:
+        """Whether the event at the position has its fate."""
+        return self._cursor.is_finished(position)
+
     def finish(self, delivered: Iterable[int], rejected: Iterable[int] = ()) -> None:
         """Record finished positions, in any order, in one transaction that survives kill -9 (G4)."""
         try:
@@ -101,12 +132,14 @@ class Reader:
         return max(0, self._log.end - self._cursor.row.base - self._cursor.row.finished)
 
     def lag_seconds(self) -> float:
-        """Age of the oldest unfinished event; 0 when there is none. Never negative."""
+        """Age of the oldest unfinished event; 0 when there is none. Never negative, and never stuck."""
         if self.lag_events() == 0:
             return 0.0
-        if self._oldest[0] != self.position:
-            self._oldest = (self.position, self._log.received_at(self.position))
-        return max(0.0, self._log.clock.now() - self._oldest[1])
+        if self._oldest[0] != (position := self.position):
+            self._oldest = (position, self._log.received_at(position), self._log.clock.monotonic())
+        _, received_at, since = self._oldest
+        # a clock that was wrong may have dated the event in the future; it has waited as long as we watched
+        return max(0.0, self._log.clock.now() - received_at, self._log.clock.monotonic() - since)
 
     def close(self) -> None:
         """Close the open file; the next read opens one again."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -12,8 +13,8 @@ import msgspec
 
 from headwater.durable_files import sync_file, sync_folder
 from headwater.log.queue import partition_file
-from headwater.log.queue.commit_format import Packer
-from headwater.log.queue.cursors import Index
+from headwater.log.queue.commit_format import Commit, Packer
+from headwater.log.queue.cursors import Index, doomed
 from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged
@@ -60,10 +61,8 @@ def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     passed = min((row.position for row in cursors), default=0)
     _finish_collection(ranges, end, passed)
     _clear_orphans(folder, [*(partition.first for partition in ranges), end], passed)
-    for text in gaps(ranges, cursors):
+    for text in gaps(ranges, [row for row in cursors if not doomed(index, row.reader)], end):
         logger.error("The log has a gap: %s.", text)
-    if ranges and end > ranges[-1].end:
-        logger.error("Positions %d to %d are missing from the log's end.", ranges[-1].end, end - 1)
     return RecoveredLog(ranges, index, end)
 
 
@@ -72,24 +71,40 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Partition
 
     Whenever the process dies in the middle, the next one finds the old files or the whole of the new one.
     """
-    commits = partition_file.salvage(path, vfs=vfs)
-    logger.error("%d events of %s can still be read.", sum(len(each.bodies) for each in commits), path.name)
-    if not commits:
+    fresh, events = _copy(path, partition_file.salvage(path, vfs=vfs), vfs)
+    logger.error("%d events of %s can still be read.", events, path.name)
+    if not events:
+        partition_file.remove(fresh)
         move_to_damaged(path, error)
         return None
-    fresh = path.parent / REPAIR_NAME
-    partition_file.remove(fresh)
-    writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
-    try:
-        for commit in commits:
-            packed = packer.pack(commit.first, commit.received_at, commit.bodies)
-            writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
-    finally:
-        writer.close()
     copy_to_damaged(path)
     logger.error("%s is damaged (%s). It was copied to damaged/ and replaced.", path.name, error)
     _install(fresh.rename(path.with_suffix(REPAIRED)))
     return partition_file.inspect(path, closed=True, vfs=vfs)
+
+
+def restore(path: Path, commits: Iterator[Commit], *, vfs: str | None = None) -> PartitionRange:
+    """Write a partition again whose file was removed, from the connection that still has it open."""
+    fresh, events = _copy(path, commits, vfs)
+    logger.error("%s was removed or replaced; its %d events were written again.", path.name, events)
+    _install(fresh.rename(path.with_suffix(REPAIRED)))
+    return partition_file.inspect(path, closed=True, vfs=vfs)
+
+
+def _copy(path: Path, commits: Iterator[Commit], vfs: str | None) -> tuple[Path, int]:
+    """Write commits to a new file, one at a time (G8); returns it, and the number of events."""
+    fresh = path.parent / REPAIR_NAME
+    partition_file.remove(fresh)
+    writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
+    events = 0
+    try:
+        for commit in commits:
+            packed = packer.pack(commit.first, commit.received_at, commit.bodies)
+            writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
+            events += len(commit.bodies)
+    finally:
+        writer.close()
+    return fresh, events
 
 
 def _install(repaired: Path) -> None:

@@ -68,6 +68,16 @@ def select(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[An
     return connection.execute(sql, values).fetchall()
 
 
+def typed(row: Sequence[Any], *types: type) -> Sequence[Any]:
+    """The row, if its values have these types; ValueError if not.
+
+    A damaged page may still decode, to NULLs or to values of another type than the column's.
+    """
+    if len(row) != len(types) or any(type(value) is not each for value, each in zip(row, types, strict=True)):
+        raise ValueError("a row has values of the wrong types")
+    return row
+
+
 def check_version(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> int:
     """The schema's version; LogTooNew when a newer release wrote the file."""
     version = int(connection.pragma("user_version"))
