@@ -150,14 +150,23 @@ class BatchRejected(DeliveryError):
 class OutletUnavailable(DeliveryError):
     """The receiver is unreachable, busy, or misconfigured: the event is kept and sent again.
 
-    `retry_after_seconds` is the receiver's Retry-After, if it sent one.
+    `retry_after_seconds` is the receiver's Retry-After, if it sent one; with `pauses_all` it holds for all
+    sessions of the outlet.
     """
 
     retryable = True
 
-    def __init__(self, text: str, *, hint: str = "", retry_after_seconds: float | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        *,
+        hint: str = "",
+        retry_after_seconds: float | None = None,
+        pauses_all: bool = False,
+    ) -> None:
         super().__init__(text, hint=hint)
         self.retry_after_seconds = retry_after_seconds
+        self.pauses_all = pauses_all
 
 
 class EventRefused(DeliveryError):

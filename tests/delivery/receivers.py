@@ -95,7 +95,7 @@ class Memory(Outlet):
         size = sum(map(len, batch.pieces)) + len(batch.pieces) + 1
         if self.hard is not None and size > self.hard:
             self.violations.append(f"{size} bytes in a request")
-        if len(batch.events) > self.settings.max_batch_events:
+        if len(batch.events) > self.batch_events:
             self.violations.append(f"{len(batch.events)} events in a request")
 
     def numbers(self, key: object = None) -> list[int]:

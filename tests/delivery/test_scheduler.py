@@ -7,10 +7,12 @@ import pytest
 from headwater.delivery import Client
 from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected
 from headwater.errors import EventRefused, OutletUnavailable
-from headwater.metrics import Metrics
+from headwater.events import Event
+from headwater.metrics import Gauge, Metrics
 from headwater.settings import RetrySettings
+from headwater.testing import Answer, OpenLineageServer
 from tests.delivery.receivers import Memory, settings_of
-from tests.delivery.rig import body, eventually
+from tests.delivery.rig import Rig, body, eventually, numbers
 
 
 def test_connect_is_repeated_when_it_fails() -> None:
@@ -192,3 +194,70 @@ def test_closing_goes_on_when_the_outlet_does_not_close_cleanly(caplog: pytest.L
         client.add_events([body(1)])
         assert client.flush(30)
     assert "did not close cleanly" in caplog.text
+
+
+IMPATIENT = RetrySettings(initial_seconds=0.001, max_seconds=0.005, max_elapsed_seconds=0.1)
+
+
+def test_events_become_rejects_and_the_session_goes_on_when_they_were_tried_for_too_long() -> None:
+    def act(batch: Batch) -> Exception | None:
+        return (
+            OutletUnavailable("not these")
+            if batch.info["k"] == "bad" and batch.events[0].position < 4
+            else None
+        )
+
+    outlet = Memory(settings_of(group_by=("/k",), retry=IMPATIENT, recovery_seconds=0.0), act)
+    rejected: list[tuple[Event, str]] = []
+    with Client(outlet.settings, outlet, on_rejected=rejected.extend) as client:
+        client.add_events([body(i, k="bad") for i in (1, 2, 3)])
+        assert client.flush(30)
+        client.add_events([body(4, k="bad"), body(5, k="good")])
+        assert client.flush(30)
+        reply = client.statistics()
+    assert [event.position for event, _ in rejected] == [1, 2, 3]
+    assert all("tried in vain for 0 seconds, the last time: not these" in reason for _, reason in rejected)
+    assert sorted(outlet.numbers()) == [4, 5]
+    assert (reply.accepted, reply.delivered, reply.rejected, reply.waiting) == (5, 2, 3, 0)
+    assert (reply.sessions, reply.sessions_failing) == (0, 0)
+
+
+def test_events_are_tried_on_when_block_forbids_to_give_up() -> None:
+    outlet = Memory(settings_of(on_refused="block", retry=IMPATIENT), lambda batch: OutletUnavailable("away"))
+    client = Client(outlet.settings, outlet)
+    client.add_events([body(1)])
+    assert eventually(lambda: len(outlet.batches) > 60)
+    outlet.act = lambda batch: None
+    assert client.close(30) == []
+    assert outlet.numbers() == [1]
+
+
+def test_no_event_is_lost_and_replay_delivers_all_when_an_outage_is_longer_than_the_limit(
+    rig: Rig, backend: OpenLineageServer
+) -> None:
+    backend.answer_always(Answer(status=503))
+    rig.append(*range(20))
+    worker = rig.drain(url=backend.url, max_batch_events=5, retry=IMPATIENT)
+    assert eventually(rig.settled)
+    assert rig.balance() == {"delivered": 0, "rejected": 20, "dropped": 0, "lag": 0}
+    assert sorted(numbers([reject.body for reject in rig.rejects.list()])) == list(range(20))
+    backend.answer_always(None)
+    rig.append(20)
+    assert eventually(rig.settled)
+    rig.rejects.request_replay(None)
+    assert backend.wait_for(21)
+    assert eventually(lambda: rig.balance() == {"delivered": 21, "rejected": 0, "dropped": 0, "lag": 0})
+    assert worker.trouble() is None
+
+
+def test_no_delivery_metric_is_read_by_a_function_when_a_worker_runs(
+    rig: Rig, backend: OpenLineageServer
+) -> None:
+    rig.append(*range(10))
+    rig.drain(url=backend.url)
+    assert eventually(rig.settled)
+    assert eventually(lambda: "headwater_delivery_lag_seconds" in rig.metrics.openmetrics())
+    # A scrape runs in the gateway's loop: what it reads is in memory, and no call can touch the disk.
+    gauges = [m for m in rig.metrics if isinstance(m, Gauge) and "_delivery_" in m.description.name]
+    assert len(gauges) >= 4
+    assert [m.description.name for m in gauges if any(map(callable, m._values.values()))] == []

@@ -16,11 +16,10 @@ class Buffer:
     """
 
     def __init__(self, outlet: Outlet, session: str, key: Key) -> None:
-        settings = outlet.settings
         self._outlet = outlet
         self._hard = outlet.max_request_bytes
-        self._limit = min(settings.max_batch_bytes, self._hard or settings.max_batch_bytes)
-        self._max_events = min(settings.max_batch_events, outlet.max_events or settings.max_batch_events)
+        self._limit = min(outlet.batch_bytes, self._hard or outlet.batch_bytes)
+        self._max_events = min(outlet.batch_events, outlet.max_events or outlet.batch_events)
         self._envelope = outlet.envelope_bytes(session, key)
         self._separator = outlet.separator_bytes
         self.bytes = self._envelope

@@ -19,13 +19,13 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import orjson
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.keys import Key, Keys
+from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
@@ -62,6 +62,13 @@ class Statistics(msgspec.Struct, frozen=True):
     in_flight: int
 
 
+class _Error(NamedTuple):
+    """Error mode: when it ends, on the loop's clock, and its reason."""
+
+    until: float
+    reason: str
+
+
 class Client:
     """Delivers events to one outlet. `add_events` may be called from any thread, in parallel."""
 
@@ -79,10 +86,11 @@ class Client:
         self._settings = settings
         self._clock = clock or SystemClock()
         self._metrics = metrics or Metrics()
-        self._keys = Keys(settings.group_by)
         self._on_rejected = on_rejected
+        outlet = outlet or load_outlet(settings)
+        self._keys = outlet.keys()
         self._scheduler = Scheduler(
-            outlet or load_outlet(settings),
+            outlet,
             self,
             client_id=self.id,
             clock=self._clock,
@@ -95,6 +103,8 @@ class Client:
         self._inbox: deque[tuple[Key, Event]] = deque()
         self._held: dict[str, int] = {}  # cost per key, from acceptance until settled
         self._held_bytes = 0
+        self._errors: dict[str, _Error] = {}  # error mode, per key
+        self._paused: _Error | None = None  # error mode of all sessions, while the receiver asks for a pause
         self._accepted = 0
         self._delivered = 0
         self._rejected = 0
@@ -115,7 +125,7 @@ class Client:
         # also bodies that came as bytes: the slack of their encoder would stay in our memory
         bodies = [fitted(event if isinstance(event, bytes) else orjson.dumps(event)) for event in events]
         total = sum(map(_cost, bodies))
-        if total <= self._settings.session_budget_bytes:
+        if total <= self._scheduler.outlet.session_bytes:
             with self._lock:
                 # Before the keys are computed, which takes far longer: a refused caller soon tries again.
                 # A larger batch may never fit one of its sessions, and that error comes first.
@@ -146,7 +156,8 @@ class Client:
                 raise BatchRejected(f"The client of outlet {name} is closed.", retryable=False)
             self._admit_sessions(coming or {}, now)
             if self._held_bytes + total > self._settings.budget_bytes:
-                raise self._over_budget(f"The client of outlet {name}", total, "budget_bytes")
+                budget = self._settings.budget_bytes
+                raise _over_budget(f"The client of outlet {name}", total, "budget_bytes", budget)
         except BatchRejected:
             self._batches_refused += 1
             raise
@@ -154,27 +165,23 @@ class Client:
     def _admit_sessions(self, coming: Mapping[str, int], now: float) -> None:
         """Error mode and budgets are kept by session: a failing session does not stop the others."""
         name, settings = self._settings.name, self._settings
+        budget = self._scheduler.outlet.session_bytes
+        if coming and self._paused is not None and self._paused.until > now:
+            raise BatchRejected(
+                f"Outlet {name} is asked to pause: {self._paused.reason}.",
+                hint="Send the batch again later.",
+                retry_after_seconds=self._paused.until - now,
+            )
         for id, size in coming.items():
-            session = self._scheduler.sessions.get(id)
-            if session is not None and session.error_until > now:
+            error = self._errors.get(id)
+            if error is not None and error.until > now:
                 raise BatchRejected(
-                    f"Session {session.id} of outlet {name} is in error: {session.reason}.",
+                    f"Session {self.id}-{id} of outlet {name} is in error: {error.reason}.",
                     hint="Send the batch again later.",
-                    retry_after_seconds=min(session.error_until - now, settings.retry.max_seconds),
+                    retry_after_seconds=min(error.until - now, settings.retry.max_seconds),
                 )
-            if self._held.get(id, 0) + size > settings.session_budget_bytes:
-                raise self._over_budget(f"A session of outlet {name}", size, "session_budget_bytes")
-
-    def _over_budget(self, who: str, size: int, setting: str) -> BatchRejected:
-        budget = getattr(self._settings, setting)
-        fits = size <= budget
-        return BatchRejected(
-            f"{who} would hold more than {budget} bytes.",
-            hint="Send the batch again later."
-            if fits
-            else f"It can never fit: send smaller batches or raise `{setting}`.",
-            retryable=fits,
-        )
+            if self._held.get(id, 0) + size > budget:
+                raise _over_budget(f"A session of outlet {name}", size, "session_budget_bytes", budget)
 
     def _take_in(self) -> None:
         with self._lock:
@@ -194,6 +201,8 @@ class Client:
             self._held[id] -= size
             if not self._held[id]:
                 del self._held[id]
+            if not session.is_failing:
+                self._errors.pop(id, None)
             self._delivered += len(delivered)
             self._rejected += len(refused)
             self._bytes_delivered += sent
@@ -212,7 +221,15 @@ class Client:
         return self._settings.on_refused == "block"
 
     def on_retry_scheduled(self, session: Session) -> None:
-        """Do nothing: the next batch checks the session's error mode."""
+        """Begin the session's error mode, which ends by a try that succeeds, or after some time."""
+        id = session.key.id
+        now = self._scheduler.now()
+        with self._lock:
+            error = self._errors.get(id)
+            until = error.until if error is not None and error.until > now else None
+            self._errors[id] = _Error(until or now + self._settings.recovery_seconds, session.reason)
+            if (paused_until := self._scheduler.paused_until) > now:
+                self._paused = _Error(paused_until, session.reason)
 
     def _report(self, refused: Rejected) -> None:
         if self._on_rejected is None:
@@ -371,3 +388,14 @@ class Client:
 def _cost(body: bytes) -> int:
     """The bytes of an event that count towards the budgets of memory (G8)."""
     return len(body) + EVENT_COST
+
+
+def _over_budget(who: str, size: int, setting: str, budget: int) -> BatchRejected:
+    fits = size <= budget
+    return BatchRejected(
+        f"{who} would hold more than {budget} bytes.",
+        hint="Send the batch again later."
+        if fits
+        else f"It can never fit: send smaller batches or raise `{setting}`.",
+        retryable=fits,
+    )

@@ -53,12 +53,24 @@ def find(value: Any, path: tuple[str, ...]) -> Any:
     return value
 
 
+def remove(value: Any, path: tuple[str, ...]) -> None:
+    """Remove the field at the path, if it is there."""
+    parent = find(value, path[:-1])
+    if isinstance(parent, dict):
+        parent.pop(path[-1], None)
+
+
 class Keys:
     """Finds the keys of events by `group_by`."""
 
     def __init__(self, group_by: Sequence[str] = ()) -> None:
         self._paths = [(pointer, parse_pointer(pointer)) for pointer in group_by]
         self._known: dict[tuple[bytes, ...], Key] = {}
+
+    @property
+    def pointers(self) -> tuple[str, ...]:
+        """The JSON pointers of the key's fields."""
+        return tuple(pointer for pointer, _ in self._paths)
 
     @property
     def is_grouped(self) -> bool:
@@ -103,7 +115,5 @@ class Keys:
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:
         """The parsed event without the key's fields, for outlets that state them elsewhere; changes it."""
         for _, path in self._paths:
-            parent = find(event, path[:-1])
-            if isinstance(parent, dict):
-                parent.pop(path[-1], None)
+            remove(event, path)
         return event

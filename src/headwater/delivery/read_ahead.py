@@ -41,11 +41,10 @@ class ReadAhead:
         self.deferred: dict[str, int] = {}  # key id -> its first position that is not in memory
         self._scheduler = scheduler
         self._keys = keys
-        self._settings = settings
         self._read = read
         self._budget = settings.budget_bytes
         if not keys.is_grouped:
-            self._budget = min(settings.budget_bytes, settings.session_budget_bytes)
+            self._budget = min(settings.budget_bytes, scheduler.outlet.session_bytes)
         self._uncommitted: dict[int, int] = {}  # position -> bytes: settled, but the cursor does not know yet
         self._uncommitted_bytes = 0
         self._wants_events: set[str] = set()  # deferred and able to take events
@@ -153,7 +152,7 @@ class ReadAhead:
         would run to the end of the log past sessions that are merely full, and have to come back for them.
         """
         fair = self._budget * 3 // 4 // max(1, len(self._scheduler.sessions))
-        return min(self._settings.session_budget_bytes, max(fair, MIN_SHARE_BYTES))
+        return min(self._scheduler.outlet.session_bytes, max(fair, MIN_SHARE_BYTES))
 
     def _has_room(self, key: Key, event: Event) -> bool:
         session = self._scheduler.sessions.get(key.id)

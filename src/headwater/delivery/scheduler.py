@@ -3,7 +3,7 @@
 One scheduler runs on one asyncio loop. `put` adds events, and the owner is called with their outcomes. There
 is no task per session: sessions with something to send wait in one queue and get a request slot in turn, so
 ten thousand keys cost ten thousand small objects, and a session that waits holds no slot (G7). A session that
-failed gets its slot after a pause: see `_failed`.
+failed gets its slot after a pause: see `_failed`. A receiver may ask all sessions to wait: see `_pause`.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class Scheduler:
         self.held_events = 0
         self.in_flight = 0
         self.reason = ""  # why `connect` failed, while it does
+        self.paused_until = 0.0  # on the loop's clock, while the receiver has asked all sessions to wait
+        self._pause_reason = ""
+        self._pause_timer: asyncio.TimerHandle | None = None
         self._owner = owner
         self._client_id = client_id
         self._clock = clock or SystemClock()
@@ -90,7 +93,7 @@ class Scheduler:
             session = Session(f"{self._client_id}-{key.id}", key, Backoff(self.settings.retry))
             self.sessions[key.id] = session
             self._gauge_sessions()
-        session.put(self._now(), event)
+        session.put(self.now(), event)
         self.held_bytes += len(event.body)
         self.held_events += 1
         self._schedule(session)
@@ -130,9 +133,11 @@ class Scheduler:
         """Why events do not move, or None."""
         if self.reason:
             return f"cannot connect: {self.reason}"
+        if self._pause_reason:
+            return self._pause_reason
         reasons = [s.reason for s in list(self.sessions.values()) if s.is_failing and s.reason]
         if not reasons:
-            return None
+            return self.outlet.trouble() if self.in_flight else None
         if len(reasons) == 1:
             return reasons[0]
         return f"{len(reasons)} of {len(self.sessions)} sessions fail; one of them: {reasons[0]}"
@@ -142,6 +147,8 @@ class Scheduler:
     async def stop(self, timeout_seconds: float) -> None:
         """Start nothing new, let what is under way end in time, then cancel it; close the outlet."""
         self._is_stopped = True
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
         if self._connecting is not None:
             self._connecting.cancel()
             await asyncio.wait([self._connecting])
@@ -161,7 +168,8 @@ class Scheduler:
 
     # --- the line
 
-    def _now(self) -> float:
+    def now(self) -> float:
+        """The time on the loop's clock."""
         return asyncio.get_running_loop().time()
 
     def _schedule(self, session: Session) -> None:
@@ -178,9 +186,9 @@ class Scheduler:
             if not (
                 self.settings.batch_age_seconds <= 0
                 or first.position <= self._hurry
-                or session.bytes >= self.settings.max_batch_bytes
-                or len(session.queue) >= self.settings.max_batch_events
-                or due <= self._now()
+                or session.bytes >= self.outlet.batch_bytes
+                or len(session.queue) >= self.outlet.batch_events
+                or due <= self.now()
             ):
                 if session.timer is None:
                     loop = asyncio.get_running_loop()
@@ -199,7 +207,7 @@ class Scheduler:
 
     def _dispatch(self) -> None:
         """Give free request slots to the first sessions in line."""
-        if self._is_stopped or not (self._ready or self._retrying):
+        if self._is_stopped or self._pause_reason or not (self._ready or self._retrying):
             return
         if not self._is_connected:
             if self._connecting is None:
@@ -254,6 +262,7 @@ class Scheduler:
             if probe:
                 self._retries_in_flight -= 1
             self._metrics.gauge("delivery_in_flight").set(self.in_flight, self.settings.name)
+        self._give_up(session, settlement)
         self._settle(session, settlement)
         self._dispatch()
 
@@ -261,6 +270,9 @@ class Scheduler:
         requests = self._metrics.counter("delivery_requests")
         name = self.settings.name
         batch, unfit = session.take(self.outlet)
+        front = session.in_flight[0].position
+        if session.first_tried[0] != front:
+            session.first_tried = (front, self.now())
         if not batch.events:
             return session.settle([Refused(reason) for _, reason in unfit], self._owner.retries_refused)
         results: Results
@@ -285,12 +297,23 @@ class Scheduler:
             settlement.reason = ""
             wish = error.retry_after_seconds if isinstance(error, OutletUnavailable) else None
             settlement.retry_later(self._explain(error), wish)
+            settlement.pauses_all = isinstance(error, OutletUnavailable) and error.pauses_all
             return settlement
         crash_point("reader.after_send")
         settlement = session.settle(results[: len(batch.events)], self._owner.retries_refused)
         done = len(settlement.delivered)
         requests.add(1, name, "ok" if done == len(batch.events) else "partial" if done else "retry")
         return settlement
+
+    def _give_up(self, session: Session, settlement: Settlement) -> None:
+        """Refuse the events in front if they have been tried for as long as the settings allow."""
+        limit = self.settings.retry.max_elapsed_seconds
+        tried = self.now() - session.first_tried[1]
+        if settlement.pause and limit and tried >= limit:
+            reason = f"tried in vain for {tried:.0f} seconds, the last time: {settlement.reason}"
+            refused = session.give_up(reason, self._owner.retries_refused)
+            settlement.refused += refused
+            settlement.gave_up = bool(refused)
 
     def _settle(self, session: Session, settlement: Settlement) -> None:
         done = len(settlement.delivered) + len(settlement.refused)
@@ -300,12 +323,16 @@ class Scheduler:
             session.bytes -= size
             self.held_bytes -= size
             self.held_events -= done
-            session.backoff.succeeded()
-        if not settlement.pause:
-            self._recovered(session)
+            if not settlement.gave_up:
+                session.backoff.succeeded()
+        waits = settlement.pause and not session.is_empty
+        if not waits:
+            self._recovered(session, is_well=not settlement.gave_up)
+        if settlement.pauses_all and settlement.after_seconds:
+            self._pause(settlement)
         if done:
             session.awaits_commit = self._owner.on_settled(session, settlement.delivered, settlement.refused)
-        if settlement.pause:
+        if waits:
             self._failed(session, settlement)
         self._tidy(session)
         self._schedule(session)
@@ -317,28 +344,39 @@ class Scheduler:
             self._gauge_sessions()
 
     def _failed(self, session: Session, settlement: Settlement) -> None:
-        now = self._now()
+        now = self.now()
         pause = session.backoff.failed(settlement.after_seconds)
         self._log_once(settlement.reason)
         session.reason = settlement.reason
         session.failing_since = session.failing_since or now
-        if session.error_until <= now:
-            session.error_until = now + self.settings.recovery_seconds
         self._failing.add(session.key.id)
         self._gauge_failing()
         self._metrics.counter("delivery_retries").add(1, self.settings.name)
         session.timer = asyncio.get_running_loop().call_later(pause, self._woken, session)
         self._owner.on_retry_scheduled(session)
 
-    def _recovered(self, session: Session) -> None:
+    def _pause(self, settlement: Settlement) -> None:
+        """Start no request of any session until the time that the receiver has asked for."""
+        seconds = min(settlement.after_seconds or 0.0, self.settings.retry.max_retry_after_seconds)
+        self.paused_until = max(self.paused_until, self.now() + seconds)
+        self._pause_reason = settlement.reason
+        if self._pause_timer is not None:
+            self._pause_timer.cancel()
+        self._pause_timer = asyncio.get_running_loop().call_at(self.paused_until, self._resume)
+
+    def _resume(self) -> None:
+        self.paused_until = 0.0
+        self._pause_reason = ""
+        self._dispatch()
+
+    def _recovered(self, session: Session, *, is_well: bool) -> None:
         if not session.is_failing:
             return
         session.failing_since = None
-        session.error_until = 0.0
         session.reason = ""
         self._failing.discard(session.key.id)
         self._gauge_failing()
-        if not self._failing:
+        if is_well and not self._failing:
             logger.info("Outlet %s takes events again.", self.settings.name)
             self._logged.clear()
 

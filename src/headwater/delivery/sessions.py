@@ -56,6 +56,8 @@ class Settlement(msgspec.Struct):
     pause: bool = False
     reason: str = ""
     after_seconds: float | None = None
+    pauses_all: bool = False  # the pause is for all sessions of the outlet
+    gave_up: bool = False  # events were refused since they had been tried for too long
 
     def retry_later(self, reason: str, after_seconds: float | None = None) -> None:
         """Require a pause; the first reason and the longest Retry-After are kept."""
@@ -66,7 +68,7 @@ class Settlement(msgspec.Struct):
 
 
 class Session(msgspec.Struct, eq=False):
-    """State of one key, for the scheduler's loop alone; `Client` reads `error_until` in other threads."""
+    """State of one key, for the scheduler's loop alone."""
 
     id: str
     key: Key
@@ -81,8 +83,8 @@ class Session(msgspec.Struct, eq=False):
     is_sending: bool = False
     awaits_commit: bool = False  # the outcome of the last batch is not stored yet
     failing_since: float | None = None  # first failure of a row of them, on the loop's clock
-    error_until: float = 0.0  # error mode, on the loop's clock; only `Client` uses it
     reason: str = ""
+    first_tried: tuple[int, float] = (0, 0.0)  # the event in front, and its first try on the loop's clock
 
     def put(self, now: float, event: Event) -> None:
         self.queue.append((now, event))
@@ -156,6 +158,13 @@ class Session(msgspec.Struct, eq=False):
         if not (settlement.delivered or settlement.refused or settlement.pause):
             settlement.retry_later("the outlet tried none of the events")
         return settlement
+
+    def give_up(self, reason: str, retries_refused: Callable[[Event], bool]) -> list[tuple[Event, str]]:
+        """Remove the events that the last try left in front, except those that are retried without limit."""
+        front = self.resend.popleft() if self.resend else []
+        if kept := [event for event in front if retries_refused(event)]:
+            self.resend.appendleft(kept)
+        return [(event, reason) for event in front if not retries_refused(event)]
 
     def split(self) -> None:
         """Send the halves of the batch under way one after the other, since it holds a bad event."""

@@ -117,7 +117,7 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How an outlet waits before it tries again. There is no last try: the log keeps the events.
+    """How an outlet waits before it tries again, and for how long it tries.
 
     Each pause is twice the one before, varied at random by up to half of it.
     """
@@ -132,6 +132,13 @@ class RetrySettings(msgspec.Struct, frozen=True, kw_only=True):
     max_retry_after_seconds: Annotated[Seconds, doc("A receiver's Retry-After is honoured up to this.")] = (
         3600.0
     )
+    max_elapsed_seconds: Annotated[
+        Seconds,
+        doc(
+            "An event that was tried in vain for so long becomes a reject, and its session goes on; 0: it is "
+            "tried without limit. `on_refused: block` has no limit either."
+        ),
+    ] = 0.0
 
 
 class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,8 +160,12 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["reject", "block"],
         doc("An event the receiver refuses for good: put it into the rejects, or retry it without limit."),
     ] = "reject"
-    max_batch_events: Annotated[Count, doc("Most events in one request.")] = 500
-    max_batch_bytes: Annotated[Bytes, doc("Most bytes of events in one request.")] = 4 * MIB
+    max_batch_events: Annotated[
+        Count | None, doc("Most events in one request; null: 500, and for `dataset` as many as fit.")
+    ] = None
+    max_batch_bytes: Annotated[
+        Bytes | None, doc("Most bytes of events in one request; null: 4 MiB, and for `dataset` 6 MB.")
+    ] = None
     batch_age_seconds: Annotated[
         Seconds, doc("A batch that is not full is sent when its first event has waited this long.")
     ] = 0.0
@@ -166,9 +177,10 @@ class OutletSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = ()
     max_in_flight: Annotated[Count, doc("Requests under way at once; one session never has two.")] = 16
-    session_budget_bytes: Annotated[Bytes, doc("Most bytes of events that one session holds in memory.")] = (
-        8 * MIB
-    )
+    session_budget_bytes: Annotated[
+        Bytes | None,
+        doc("Most bytes of events that one session holds in memory; null: 8 MiB, and for `dataset` 18 MB."),
+    ] = None
     budget_bytes: Annotated[Bytes, doc("Most bytes of events that the outlet holds in memory in all.")] = (
         32 * MIB
     )

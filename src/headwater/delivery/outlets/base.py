@@ -23,13 +23,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from headwater.delivery.keys import Key
+from headwater.delivery.keys import Key, Keys
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.extensions import load
 from headwater.settings import OutletSettings, convert
 
 GROUP = "headwater.outlets"
+MIB = 1024 * 1024
 
 
 class NotConnected(OutletUnavailable):
@@ -87,11 +88,33 @@ class Outlet(ABC):
 
     Settings: ClassVar[type[msgspec.Struct]] = NoOptions
     """The outlet's own options; each field is documented by a `msgspec.Meta(description=...)`."""
+    default_batch_events: ClassVar[int] = 500
+    default_batch_bytes: ClassVar[int] = 4 * MIB
+    default_session_bytes: ClassVar[int] = 8 * MIB
 
     def __init__(self, options: Any, settings: OutletSettings) -> None:
         """`options` is an instance of `Settings`. Opens nothing: that is for `connect`."""
         self.options = options
         self.settings = settings
+
+    def keys(self) -> Keys:
+        """How events get their sessions: by `group_by`, and by what the receiver states once per session."""
+        return Keys(self.settings.group_by)
+
+    @property
+    def batch_events(self) -> int:
+        """Most events of a batch, by the settings."""
+        return self.settings.max_batch_events or self.default_batch_events
+
+    @property
+    def batch_bytes(self) -> int:
+        """Most bytes of a batch, by the settings."""
+        return self.settings.max_batch_bytes or self.default_batch_bytes
+
+    @property
+    def session_bytes(self) -> int:
+        """Most bytes of events that one session holds in memory, by the settings."""
+        return self.settings.session_budget_bytes or self.default_session_bytes
 
     @property
     def max_events(self) -> int | None:
@@ -118,6 +141,10 @@ class Outlet(ABC):
 
     async def close(self) -> None:  # noqa: B027
         """Close what `connect` opened."""
+
+    def trouble(self) -> str | None:
+        """Why a `send` under way does not end, where the outlet knows; may be called from any thread."""
+        return None
 
     def prepare(self, event: Event, key: Key) -> bytes:
         """The bytes that stand for the event in a request; raises EventRefused when there can be none."""

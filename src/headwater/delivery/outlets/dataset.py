@@ -8,29 +8,34 @@ A request, before compression:
      "logs":    [{"id": "…", "attrs": {…}}, …]}
 
 An event's nested objects become dotted attributes and its lists JSON text. The fields of `group_by` go into
-`sessionInfo`, those of `log_fields` into `logs`; neither is repeated in the events. `ts` is text, since a
-nanosecond count is larger than a JSON reader's safe integers. The receiver takes one request at a time per
-session, may be unreachable for minutes, and takes 6 MB.
+`sessionInfo`, those of `log_fields` into `logs`, time, severity and thread into fields of the event; none is
+repeated in the attributes, unless it says more than its place in the request can. `serverHost` and `logfile`
+of an event always go into `sessionInfo`, since DataSet's lists of hosts and files are made of them: so they
+are part of the session's key. `ts` is text, since a nanosecond count is larger than a JSON reader's safe
+integers. The receiver takes one request at a time per session, may be unreachable for minutes, and takes
+6 MB.
+
+A status that contains `discardBuffer` says that the events will never be taken: they become rejects. The
+Retry-After of a 429 is about the account, and pauses all sessions.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
 import socket
 from collections.abc import Mapping
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import orjson
 
 from headwater.clock import Clock
-from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer
-from headwater.delivery.outlets.base import DELIVERED, Batch, Results
+from headwater.delivery.event_time import event_nanoseconds
+from headwater.delivery.keys import ABSENT, Key, Keys, find, parse_pointer, remove
+from headwater.delivery.outlets.base import DELIVERED, Batch, Refused, Results
 from headwater.delivery.outlets.http_client import (
+    USER_AGENT,
     Compression,
-    HttpAnswer,
     HttpReceiverOutlet,
     TlsOptions,
     bare_url,
@@ -54,8 +59,15 @@ SEVERITIES = {
     "error": 5,
     **dict.fromkeys(("fatal", "critical", "alert", "emergency"), 6),
 }
+MORE_THAN_A_GRADE = frozenset({"notice", "critical", "alert", "emergency"})
+"""Names for which DataSet has no grade of their own: the attribute stays beside the nearest grade."""
 DEFAULT_SEVERITY = 3
-_NS = 1_000_000_000
+DISCARD = "discardBuffer"
+SESSION_FIELDS = ("/logfile", "/serverHost", "/__origServerHost")
+HOST_FIELDS = ("serverHost", "__origServerHost")
+"""An event's own host: the first that it has becomes the `serverHost` of its session."""
+
+Path = tuple[str, ...]
 
 
 class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +75,16 @@ class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     api_key: Annotated[str, doc("Token with write access to logs; write it as `${env.NAME}`.")]
     url: Annotated[str, doc("Base URL; `/api/addEvents` is put after it.")] = "https://app.scalyr.com"
-    server_host: Annotated[str, doc("`serverHost` of the session info; empty: this machine's name.")] = ""
+    server_host: Annotated[
+        str, doc("`serverHost` of events that have none of their own; empty: this machine's name.")
+    ] = ""
     session_info: Annotated[dict[str, str], doc("Further fields of the session info.")] = {}
     time: Annotated[
-        str, doc("JSON pointer to the event's time: RFC 3339 text or a count since 1970; absent: received.")
+        str,
+        doc(
+            "JSON pointer to the event's time: ISO 8601 text, or seconds to nanoseconds since 1970, as a "
+            "number or as digits; absent: received."
+        ),
     ] = ""
     severity: Annotated[
         str, doc("JSON pointer to the severity: 0 to 6, or a name such as `warning`; absent: 3.")
@@ -78,6 +96,11 @@ class DataSetOptions(msgspec.Struct, frozen=True, kw_only=True):
     max_request_bytes: Annotated[
         int, msgspec.Meta(ge=1000, le=6_225_920), doc("Most bytes of a request before compression.")
     ] = 6_000_000
+    user_agent_suffix: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^[ -~]{0,200}\Z"),
+        doc("Put after `headwater/<version>;` in the User-Agent, to distinguish installations."),
+    ] = ""
     compression: Annotated[Compression, doc("How request bodies are compressed.")] = "gzip"
     tls: Annotated[TlsOptions, doc("Certificates.")] = TlsOptions()
 
@@ -95,57 +118,63 @@ class DataSetOutlet(HttpReceiverOutlet):
 
     Settings = DataSetOptions
     options: DataSetOptions
+    # DataSet knows no limit of events: small ones, too, fill its 6 MB.
+    default_batch_events: ClassVar[int] = 100_000
+    default_batch_bytes: ClassVar[int] = 6_000_000
+    default_session_bytes: ClassVar[int] = 18_000_000  # one under way, one that is full, one that fills
 
     def __init__(self, options: Any, settings: OutletSettings, *, clock: Clock | None = None) -> None:
-        super().__init__(options, settings, headers={}, clock=clock)
+        suffix = options.user_agent_suffix
+        headers = {"user-agent": f"{USER_AGENT};{suffix}"} if suffix else {}
+        super().__init__(options, settings, headers=headers, clock=clock)
         self._url += "/api/addEvents"
         self._host = self.options.server_host or socket.gethostname()
         self._time = parse_pointer(self.options.time) if self.options.time else None
         self._severity = parse_pointer(self.options.severity) if self.options.severity else None
         self._thread = parse_pointer(self.options.thread) if self.options.thread else None
         self._log_keys = Keys(self.options.log_fields)
-        self._taken = Keys((*settings.group_by, *self.options.log_fields))
+        self._taken = Keys((*self.keys().pointers, *self.options.log_fields))
         self._last: tuple[bytes, dict[str, Any]] = (b"", {})
 
     @property
     def max_request_bytes(self) -> int | None:
         return self.options.max_request_bytes
 
+    def keys(self) -> Keys:
+        return Keys(tuple(dict.fromkeys((*self.settings.group_by, *SESSION_FIELDS))))
+
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch))
-        self.check(answer, self._url)
-        self._read(answer, bare_url(self._url))
-        return [DELIVERED] * len(batch.events)
-
-    def _read(self, answer: HttpAnswer, where: str) -> None:
-        """Raise unless the body reports success too; a 200 alone does not mean it."""
+        where = bare_url(self._url)
         try:
             reply = _REPLY.decode(answer.content)
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            raise OutletUnavailable(f"{where} answered something unreadable: {excerpt(answer)}") from None
-        if reply.status.startswith("success"):
-            return
-        text = f"{where} answered {reply.status}: {reply.message}"
-        if reply.status.startswith("error/client") and not reply.status.startswith(RETRYABLE_ANSWERS):
-            raise EventRefused(text)
-        raise OutletUnavailable(text)
+            reply = None
+        if reply is not None and DISCARD in reply.status:
+            return [Refused(f"{where} answered {reply.status}: {reply.message}")] * len(batch.events)
+        self.check(answer, self._url, pausing_all=frozenset({429}))
+        if reply is None:
+            raise OutletUnavailable(f"{where} answered something unreadable: {excerpt(answer)}")
+        _check_status(reply, where)
+        return [DELIVERED] * len(batch.events)
 
     # --- the request's bytes
 
     def payload(self, batch: Batch) -> bytes:
         """The request body, before compression."""
-        threads = [part for name, part in batch.shared.items() if name.startswith("thread:")]
-        logs = [part for name, part in batch.shared.items() if name.startswith("log:")]
-        return b'%b"events":[%b],"threads":[%b],"logs":[%b]}' % (
-            self._head(batch.session, batch.key),
-            b",".join(batch.pieces),
-            b",".join(threads),
-            b",".join(logs),
-        )
+        parts = [self._head(batch.session, batch.key), b'"events":[', b",".join(batch.pieces), b"]"]
+        for name in ("threads", "logs"):
+            if shared := [part for id, part in batch.shared.items() if id.startswith(name)]:
+                parts += [b',"%b":[' % name.encode(), b",".join(shared), b"]"]
+        return b"".join([*parts, b"}"])
 
     def _head(self, session: str, key: Key) -> bytes:
         info: dict[str, Any] = {"serverHost": self._host, **self.options.session_info}
-        _flatten(info, {name.replace("/", "."): value for name, value in key.info.items()})
+        own = {name.replace("/", "."): value for name, value in key.info.items()}
+        hosts = [own.pop(name) for name in HOST_FIELDS if name in own]
+        if host := next((host for host in hosts if host not in (None, "")), None):
+            own["serverHost"] = host
+        _flatten(info, own)
         head = {"token": self.options.api_key, "session": session, "sessionInfo": info}
         return orjson.dumps(head)[:-1] + b","
 
@@ -154,15 +183,28 @@ class DataSetOutlet(HttpReceiverOutlet):
 
     def prepare(self, event: Event, key: Key) -> bytes:
         body = self._parse(event.body)
-        made: dict[str, Any] = {"ts": str(self._nanoseconds(event, body)), "sev": self._grade(body)}
-        if (thread := self._thread_name(body)) is not None:
+        repeated: list[Path] = []
+        time = event_nanoseconds(find(body, self._time)) if self._time else None
+        if time is None:
+            time = int(event.received_at * 1e9)
+        elif self._time:
+            repeated.append(self._time)
+        grade, says_all = self._grade(body)
+        if says_all and self._severity:
+            repeated.append(self._severity)
+        made: dict[str, Any] = {"ts": str(time), "sev": grade}
+        if (thread := self._thread_name(body)) is not None and self._thread:
             made["thread"] = _short(thread)
+            repeated.append(self._thread)
         if self._log_keys.is_grouped:
             made["log"] = self._log_keys.of(event.body).id
+        body = self._taken.strip(body)
+        for path in repeated:
+            remove(body, path)
         attrs: dict[str, Any] = {}
-        _flatten(attrs, self._taken.strip(body) if self._taken.is_grouped else body)
+        _flatten(attrs, body)
         made["attrs"] = attrs
-        self._last = (b"", {})  # `strip` has changed it
+        self._last = (b"", {})  # its fields were removed
         return fitted(orjson.dumps(made))
 
     def shared(self, event: Event, key: Key) -> Mapping[str, bytes]:
@@ -171,12 +213,12 @@ class DataSetOutlet(HttpReceiverOutlet):
             return shared
         if (thread := self._thread_name(self._parse(event.body))) is not None:
             id = _short(thread)
-            shared[f"thread:{id}"] = fitted(orjson.dumps({"id": id, "name": thread}))
+            shared[f"threads:{id}"] = fitted(orjson.dumps({"id": id, "name": thread}))
         if self._log_keys.is_grouped:
             log = self._log_keys.of(event.body)
             attrs: dict[str, Any] = {}
             _flatten(attrs, {name.replace("/", "."): value for name, value in log.info.items()})
-            shared[f"log:{log.id}"] = fitted(orjson.dumps({"id": log.id, "attrs": attrs}))
+            shared[f"logs:{log.id}"] = fitted(orjson.dumps({"id": log.id, "attrs": attrs}))
         return shared
 
     def trim(self, piece: bytes, limit_bytes: int) -> bytes:
@@ -196,29 +238,31 @@ class DataSetOutlet(HttpReceiverOutlet):
         self._last = (body, parsed)
         return parsed
 
-    def _nanoseconds(self, event: Event, body: dict[str, Any]) -> int:
-        value = find(body, self._time) if self._time else None
-        if isinstance(value, str) and (found := _parse_time(value)) is not None:
-            return found
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e19:
-            for unit in (_NS, 1_000_000, 1_000, 1):  # seconds, ms, µs, ns: distinguished by their size
-                if value * unit < 1e19 / 2 and value * unit > 1e17:
-                    return int(value * unit)
-        return int(event.received_at * _NS)
-
-    def _grade(self, body: dict[str, Any]) -> int:
+    def _grade(self, body: dict[str, Any]) -> tuple[int, bool]:
+        """The event's grade, and whether it says all that the event's field does."""
         value = find(body, self._severity) if self._severity else None
         if isinstance(value, int) and not isinstance(value, bool):
-            return min(6, max(0, value))
-        if isinstance(value, str):
-            return SEVERITIES.get(value.lower(), DEFAULT_SEVERITY)
-        return DEFAULT_SEVERITY
+            grade = min(6, max(0, value))
+            return grade, grade == value
+        if isinstance(value, str) and (name := value.lower()) in SEVERITIES:
+            return SEVERITIES[name], name not in MORE_THAN_A_GRADE
+        return DEFAULT_SEVERITY, False
 
     def _thread_name(self, body: dict[str, Any]) -> str | None:
         value = find(body, self._thread) if self._thread else ABSENT
         if value is ABSENT or value is None:
             return None
         return value if isinstance(value, str) else orjson.dumps(value).decode()
+
+
+def _check_status(reply: _Reply, where: str) -> None:
+    """Raise unless the body reports success too; a 200 alone does not mean it."""
+    if reply.status.startswith("success"):
+        return
+    text = f"{where} answered {reply.status}: {reply.message}"
+    if reply.status.startswith("error/client") and not reply.status.startswith(RETRYABLE_ANSWERS):
+        raise EventRefused(text)
+    raise OutletUnavailable(text)
 
 
 def _short(name: str) -> str:
@@ -237,20 +281,3 @@ def _flatten(into: dict[str, Any], values: dict[str, Any]) -> None:
             into[name] = orjson.dumps(value).decode()
         else:
             into[name] = value
-
-
-_FRACTION = re.compile(r"\.(\d+)")
-
-
-def _parse_time(text: str) -> int | None:
-    """Nanoseconds since 1970 of an RFC 3339 time, to the last digit that it has; without an offset: UTC."""
-    fraction = _FRACTION.search(text)
-    whole = text[: fraction.start()] + text[fraction.end() :] if fraction else text
-    try:
-        moment = datetime.fromisoformat(whole)
-    except ValueError:
-        return None
-    if moment.tzinfo is None:
-        moment = moment.replace(tzinfo=UTC)
-    seconds = int(moment.timestamp())
-    return seconds * _NS + (int(fraction.group(1)[:9].ljust(9, "0")) if fraction else 0)

@@ -10,12 +10,11 @@ import ssl
 import zlib
 from datetime import UTC
 from email.utils import parsedate_to_datetime
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 from urllib.parse import unquote, urlsplit, urlunsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httptools
-import httpx2
 import msgspec
 
 from headwater import __version__, zstd
@@ -24,9 +23,13 @@ from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
 from headwater.settings import OutletSettings, doc
 
+if TYPE_CHECKING:
+    import httpx2
+
 RETRYABLE_STATUSES = frozenset({401, 402, 403, 404, 405, 407, 408, 425, 429})
 """4xx that are not about the event: an operator can correct the key, the address or the pace."""
 
+USER_AGENT = f"headwater/{__version__}"
 _EXCERPT_CHARACTERS = 200
 
 
@@ -220,8 +223,8 @@ class HttpClient:
     """Posts bytes and returns the receiver's answer; OutletUnavailable if there is none.
 
     Connections are kept and used again; there are as many as requests at once. Where the environment names a
-    proxy for the address (HTTPS_PROXY, NO_PROXY, …), httpx2 is used instead. Raises SettingsError at once
-    where a file of `tls` or a header cannot be used.
+    proxy for the address (HTTPS_PROXY, NO_PROXY, …), httpx2 is imported and used instead. Raises
+    SettingsError at once where a file of `tls` or a header cannot be used.
     """
 
     def __init__(
@@ -233,8 +236,9 @@ class HttpClient:
         compression: Compression = "none",
         max_connections: int = 16,
         source: str = "outlet",
+        use_proxy: bool = True,
     ) -> None:
-        self._headers = {"user-agent": f"headwater/{__version__}", "content-type": "application/json"}
+        self._headers = {"user-agent": USER_AGENT, "content-type": "application/json"}
         self._headers |= {name.lower(): value for name, value in headers.items()}
         self._headers |= {"accept-encoding": "identity"}
         self._compression = compression
@@ -251,12 +255,14 @@ class HttpClient:
         self._idle: list[Connection] = []
         self._is_open = False
         self._proxied: httpx2.AsyncClient | None = None
-        self._needs_proxy = _needs_proxy(url)
+        self._needs_proxy = use_proxy and needs_proxy(url)
 
     def open(self) -> None:
         """Be ready; connections are opened by the first requests."""
         self._is_open = True
         if self._needs_proxy and self._proxied is None:
+            import httpx2
+
             self._proxied = httpx2.AsyncClient(
                 headers=self._headers,
                 verify=self._context,
@@ -284,10 +290,9 @@ class HttpClient:
             body = compress(body) if small else await asyncio.to_thread(compress, body)
         try:
             if self._proxied is not None:
-                reply = await self._proxied.request(method, url, content=body)
-                return HttpAnswer(reply.status_code, dict(reply.headers), reply.content)
+                return await _request_by_proxy(self._proxied, url, body, method)
             return decoded(await self._request(url, body, method))
-        except (OSError, BrokenAnswer, httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+        except (OSError, BrokenAnswer, ValueError) as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
             raise OutletUnavailable(f"{bare_url(url)} gave no usable answer ({what}).") from error
 
@@ -326,6 +331,16 @@ class HttpClient:
             return answer
 
 
+async def _request_by_proxy(client: httpx2.AsyncClient, url: str, body: bytes, method: str) -> HttpAnswer:
+    import httpx2
+
+    try:
+        reply = await client.request(method, url, content=body)
+    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+        raise BrokenAnswer(f"{type(error).__name__}: {error}") from error
+    return HttpAnswer(reply.status_code, dict(reply.headers), reply.content)
+
+
 def _is_header(name: str, value: str) -> bool:
     return bool(_HEADER_NAME.fullmatch(name) and _HEADER_VALUE.fullmatch(value))
 
@@ -339,7 +354,8 @@ def _basic(url: str) -> str:
     return "Basic " + base64.b64encode(pair.encode()).decode()
 
 
-def _needs_proxy(url: str) -> bool:
+def needs_proxy(url: str) -> bool:
+    """Whether the environment names a proxy for this address."""
     parts = urlsplit(url)
     proxies = getproxies()
     return (parts.scheme in proxies or "all" in proxies) and not proxy_bypass(parts.hostname or "")
@@ -401,10 +417,18 @@ class HttpReceiverOutlet(Outlet):
             source=f"outlet {settings.name}",
         )
 
-    def check(self, answer: HttpAnswer, url: str, retryable: frozenset[int] = RETRYABLE_STATUSES) -> None:
+    def check(
+        self,
+        answer: HttpAnswer,
+        url: str,
+        retryable: frozenset[int] = RETRYABLE_STATUSES,
+        *,
+        pausing_all: frozenset[int] = frozenset(),
+    ) -> None:
         """Raise unless the status is 2xx: EventRefused for 4xx, OutletUnavailable for all else.
 
-        A 4xx that is `retryable` is not about the event; a redirect is not followed.
+        A 4xx that is `retryable` is not about the event; a redirect is not followed. The Retry-After of a
+        status in `pausing_all` is for all sessions.
         """
         status = answer.status_code
         if 200 <= status < 300:
@@ -422,7 +446,9 @@ class HttpReceiverOutlet(Outlet):
         elif 300 <= status < 400:
             hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
         wish = retry_after_seconds(answer.headers.get("retry-after"), self._clock.now())
-        raise OutletUnavailable(text, hint=hint, retry_after_seconds=wish)
+        raise OutletUnavailable(
+            text, hint=hint, retry_after_seconds=wish, pauses_all=bool(wish) and status in pausing_all
+        )
 
     async def connect(self) -> None:
         self._http.open()
