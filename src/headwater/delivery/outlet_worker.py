@@ -19,9 +19,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from headwater.clock import Clock, SystemClock
-from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.read_ahead import ReadAhead
+from headwater.delivery.refusal_log import RefusalLog
 from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.errors import HeadwaterError
@@ -65,8 +65,8 @@ class OutletWorker:
         self._log = log
         self._rejects = rejects
         self._pause_seconds = pause_seconds
-        self._keys = Keys(settings.group_by)
         self._outlet = outlet or load_outlet(settings)
+        self._keys = self._outlet.keys()
         self._reader = log.reader(settings.name, settings.start)
         self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
         self._problems: dict[str, str] = {}  # faults on our side of the outlet, by task
@@ -79,6 +79,7 @@ class OutletWorker:
         self._refused: list[tuple[Event, str]] = []
         self._holding: list[Session] = []  # those whose last batch is not stored yet
         self._replaying: set[int] = set()
+        self._refusal_log = RefusalLog(settings.name)
 
     # --- for other threads
 
@@ -235,6 +236,7 @@ class OutletWorker:
                     self.name,
                     error,
                 )
+        self._refusal_log.flush(self._clock.monotonic(), last=True)
 
     def _store(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
         if fresh := [(event, reason) for event, reason in refused if event.position > 0]:
@@ -268,8 +270,9 @@ class OutletWorker:
         size = sum(len(event.body) for event in delivered)
         self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)
         self._metrics.counter("delivery_bytes_sent").add(size, self.name)
-        rejected = sum(event.position > 0 for event, _ in refused)
-        self._metrics.counter("delivery_events_rejected").add(rejected, self.name)
+        fresh = [(event, reason) for event, reason in refused if event.position > 0]
+        self._metrics.counter("delivery_events_rejected").add(len(fresh), self.name)
+        self._refusal_log.add(fresh, self._clock.monotonic())
 
     # --- once a second
 
@@ -278,6 +281,7 @@ class OutletWorker:
         assert self._scheduler is not None
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
+        self._refusal_log.flush(self._clock.monotonic())
         self._settle_rejects()
         self._rejects.expire(self._log.witnessed_now())
         if not self._replaying:
