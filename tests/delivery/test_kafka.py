@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import logging
 import socket
+import time
 from typing import Any
 
 import orjson
 import pytest
 from confluent_kafka import KafkaError
 
+from headwater.clock import ManualClock
 from headwater.delivery import Client
 from headwater.delivery.outlets.base import DELIVERED, NotConnected, Refused, Retry
 from headwater.delivery.outlets.kafka import CONNECT_SECONDS, KafkaOutlet
 from headwater.errors import OutletUnavailable, SettingsError
+from headwater.log.kafka.client import REPEAT_SECONDS, RepeatFilter
 from headwater.settings import OutletSettings, convert
 from headwater.testing.outlets import batch_of
 from tests.delivery.mock_kafka import MockCluster
-from tests.delivery.rig import QUICK
+from tests.delivery.rig import QUICK, Rig, eventually
 
 
 def outlet_of(
@@ -138,6 +143,45 @@ def test_settings_are_refused_when_they_would_endanger_the_order() -> None:
 def test_events_go_one_by_one_when_a_refused_one_may_not_be_overtaken() -> None:
     assert outlet_of("127.0.0.1:9", "block").max_events == 1
     assert outlet_of("127.0.0.1:9").max_events is None
+
+
+def test_lines_are_few_and_the_reason_is_reported_when_the_brokers_go_away(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster = MockCluster()
+    rig.append(*range(10))
+    worker = rig.drain(type="kafka", servers=cluster.servers, topic="events")
+    assert eventually(rig.settled)
+    assert worker.trouble() is None
+    caplog.clear()
+    del cluster
+    gc.collect()
+    rig.append(*range(10, 20))
+    # long before the request runs into its timeout of 30 seconds
+    assert eventually(lambda: worker.trouble() is not None, 20)
+    assert "takes no events" in (worker.trouble() or "")
+    time.sleep(2)  # librdkafka logs several lines a second meanwhile
+    found = [record for record in caplog.records if "librdkafka" in record.name]
+    kinds = [str(record.args[0]) for record in found if isinstance(record.args, tuple) and record.args]
+    assert kinds
+    assert len(kinds) == len(set(kinds))
+    worker.close(0.1)
+
+
+def test_a_line_of_each_kind_is_passed_once_a_minute_with_the_number_of_the_others() -> None:
+    clock = ManualClock()
+    repeats = RepeatFilter(clock)
+
+    def passed(kind: str) -> str | None:
+        record = logging.LogRecord("k", logging.ERROR, "", 0, "%s [%s] %s", (kind, "x", "refused"), None)
+        return record.getMessage() if repeats.filter(record) else None
+
+    assert passed("FAIL") == "FAIL [x] refused"
+    assert passed("ERROR") == "ERROR [x] refused"
+    assert [passed("FAIL") for _ in range(5)] == [None] * 5
+    clock.advance(REPEAT_SECONDS)
+    assert passed("FAIL") == "FAIL [x] refused (and 5 lines like this one since the last)"
+    assert passed("FAIL") is None
 
 
 @pytest.mark.parametrize(

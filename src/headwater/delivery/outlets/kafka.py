@@ -11,7 +11,6 @@ instead of handing them in twice.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -28,13 +27,19 @@ from headwater.delivery.outlets.base import (
     Retry,
 )
 from headwater.errors import OutletUnavailable
-from headwater.log.kafka.client import GUARANTEES, LINGER_MILLIS, KafkaProducer, refuse_fixed_settings
+from headwater.log.kafka.client import (
+    GUARANTEES,
+    LINGER_MILLIS,
+    KafkaProducer,
+    client_logger,
+    refuse_fixed_settings,
+)
 from headwater.settings import OutletSettings, doc
 
 try:
     from confluent_kafka import KafkaError, KafkaException
 except ImportError as error:
-    raise ImportError(f"{error}; install it with: pip install 'headwater[kafka]'") from error
+    raise ImportError(f"the package confluent-kafka is missing: {error}") from error
 
 REFUSED_ERRORS = frozenset(
     {
@@ -50,8 +55,6 @@ REFUSED_ERRORS = frozenset(
 
 CONNECT_SECONDS = 10.0  # how long a broker may take to answer
 FIXED = {**GUARANTEES, "message.timeout.ms": 0}
-
-logger = logging.getLogger(__name__)
 
 
 class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +103,7 @@ class KafkaOutlet(Outlet):
             "bootstrap.servers": self.options.servers,
             "compression.type": self.options.compression,
             "linger.ms": LINGER_MILLIS,
-            "logger": logger,
+            "logger": client_logger,
             **self.options.config,
             **FIXED,
         }
@@ -139,6 +142,11 @@ class KafkaOutlet(Outlet):
             await asyncio.to_thread(producer.close, purge=True)
             self._reports.clear()
 
+    def trouble(self) -> str | None:
+        if problem := self._problem:
+            return f"Kafka at {self.options.servers} takes no events: {problem}"
+        return None
+
     async def send(self, batch: Batch) -> Results:
         if self._producer is None:
             raise NotConnected(f"Kafka at {self.options.servers} is not connected.")
@@ -169,18 +177,21 @@ class KafkaOutlet(Outlet):
 
     def _produce(self, batch: Batch, piece: bytes) -> Report | None:
         """Hand one event to the producer; None when it has no room."""
-        assert self._producer is not None
+        producer = self._producer
+        assert producer is not None
         report: Report = self._loop.create_future()
         key = (batch.key.text or self.settings.name).encode()
 
         def reported(error: KafkaError | None, _: object) -> None:
+            if error is None:
+                producer.problem = ""  # a broker answers again
             try:
                 self._loop.call_soon_threadsafe(_settle, report, error)
             except RuntimeError:
                 pass  # the loop is closed, and with it the outlet
 
         try:
-            self._producer.produce(self.options.topic, piece, reported, key)
+            producer.produce(self.options.topic, piece, reported, key)
         except BufferError:
             return None
         except KafkaException as error:

@@ -8,10 +8,46 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from headwater.clock import Clock, SystemClock
 from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
 from headwater.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
+
+REPEAT_SECONDS = 60.0
+
+
+class RepeatFilter(logging.Filter):
+    """Passes a line of each kind, then none of it for a minute, and says how many were held back.
+
+    librdkafka logs each try to connect, of which there are several a second while no broker answers. The
+    first argument of its lines is their kind, such as `FAIL` or `ERROR`.
+    """
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        super().__init__()
+        self._clock = clock or SystemClock()
+        self._kinds: dict[str, tuple[float, int]] = {}  # when the last line was passed, lines held back since
+        self._lock = threading.Lock()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = str(record.args[0]) if isinstance(record.args, tuple) and record.args else record.msg
+        now = self._clock.monotonic()
+        with self._lock:
+            last, held_back = self._kinds.get(kind, (now - REPEAT_SECONDS, 0))
+            if now - last < REPEAT_SECONDS:
+                self._kinds[kind] = last, held_back + 1
+                return False
+            self._kinds[kind] = now, 0
+        if held_back:
+            record.msg = f"{record.getMessage()} (and {held_back} lines like this one since the last)"
+            record.args = ()
+        return True
+
+
+client_logger = logging.getLogger(f"{__name__}.librdkafka")
+"""The logger of every librdkafka client."""
+client_logger.addFilter(RepeatFilter())
 
 POLL_SECONDS = 0.1  # how late a thread sees that it should end; reports wake it at once
 PURGE_SECONDS = 1.0
@@ -37,7 +73,7 @@ def refuse_fixed_settings(
 def client_config(settings: KafkaSettings) -> dict[str, Any]:
     """The librdkafka settings of every client of `events.kafka`."""
     refuse_fixed_settings(settings.config, GUARANTEES, "events.kafka.config")
-    return {"bootstrap.servers": settings.servers, "logger": logger, **settings.config}
+    return {"bootstrap.servers": settings.servers, "logger": client_logger, **settings.config}
 
 
 def check_brokers(settings: KafkaSettings, timeout_seconds: float) -> None:
