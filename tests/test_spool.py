@@ -320,3 +320,14 @@ def test_emit_is_refused_when_the_transport_is_closed(tmp_path: Path, backend: O
     producer.close(60)
     with pytest.raises(HeadwaterError, match="closed"):
         producer.emit(event("a", 1))
+
+
+@pytest.mark.timeout(60)
+def test_close_ends_in_its_time_when_the_disk_hangs(tmp_path: Path, backend: OpenLineageServer) -> None:
+    producer = client(tmp_path, backend.url)
+    producer.emit(event("a", 1))
+    transport = producer.transport
+    assert isinstance(transport, SpoolTransport)
+    with transport._own.log._closing:  # as a commit that never returns would hold it
+        assert producer.close(0.5) is False
+    wait_until(lambda: folders(tmp_path) == [])  # it ends in the background when the disk answers again

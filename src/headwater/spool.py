@@ -28,15 +28,15 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import attr
-import httpx2
 import msgspec
 from openlineage.client.serde import Serde
 from openlineage.client.transport import Config, Transport
 
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import load_outlet
+from headwater.delivery.outlets.http_client import HttpClient, TlsOptions, needs_proxy
 from headwater.durable_files import FolderLock
-from headwater.errors import HeadwaterError, LogLocked, SettingsError
+from headwater.errors import HeadwaterError, LogLocked, OutletUnavailable, SettingsError
 from headwater.log.queue.fork_gate import guard_forks
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
@@ -52,6 +52,7 @@ MIB = 1024 * 1024
 FOLDER_NAME = re.compile(r"spool-\d{20}-\d+-[0-9a-f]{8}")
 POLL_SECONDS = 0.05
 DRAIN_CLOSE_SECONDS = 5.0
+COMMIT_SECONDS = 1.0  # for the last commit of a cursor, which a disk does in milliseconds
 
 
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,7 +170,7 @@ class SpoolTransport(Transport):
     def __init__(self, config: SpoolConfig) -> None:
         self.config = config
         guard_forks()  # programs with this transport fork, as Airflow's workers do for each task
-        _load_http()
+        _load_http(needs_proxy(str(config.options.get("url", ""))))
         self._opening = threading.Lock()
         self._open()
         _open_transports.add(self)
@@ -219,9 +220,9 @@ class SpoolTransport(Transport):
 
     def close(self, timeout: float = -1) -> bool:
         """Deliver this process's pending events for at most `timeout` seconds; return whether none is left.
+
         A negative timeout means `close_timeout_seconds`: events that are left are on disk, and a job should
-        not wait for a backend that is unreachable. A request that is in flight may end up to a few seconds
-        later.
+        not wait for a backend that is unreachable. The last commit to disk may take a second more.
         """
         if self._is_closed or self._process != os.getpid():
             return True
@@ -229,17 +230,25 @@ class SpoolTransport(Transport):
         wait = self.config.spool.close_timeout_seconds if timeout < 0 else timeout
         deadline = time.monotonic() + wait
         self._stop.set()
-        self._own.wait(deadline)
-        self._adopter.join(max(0.0, deadline - time.monotonic()))  # what it adopted stays on disk
-        is_drained = self._own.close(deadline)
-        if not self._adopter.is_alive():
-            self._rejects.close()
+        drained = threading.Event()
+        # In a thread of its own, so that neither a disk that hangs nor a lock can hold up the job.
+        closer = threading.Thread(target=self._close, args=(deadline, drained), daemon=True)
+        closer.start()
+        closer.join(wait + COMMIT_SECONDS)
         _open_transports.discard(self)
-        if not is_drained:
+        if not (is_drained := drained.is_set()):
             logger.warning(
                 "Events are left in %s; the next process with this path sends them.", self._own.path
             )
         return is_drained
+
+    def _close(self, deadline: float, drained: threading.Event) -> None:
+        self._own.wait(deadline)
+        self._adopter.join(max(0.0, deadline - time.monotonic()))  # what it adopted stays on disk
+        if self._own.close(deadline):
+            drained.set()
+        if not self._adopter.is_alive():
+            self._rejects.close()
 
     def _adopt_all(self) -> None:
         while not self._stop.is_set():
@@ -271,8 +280,8 @@ class SpoolTransport(Transport):
 
 
 @functools.cache
-def _load_http() -> None:
-    """Load what the HTTP client imports only when it is first used, before any thread of ours runs.
+def _load_http(needs_proxy: bool) -> None:
+    """Load what an HTTP client imports only when it is first used, before any thread of ours runs.
 
     A fork in the middle of such an import would leave the child waiting without end for a module that no
     thread finishes loading.
@@ -281,9 +290,18 @@ def _load_http() -> None:
     async def ask_closed_port() -> None:
         with socket.socket() as closed:
             closed.bind(("127.0.0.1", 0))  # but does not listen: refused at once
-            async with httpx2.AsyncClient(trust_env=False) as client:
-                with contextlib.suppress(httpx2.HTTPError):
-                    await client.get(f"http://127.0.0.1:{closed.getsockname()[1]}/")
+            url = f"http://localhost:{closed.getsockname()[1]}/"
+            if needs_proxy:
+                import httpx2
+
+                async with httpx2.AsyncClient(trust_env=False) as proxied:
+                    with contextlib.suppress(httpx2.HTTPError):
+                        await proxied.get(url)
+            client = HttpClient(url=url, headers={}, tls=TlsOptions(), use_proxy=False)
+            client.open()
+            with contextlib.suppress(OutletUnavailable):
+                await client.post(url, b"")
+            await client.close()
 
     # in a thread, since the caller may be inside a loop of its own
     loading = threading.Thread(target=lambda: asyncio.run(ask_closed_port()), name="headwater-spool-load")
