@@ -10,9 +10,10 @@ from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
 COMMON = {"network", "errors", "settings", "events", "clock", "metrics", "crash_points", "extensions"}
-COMMON |= {"durable_files", "event_loop", "json_decoder", "text_cache", "yaml_text", "zstd"}
+COMMON |= {"durable_files", "event_loop", "json_decoder", "printable", "text_cache", "yaml_text", "zstd"}
 MAY_IMPORT: dict[str, set[str]] = {
     "network": {"text_cache"},
+    "printable": set(),
     "text_cache": set(),
     "errors": set(),
     "clock": set(),

@@ -113,7 +113,9 @@ def test_every_problem_is_named_when_there_are_several() -> None:
 
 
 def test_the_place_inside_a_list_is_named_when_an_item_is_of_the_wrong_type() -> None:
-    assert problems("gateway: {api_keys: [fine, 5]}") == ["`gateway.api_keys[1]`: expected `str`, got `int`"]
+    assert problems("gateway: {api_keys: [fine, 5]}") == [
+        "`gateway.api_keys[1]`: expected `str | object`, got `int`"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -127,6 +129,8 @@ def test_the_place_inside_a_list_is_named_when_an_item_is_of_the_wrong_type() ->
         ),
         pytest.param("log: {partition_bytes: 600, retention_bytes: 1000}", "at least twice", id="bytes"),
         pytest.param("gateway: {api_keys: ['${env.KEY|}']}", "empty key", id="empty-key"),
+        pytest.param("gateway: {api_keys: [a, {key: a, namespaces: [n]}]}", "a key twice", id="key-twice"),
+        pytest.param("gateway: {api_keys: [{namespaces: [n]}]}", "`gateway.api_keys[0].key`", id="no-key"),
     ],
 )
 def test_a_contradiction_is_refused_when_each_value_alone_is_fine(text: str, part: str) -> None:

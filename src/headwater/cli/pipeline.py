@@ -324,7 +324,7 @@ def install_pipeline_lineage(
     import headwater.lineage
 
     logging.getLogger("openlineage").setLevel(logging.WARNING)  # It logs each new client.
-    key = own.api_key or ("" if own.url else next(iter(settings.gateway.api_keys), ""))
+    key = own.api_key or ("" if own.url else _unbound_key(settings.gateway))
     transport = {
         "type": "headwater.spool.SpoolTransport",
         "path": str((Path(settings.data_dir) / LINEAGE_SPOOL).absolute()),
@@ -340,6 +340,14 @@ def install_pipeline_lineage(
         dataset_remove_path=STAGING_FOLDER,
     )
     return True
+
+
+def _unbound_key(gateway: GatewaySettings) -> str:
+    """Return the first key that is good for all namespaces; empty if there is none."""
+    keys = (
+        each if isinstance(each, str) else "" if each.namespaces else each.key for each in gateway.api_keys
+    )
+    return next(filter(None, keys), "")
 
 
 def gateway_url(gateway: GatewaySettings) -> str:

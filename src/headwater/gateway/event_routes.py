@@ -11,6 +11,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.gateway.acknowledger import Acknowledger
 from headwater.gateway.context import Context, request_context
 from headwater.gateway.json_limits import JsonLimits
+from headwater.gateway.origins import PREFLIGHT_HEADERS, Origins, cors
 from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.gateway.tokens import Sender, Tokens
 from headwater.http.endpoint import Answer, Body, Endpoint
@@ -26,11 +27,6 @@ from headwater.text_cache import text_cache
 MAX_LISTED_PROBLEMS = 100  # refused events that an answer lists; it counts all of them
 TEXT = ("text/plain",)  # sent by a browser's beacon, which then needs no preflight
 LINES = ("application/x-ndjson", "application/ndjson", "application/jsonl", "text/plain")
-_PREFLIGHT_HEADERS = {
-    "Access-Control-Allow-Methods": "POST, OPTIONS",
-    "Access-Control-Allow-Headers": "Content-Type, Content-Encoding, X-Auth-Token, Authorization, api_key",
-    "Access-Control-Max-Age": "86400",
-}
 
 
 class EventAccepted(msgspec.Struct):
@@ -67,6 +63,7 @@ class Envelope(msgspec.Struct, forbid_unknown_fields=True):
 _FROM_SERVER_PROBLEMS = {
     400: "The body cannot be read, or the event is not an object.",
     401: "The token is missing or unknown, or not for this endpoint.",
+    403: "A page of another site sent it from a browser.",
     413: "The event, the decompressed body or the number of events exceeds its limit.",
     415: "The Content-Type is neither JSON in UTF-8 nor text, or the Content-Encoding is not supported.",
     429: "The token sends more events than `rate_limit_per_second` allows. `Retry-After` is set.",
@@ -147,6 +144,7 @@ class EventRoutes:
         self._limits = settings
         self._tokens = Tokens(tokens, self._clock)
         self._json = JsonLimits(settings)
+        self._origins = Origins(settings.origins)
         self._addresses = ClientAddresses(settings.trusted_proxies)
         self._acknowledger = Acknowledger(sink, metrics, with_cors)
         self._slices = Slices()
@@ -173,7 +171,7 @@ class EventRoutes:
         asked = [sender.token] if sender is not None else self._tokens.all
         headers: dict[str, str] = {}
         if origin and any(token.allows(origin) for token in asked):
-            headers = _PREFLIGHT_HEADERS | _cors(origin)
+            headers = PREFLIGHT_HEADERS | cors(origin)
         request.respond(Response(204, headers={"Allow": "OPTIONS, POST"} | headers))
 
     def _admit_browser(self, request: Request) -> Response | None:
@@ -193,6 +191,8 @@ class EventRoutes:
         return self._admit(request, sender)
 
     def _admit_server(self, request: Request) -> Response | None:
+        if (refusal := self._origins.refusal(request)) is not None:
+            return refusal
         sender = self._tokens.sender(request)
         if sender is None:
             return _unauthorized("Send the server secret as `X-Auth-Token` or `Authorization: Bearer`.")
@@ -297,7 +297,7 @@ class EventRoutes:
                 refused.append(RefusedEvent(problem.code, problem.text, **{place: number}))
         status: Literal["ok", "partial"] = "partial" if refused else "ok"
         result = EventsResult(status, len(bodies), len(refused), refused[:MAX_LISTED_PROBLEMS])
-        response = Response(200, msgspec.json.encode(result), headers=_cors(_origin(request)))
+        response = Response(200, msgspec.json.encode(result), headers=cors(_origin(request)))
         if bodies:
             self._store(request, bodies, response)
         else:
@@ -342,7 +342,7 @@ class EventRoutes:
 
 def with_cors(problem: Problem, request: Request) -> Response:
     """Return the response of a problem that the page which sent the request may read."""
-    return problem.response(_cors(_origin(request)))
+    return problem.response(cors(_origin(request)))
 
 
 def _sender(request: Request) -> Sender:
@@ -356,18 +356,11 @@ def _origin(request: Request) -> str:
 
 
 def _unauthorized(hint: str, origin: str = "") -> Response:
-    headers = {"WWW-Authenticate": "Bearer"} | _cors(origin)
+    headers = {"WWW-Authenticate": "Bearer"} | cors(origin)
     text = "The token is missing or unknown, or not for this endpoint."
     return Problem(401, "unauthorized", text, hint=hint, headers=headers).response()
 
 
-def _cors(origin: str) -> dict[str, str]:
-    # A header's value is sent back in a header: only values that an origin can have.
-    if not origin or not origin.isascii() or not origin.isprintable() or len(origin) > 512:
-        return {}
-    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
-
-
 @text_cache(1024)
 def _accepted(origin: str) -> Response:
-    return Response(200, msgspec.json.encode(EventAccepted("ok")), headers=_cors(origin))
+    return Response(200, msgspec.json.encode(EventAccepted("ok")), headers=cors(origin))

@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 ENDPOINTS = (
     lineage_routes.EVENT,
     lineage_routes.BATCH,
+    *lineage_routes.PREFLIGHT,
     *event_routes.FROM_BROWSERS,
     *event_routes.PREFLIGHT,
     *event_routes.FROM_SERVERS,

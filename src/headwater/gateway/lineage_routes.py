@@ -15,7 +15,9 @@ from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.openlineage_validator import SCHEMA, Budget, Validator, Violation
+from headwater.gateway.key_namespaces import KeyNamespaces
+from headwater.gateway.openlineage_validator import ECHO, SCHEMA, Budget, Validator, Violation
+from headwater.gateway.origins import Origins
 from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
@@ -23,6 +25,7 @@ from headwater.http.response import BUSY, Problem, ProblemBody, Response
 from headwater.http.router import Router
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
+from headwater.printable import printable_line
 from headwater.settings import GatewaySettings
 
 logger = logging.getLogger(__name__)
@@ -73,6 +76,7 @@ class BatchResult(msgspec.Struct):
 _EVENT_SCHEMA = {"$ref": "#/components/schemas/Event"}
 _PROBLEMS = {
     401: "The API key is missing or unknown.",
+    403: "A page of another site sent it from a browser, or the API key is not for a namespace of the event.",
     413: "The decompressed body exceeds `gateway.max_body_bytes`.",
     415: "The Content-Type is not JSON in UTF-8, or the Content-Encoding is not supported.",
     503: "The log cannot be written, or the gateway is busy or stopping; nothing was acknowledged.",
@@ -105,6 +109,16 @@ BATCH = Endpoint(
     body=Body([{"type": "array", "items": _EVENT_SCHEMA}]),
     security=("key", ""),
 )
+PREFLIGHT = tuple(
+    Endpoint(
+        method="OPTIONS",
+        path=path,
+        operation_id=name,
+        summary="Answer a browser's preflight request.",
+        answers={204: Answer("The headers say whether the page may send.")},
+    )
+    for path, name in ((EVENT.path, "askLineageEvent"), (BATCH.path, "askLineageBatch"))
+)
 _ACCEPTED = Response(200, msgspec.json.encode(Accepted("success")))
 
 
@@ -122,7 +136,9 @@ class LineageRoutes:
         self._max_body_bytes = settings.max_body_bytes
         self._max_failed_bytes = settings.max_failed_bytes
         self._clock = clock
-        self._acknowledger = Acknowledger(log, metrics)
+        self._acknowledger = Acknowledger(log, metrics, self._problem_response)
+        self._origins = Origins(settings.origins)
+        self._keys = KeyNamespaces(settings.api_keys)
         self._slices = Slices()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._logged: dict[str, float] = {}
@@ -137,6 +153,8 @@ class LineageRoutes:
         """Serve the endpoints."""
         router.serve(EVENT, self.post_event, before_body=self._admit)
         router.serve(BATCH, self.post_batch, before_body=self._admit)
+        for endpoint in PREFLIGHT:
+            router.serve(endpoint, self._origins.preflight)
 
     def start(self) -> None:
         """Start the thread of the failed events; call it in the loop's thread."""
@@ -148,7 +166,9 @@ class LineageRoutes:
         await asyncio.to_thread(self.failed.close, timeout_seconds)
 
     def _admit(self, request: Request) -> Response | None:
-        """Count and log a request that the connection will refuse by its length, without reading it."""
+        if (refusal := self._origins.refusal(request)) is not None:
+            return refusal
+        # The connection refuses it by its length, without reading it: it is counted and logged here.
         declared = int(request.headers.get("content-length", 0))
         if declared > self._max_body_bytes:
             self._received.add(1)
@@ -188,11 +208,15 @@ class LineageRoutes:
             )
             self._refuse(request, body, refusal, validation.errors)
             return
+        namespaces = self._keys.of(request)
+        if namespaces is not None and (foreign := namespaces.foreign(event)) is not None:
+            self._refuse(request, b"", _not_for_key(foreign))
+            return
         response = _ACCEPTED
         if validation.warnings:
             self._warned.add()
             response = Response(200, msgspec.json.encode(Accepted("success", validation.warnings)))
-        self._acknowledger.store(request, [body], response)
+        self._acknowledger.store(request, [body], self._readable(request, response))
 
     def post_batch(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store the compliant events of an array; the others are listed and affect no other event (G6)."""
@@ -213,7 +237,7 @@ class LineageRoutes:
         not_stored: list[FailedInBatch] = []
         failed: list[FailedEvent] = []
         codes: list[str] = []
-        budget = Budget()
+        budget, namespaces = Budget(), self._keys.of(request)
         work = 0
         for index, part in enumerate(parts):
             if work > SLICE_BYTES:
@@ -229,20 +253,24 @@ class LineageRoutes:
                 if validation.errors:
                     violations = validation.errors
                     found = Problem(400, "not_compliant", validation.summary, hint="Fix the producer.")
+                elif namespaces is not None and (foreign := namespaces.foreign(event)) is not None:
+                    found = _not_for_key(foreign)
             work += len(event_body) + EVENT_BYTES + before - budget.left
             if found is None:
                 compliant.append(event_body)
                 continue
             codes.append(found.code)
             not_stored.append(FailedInBatch(index, found.text))
-            failed.append(self._failed_event(event_body, found.text, violations))
+            if found.status != 403:  # a replay has no key, so such an event is not kept
+                failed.append(self._failed_event(event_body, found.text, violations))
         if failed and self.failed.is_full:
             self._refused.add(len(parts), "busy")
-            request.respond(BUSY)
+            request.respond(self._readable(request, BUSY))
             return
         for code in codes:
             self._refused.add(1, code)
-        response = Response(200, msgspec.json.encode(_result(len(parts), not_stored)))
+        result = Response(200, msgspec.json.encode(_result(len(parts), not_stored)))
+        response = self._readable(request, result)
 
         def respond() -> None:
             if failed:
@@ -261,23 +289,34 @@ class LineageRoutes:
         """Answer with a problem, after the handler has what could be read of the body."""
         if body and self.failed.is_full:
             self._refused.add(1, "busy")
-            request.respond(BUSY)
+            request.respond(self._readable(request, BUSY))
             return
         self._refused.add(1, problem.code)
         if body or isinstance(problem, UnreadableBody):
             failed = self._failed_event(body, problem.text, violations)
-            self.failed.put([failed], (request, problem.response()))
+            self.failed.put([failed], (request, self._problem_response(problem, request)))
         else:
-            request.respond(problem.response())
-        if problem.status == 413 or problem.code in _LOGGED:
+            request.respond(self._problem_response(problem, request))
+        if problem.status in (403, 413) or problem.code in _LOGGED:
             self._log(request, problem.code, problem.text)
 
     def _log(self, request: Request, code: str, text: str) -> None:
-        """Log a refusal by a limit: perhaps the producer is right, and the limit is too low."""
+        """Log a refusal by a setting: perhaps the producer is right, and the setting is wrong."""
         now = self._clock.monotonic()
         if now - self._logged.get(code, -LOG_SECONDS) >= LOG_SECONDS:
             self._logged[code] = now
-            logger.warning("A lineage request of %s was refused (%s): %s", request.peer, code, text)
+            logger.warning(
+                "A lineage request of %s was refused (%s): %s", request.peer, code, printable_line(text)
+            )
+
+    def _readable(self, request: Request, response: Response) -> Response:
+        """Return the response with the headers with which a page of an allowed origin may read it."""
+        if not (own := self._origins.cors(request)):
+            return response
+        return Response(response.status, response.body, headers={**response.headers, **own})
+
+    def _problem_response(self, problem: Problem, request: Request) -> Response:
+        return self._readable(request, problem.response())
 
     def _failed_event(self, body: bytes, reason: str, violations: Sequence[Violation]) -> FailedEvent:
         kept = body[: self._max_failed_bytes]
@@ -295,6 +334,16 @@ def openlineage_schemas() -> dict[str, Any]:
     schema = orjson.loads(text.replace("#/$defs/", "#/components/schemas/"))
     definitions: dict[str, Any] = schema["$defs"]
     return definitions | {"Event": {"oneOf": schema["oneOf"]}}
+
+
+def _not_for_key(namespace: str) -> Problem:
+    shown = namespace if len(namespace) <= ECHO else namespace[: ECHO - 1] + "…"
+    return Problem(
+        403,
+        "namespace_not_allowed",
+        f"The API key is not for the namespace {shown!r}; nothing of the event was stored.",
+        hint="Use the key of this namespace, or add it to the key's `namespaces` in `gateway.api_keys`.",
+    )
 
 
 def _respond_all(answers: list[tuple[Request, Response]]) -> None:

@@ -10,9 +10,10 @@ import hashlib
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from headwater.clock import Clock
+from headwater.gateway.origins import matches
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 
@@ -55,7 +56,7 @@ class Token:
 
     def allows(self, origin: str) -> bool:
         """Return whether a page of this origin may send. Without a list all may."""
-        return not self.origins or any(_matches(origin, pattern) for pattern in self.origins)
+        return not self.origins or any(matches(origin, pattern) for pattern in self.origins)
 
 
 class Sender(NamedTuple):
@@ -106,20 +107,6 @@ def _secret(request: Request) -> str:
         except ValueError:  # binascii.Error and UnicodeDecodeError are ValueErrors
             return ""
     return ""
-
-
-def _matches(origin: str, pattern: str) -> bool:
-    if pattern == "*" or origin.lower() == pattern.lower().rstrip("/"):
-        return True
-    try:
-        parts = urlsplit(origin.lower())
-    except ValueError:
-        return False  # such as `http://[`
-    pattern = pattern.lower()
-    if pattern.startswith("*."):  # a domain and its subdomains, with any scheme and port
-        host = parts.hostname or ""
-        return host == pattern[2:] or host.endswith(pattern[1:])
-    return "://" not in pattern and pattern in (parts.netloc, parts.hostname)
 
 
 def _digest(secret: str) -> bytes:

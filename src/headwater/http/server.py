@@ -44,7 +44,7 @@ class HttpServer:
         self.date = b""  # for the `Date` header
         self.body_too_large = body_too_large(settings.max_body_bytes)
         self._now = clock.now
-        self._keys = BearerKeys(settings.api_keys)
+        self._keys = BearerKeys(settings.key_texts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None

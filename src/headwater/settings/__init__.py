@@ -6,6 +6,7 @@ Start reading at `settings`.
 
 from headwater.settings.load import convert, load, parse
 from headwater.settings.settings import (
+    ApiKeySettings,
     Bytes,
     Count,
     DestinationSettings,
@@ -36,6 +37,7 @@ from headwater.settings.settings import (
 )
 
 __all__ = [
+    "ApiKeySettings",
     "Bytes",
     "Count",
     "DestinationSettings",

@@ -12,8 +12,11 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
     """Yield a line for each inconsistency."""
     for name in _twice(outlet.name for outlet in settings.outlets):
         yield f"`outlets` has two named `{name}`; each needs a name of its own, which identifies its cursor"
-    if not all(key.strip() for key in settings.gateway.api_keys):
+    keys = settings.gateway.key_texts
+    if not all(key.strip() for key in keys):
         yield "`gateway.api_keys` has an empty key, which anyone could send; remove it or set its variable"
+    if len(set(keys)) < len(keys):  # the message does not contain the key (G12)
+        yield "`gateway.api_keys` has a key twice; one entry must have all of its namespaces"
     for i, network in enumerate(settings.gateway.trusted_proxies):
         try:
             ipaddress.ip_network(network)

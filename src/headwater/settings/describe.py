@@ -32,7 +32,9 @@ def describe(struct: type[msgspec.Struct]) -> Iterator[Field]:
         bare = get_args(hint)[0] if get_origin(hint) is Annotated else hint
         options = get_args(bare) if get_origin(bare) in (types.UnionType, typing.Union) else (bare,)
         is_list = get_origin(bare) in (tuple, list)
-        nested = get_args(bare)[:1] if is_list else options
+        item = get_args(bare)[0] if is_list else None
+        nested = get_args(item) if get_origin(item) in (types.UnionType, typing.Union) else (item,)
+        nested = nested if is_list else options
         default = field.default
         if default is msgspec.NODEFAULT and field.default_factory is not msgspec.NODEFAULT:
             default = field.default_factory()

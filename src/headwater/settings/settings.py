@@ -37,6 +37,19 @@ class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     client_ca: Annotated[str, doc("PEM file; where set, clients must show a certificate signed by it.")] = ""
 
 
+class ApiKeySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A key of producers, and what it may be used for."""
+
+    key: Annotated[str, doc("Sent as `Authorization: Bearer`.")]
+    namespaces: Annotated[
+        tuple[str, ...],
+        doc(
+            "Patterns such as `food_delivery` or `postgres://*`: every job and dataset that an event names "
+            "must be in one of these namespaces; empty: all namespaces."
+        ),
+    ] = ()
+
+
 class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where events come in."""
 
@@ -44,7 +57,12 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     port: Annotated[Port, doc("Port to listen on; 0 takes a free one.")] = 8750
     tls: Annotated[TlsSettings | None, doc("TLS; null for plain HTTP.")] = None
     api_keys: Annotated[
-        tuple[str, ...], doc("Bearer keys that producers must send; empty: none is required.")
+        tuple[str | ApiKeySettings, ...],
+        doc("Bearer keys that producers must send, or sections with `key`; empty: none is required."),
+    ] = ()
+    origins: Annotated[
+        tuple[str, ...],
+        doc("Pages of other sites that may send lineage; patterns as in `tokens.origins`; empty: none."),
     ] = ()
     admin_token: Annotated[
         str,
@@ -89,6 +107,11 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_seconds: Annotated[Seconds, doc("A request must arrive whole within this time.")] = 30.0
     idle_timeout_seconds: Annotated[Seconds, doc("A connection without a request is closed after it.")] = 75.0
     shutdown_timeout_seconds: Annotated[Seconds, doc("Time for requests under way when stopped.")] = 20.0
+
+    @property
+    def key_texts(self) -> tuple[str, ...]:
+        """The keys of `api_keys`."""
+        return tuple(each if isinstance(each, str) else each.key for each in self.api_keys)
 
 
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -415,7 +438,11 @@ class OwnLineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         str, doc("An OpenLineage receiver; empty: this installation's own gateway, without TLS.")
     ] = ""
     api_key: Annotated[
-        str, doc("Sent as `Authorization: Bearer`; empty: the first of `gateway.api_keys` for our own.")
+        str,
+        doc(
+            "Sent as `Authorization: Bearer`; empty: for our own the first of `gateway.api_keys` that is "
+            "good for all namespaces."
+        ),
     ] = ""
     namespace: Annotated[str, doc("Namespace of the pipeline's jobs.")] = "headwater"
 

@@ -1,0 +1,80 @@
+"""API keys that are bound to namespaces: with such a key a producer cannot change what others report."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from headwater.http.request import Request
+from headwater.settings import ApiKeySettings
+
+# Standard facets that name other jobs and datasets, which the graph then joins with the event's own.
+REFERRING_FACETS = ("parent", "symlinks", "columnLineage", "jobDependencies")
+
+
+class Namespaces:
+    """The namespaces of a key: patterns in which `*` stands for any text."""
+
+    def __init__(self, patterns: Sequence[str]) -> None:
+        alternatives = (".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns)
+        self._pattern = re.compile("|".join(f"(?:{each})" for each in alternatives), re.DOTALL)
+
+    def foreign(self, event: Any) -> str | None:
+        """Return a namespace of a compliant event that is not one of these; None if all of them are."""
+        for namespace in namespaces_of(event):
+            if self._pattern.fullmatch(namespace) is None:
+                return namespace
+        return None
+
+
+class KeyNamespaces:
+    """Finds the namespaces of a request's API key. By digest, so timing does not reveal a key."""
+
+    def __init__(self, keys: Sequence[str | ApiKeySettings]) -> None:
+        self._bound: dict[bytes, Namespaces] = {}
+        for each in keys:
+            if isinstance(each, ApiKeySettings) and each.namespaces:
+                namespaces = Namespaces(each.namespaces)
+                self._bound[_digest(each.key.encode())] = namespaces
+                # Some clients send characters beyond ASCII as latin-1.
+                self._bound[_digest(each.key.encode("latin-1", "replace"))] = namespaces
+
+    def of(self, request: Request) -> Namespaces | None:
+        """Return the namespaces that the request's key is bound to; None if it is not bound."""
+        if not self._bound:
+            return None
+        _, _, key = request.headers.get("authorization", "").partition(" ")
+        return self._bound.get(_digest(key.strip().encode("latin-1")))
+
+
+def namespaces_of(event: dict[str, Any]) -> Iterator[str]:
+    """Yield the namespace of each job and dataset that an event names, some of them several times."""
+    parts = [event.get(name) for name in ("run", "job", "dataset")]
+    for name in ("inputs", "outputs"):
+        datasets = event.get(name)
+        parts += datasets if isinstance(datasets, list) else []
+    for part in parts:
+        if not isinstance(part, dict):
+            continue
+        if isinstance(namespace := part.get("namespace"), str):
+            yield namespace
+        facets = part.get("facets")
+        if isinstance(facets, dict):
+            yield from _anywhere([facets.get(name) for name in REFERRING_FACETS])
+
+
+def _anywhere(pending: list[Any]) -> Iterator[str]:
+    while pending:
+        value = pending.pop()
+        if isinstance(value, list):
+            pending += value
+        elif isinstance(value, dict):
+            if isinstance(namespace := value.get("namespace"), str):
+                yield namespace
+            pending += value.values()
+
+
+def _digest(raw: bytes) -> bytes:
+    return hashlib.sha256(raw).digest()
