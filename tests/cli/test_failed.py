@@ -11,6 +11,7 @@ from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.store import NewReject, RejectStore
+from tests.log.event_parts import events_in
 
 from .conftest import Headwater
 
@@ -76,7 +77,7 @@ def test_the_pipeline_is_asked_when_they_are_replayed(headwater: Headwater, even
     assert result.output == "2 replay(s) requested of the pipeline\n"
     (file,) = unprocessed(events)
     assert file.destination_id == "dwh"
-    assert file.path.read_bytes() == b'{"n": 1.50}\n{bad\n'
+    assert events_in(file.path) == [b'{"n": 1.50}', b"{bad"]
     assert json.loads(headwater("rejects", "replay", "--all", "--json").stdout) == {"requested": 1}
     assert len(unprocessed(events)) == 2
 

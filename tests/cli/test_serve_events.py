@@ -13,6 +13,7 @@ import pytest
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.layout import unprocessed
 from headwater.log.queue.offline import export
+from tests.log.event_parts import events_in
 from tests.support.server import Server
 
 from .conftest import Headwater
@@ -27,9 +28,7 @@ def post(server: Server, number: int) -> int:
 
 def numbers(folder: Path) -> list[int]:
     events = folder / "headwater-data" / "events"
-    return [
-        json.loads(line)["n"] for file in unprocessed(events) for line in file.path.read_bytes().splitlines()
-    ]
+    return [json.loads(event)["n"] for file in unprocessed(events) for event in events_in(file.path)]
 
 
 def test_events_are_in_a_complete_file_when_the_server_was_stopped(tmp_path: Path) -> None:

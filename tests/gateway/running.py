@@ -29,6 +29,7 @@ from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
+from tests.log.event_parts import events_in
 
 TOKENS = (
     TokenSettings(id="web", client_secret="web-client", server_secret="web-server"),
@@ -186,7 +187,7 @@ class Running:
         return [
             (file.token_id, json.loads(line))
             for file in unprocessed(self.events_dir)
-            for line in file.path.read_bytes().splitlines()
+            for line in events_in(file.path)
         ]
 
     def count(self, name: str, *labels: str) -> float:

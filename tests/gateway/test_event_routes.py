@@ -13,7 +13,7 @@ from headwater.clock import ManualClock
 from headwater.log.files.layout import unprocessed
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS, Running
-from tests.log.event_parts import FullDisk
+from tests.log.event_parts import FullDisk, events_in
 
 EVENT = {"event_type": "pageview", "price": 12.5}
 BODY = json.dumps(EVENT).encode()
@@ -302,4 +302,5 @@ def test_files_are_complete_when_the_gateway_has_stopped(tmp_path: Path) -> None
         gateway.post(BODY, BROWSER)
         assert unprocessed(gateway.events_dir) == []
     (file,) = unprocessed(tmp_path / "events")
-    assert json.loads(file.path.read_bytes()).items() >= EVENT.items()
+    (event,) = events_in(file.path)
+    assert json.loads(event).items() >= EVENT.items()

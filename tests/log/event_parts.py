@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import signal
 import subprocess
@@ -12,7 +11,9 @@ import textwrap
 from pathlib import Path
 
 from headwater.durable_files import Disk
-from headwater.log.files.layout import EventFolder
+from headwater.log.files.checked_lines import LineReader
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import EventFolder, status_path
 
 
 class FullDisk(Disk):
@@ -43,12 +44,8 @@ class FullDisk(Disk):
 
 
 def lines(folder: Path) -> list[bytes]:
-    """All lines of the complete files, in order."""
-    return [
-        line
-        for file in EventFolder(folder).rotated_files()
-        for line in file.path.read_bytes().splitlines(True)
-    ]
+    """All events of the complete files, in order, each with a line end."""
+    return [event + b"\n" for file in EventFolder(folder).rotated_files() for event in events_in(file.path)]
 
 
 def killed(code: str, *arguments: str, at: str) -> subprocess.CompletedProcess[str]:
@@ -65,14 +62,13 @@ def killed(code: str, *arguments: str, at: str) -> subprocess.CompletedProcess[s
 
 
 def events_in(path: Path) -> list[bytes]:
-    """The events of a complete file."""
-    return path.read_bytes().split(b"\n")[:-1]
+    """The events of a complete file, none of whose lines is damaged."""
+    reader = LineReader(path)
+    events = [line.event for line in reader]
+    assert not reader.problem(FileStatus.read(status_path(path)).written)
+    return events
 
 
 def archived_events(folder: Path) -> list[bytes]:
     """The events of all files of the archive, in order."""
-    return [
-        line
-        for path in sorted(folder.glob("archive/*/*.gz"))
-        for line in gzip.decompress(path.read_bytes()).split(b"\n")[:-1]
-    ]
+    return [event for path in sorted(folder.glob("archive/*/*.gz")) for event in events_in(path)]

@@ -10,7 +10,7 @@ from headwater.log.files.archive import archive
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.layout import unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
-from tests.log.event_parts import FullDisk, killed, lines
+from tests.log.event_parts import FullDisk, events_in, killed, lines
 
 NOW = 1_800_000_000.0
 
@@ -25,7 +25,7 @@ def kept(folder: Path) -> list[bytes]:
 
 def test_a_reject_has_its_documented_form_when_it_is_written(tmp_path: Path) -> None:
     DestinationRejects(tmp_path).append("dwh", [reject(b'{"a": 1.50, "eventn_ctx":{"event_id":"e1"}}')])
-    (line,) = (tmp_path / "failed" / "failed.dst=dwh.log").read_bytes().splitlines()
+    (line,) = events_in(tmp_path / "failed" / "failed.dst=dwh.log")
     assert b'"a": 1.50' in line
     assert json.loads(line) == {
         "event": {"a": 1.5, "eventn_ctx": {"event_id": "e1"}},
@@ -123,7 +123,7 @@ def test_a_replay_happens_once_when_it_was_interrupted(tmp_path: Path, point: st
     finish_interrupted(tmp_path)
     assert lines(tmp_path) == [b'{"n":1}\n']
     assert DestinationRejects(tmp_path).counts() == {}
-    assert sorted(path.suffix for path in (tmp_path / "failed").iterdir()) == ["", ".log"]
+    assert sorted(path.suffix for path in (tmp_path / "failed").iterdir()) == ["", ".log", ".status"]
 
 
 def test_no_reject_is_lost_when_a_replay_comes_between_writers(tmp_path: Path) -> None:

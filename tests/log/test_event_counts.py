@@ -45,8 +45,8 @@ def test_files_count_for_their_token_when_they_wait(tmp_path: Path) -> None:
     assert found.writing
     assert found.oldest_seconds == 90.0
     assert found.tokens == [
-        TokenStat("app", active_bytes=0, waiting_files=1, waiting_bytes=8),
-        TokenStat("web", active_bytes=3, waiting_files=1, waiting_bytes=6),
+        TokenStat("app", active_bytes=0, waiting_files=1, waiting_bytes=17),
+        TokenStat("web", active_bytes=12, waiting_files=1, waiting_bytes=24),
     ]
     assert not stat_events(tmp_path, NOW).writing
 

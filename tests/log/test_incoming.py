@@ -14,7 +14,7 @@ from headwater.log.files.incoming import Incoming, finish_interrupted
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
-from tests.log.event_parts import FullDisk, killed, lines
+from tests.log.event_parts import FullDisk, events_in, killed, lines
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
@@ -27,8 +27,9 @@ def test_events_are_in_the_file_of_their_token_when_they_are_answered(tmp_path: 
     incoming = Incoming(tmp_path)
     incoming.append_wait("web", [b'{"a":1}', b'{"a":2}'])
     incoming.append_wait("app", [b'{"a":3}'])
-    assert (tmp_path / "incoming" / "incoming.tok=web.log").read_bytes() == b'{"a":1}\n{"a":2}\n'
-    assert (tmp_path / "incoming" / "incoming.tok=app.log").read_bytes() == b'{"a":3}\n'
+    found = (tmp_path / "incoming" / "incoming.tok=web.log").read_bytes()
+    assert found == b'{"a":1}\t561bacaf\n{"a":2}\t7d36ff6c\n'
+    assert events_in(tmp_path / "incoming" / "incoming.tok=app.log") == [b'{"a":3}']
     assert unprocessed(tmp_path) == []
     incoming.close()
     incoming.close()
@@ -116,7 +117,7 @@ def test_a_file_is_completed_when_it_is_idle_and_old(tmp_path: Path) -> None:
 def test_a_file_is_completed_when_it_is_large_enough(tmp_path: Path) -> None:
     incoming = Incoming(tmp_path, EventsSettings(rotation_bytes=100), clock=ManualClock(START))
     for number in range(10):
-        incoming.append_wait("web", [b"%049d" % number])
+        incoming.append_wait("web", [b"%040d" % number])
     incoming.close()
     assert [file.path.stat().st_size for file in unprocessed(tmp_path)] == [100] * 5
     assert [int(line) for line in lines(tmp_path)] == list(range(10))
@@ -194,14 +195,14 @@ def test_the_folder_is_refused_when_another_process_writes_there(tmp_path: Path)
 
 
 def test_nothing_half_written_stays_when_the_disk_is_full_and_it_heals(tmp_path: Path) -> None:
-    disk = FullDisk(room=6)
+    disk = FullDisk(room=16)
     metrics = Metrics()
     incoming = Incoming(tmp_path, disk=disk, metrics=metrics)
     incoming.append_wait("web", [b"good"])
     with pytest.raises(LogFull, match="full"):
         incoming.append_wait("web", [b"too much"])
     assert not incoming.healthy
-    assert (tmp_path / "incoming" / "incoming.tok=web.log").read_bytes() == b"good\n"
+    assert events_in(tmp_path / "incoming" / "incoming.tok=web.log") == [b"good"]
     disk.room = 100
     incoming.append_wait("web", [b"again"])
     assert incoming.healthy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
@@ -15,8 +14,9 @@ import msgspec
 from headwater.destinations.base import Capabilities
 from headwater.destinations.duckdb import DuckDBDestination
 from headwater.destinations.table import Table
+from headwater.log.files.checked_lines import LineReader, LineWriter
 from headwater.log.files.file_status import FileStatus
-from headwater.log.files.layout import unprocessed
+from headwater.log.files.layout import status_path, unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.load_report import Report
@@ -69,12 +69,25 @@ class Rig:
     def database(self, id: str = "dwh") -> Path:
         return self.folder / f"{id}.duckdb"
 
-    def file(self, events: Iterable[Any], *, token: str = "web") -> Path:
-        """A complete file. Events are JSON values, or bytes to be written as they are."""
+    def file(self, events: Iterable[Any], *, token: str = "web", is_checked: bool = True) -> Path:
+        """A complete file. Events are JSON values, or bytes to be written as they are.
+
+        Without checksums it is a file of an earlier release.
+        """
         at = (START + timedelta(minutes=5 * self._files)).strftime("%Y-%m-%dT%H-%M-%S.000")
         self._files += 1
         path = self.incoming / f"incoming.tok={token}-{at}.log"
-        path.write_bytes(b"\n".join(e if isinstance(e, bytes) else json.dumps(e).encode() for e in events))
+        bodies = [e if isinstance(e, bytes) else json.dumps(e).encode() for e in events]
+        if not is_checked:
+            path.write_bytes(b"\n".join(bodies))
+            return path
+        writer = LineWriter()
+        lines, checksums = writer.lines(bodies)
+        path.write_bytes(lines)
+        writer.wrote(checksums)
+        status = FileStatus(status_path(path))
+        status.record_written(writer.written)
+        status.save()
         return path
 
     def cycle(self, settings: Settings | None = None) -> Report:
@@ -114,8 +127,9 @@ class Rig:
         return [file.name for file in unprocessed(self.folder / "events")]
 
     def archived(self) -> dict[str, bytes]:
+        """The events of each file of the archive, by its name."""
         found = sorted((self.folder / "events" / "archive").glob("*/*.log.gz"))
-        return {path.name: gzip.decompress(path.read_bytes()) for path in found}
+        return {path.name: b"\n".join(line.event for line in LineReader(path)) for path in found}
 
     def status(self, path: Path) -> FileStatus:
         return FileStatus.read(path.with_name(f"{path.name}.status"))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.errors import HeadwaterError
+from headwater.log.files.checked_lines import checked_line
 from headwater.pipeline.batch.backfill import INCOMING, backfill, choose, default_until
 from headwater.settings import Settings
 from tests.pipeline.rig import BROWSER_KEY, Rig
@@ -28,11 +29,14 @@ def rig(spark: SparkSession, tmp_path: Path) -> Iterator[Rig]:
         yield made
 
 
-def archive(rig: Rig, name: str, *events: dict[str, Any]) -> None:
+def archive(rig: Rig, name: str, *events: dict[str, Any], is_checked: bool = True) -> Path:
     folder = rig.folder / "events" / "archive" / "2026-11-16"
     folder.mkdir(parents=True, exist_ok=True)
-    lines = b"".join(json.dumps(event).encode() + b"\n" for event in events)
-    (folder / f"{name}-2026-11-16T10-00-00.000.log.gz").write_bytes(gzip.compress(lines))
+    bodies = [json.dumps(event).encode() for event in events]
+    lines = b"".join(checked_line(body) if is_checked else body + b"\n" for body in bodies)
+    path = folder / f"{name}-2026-11-16T10-00-00.000.log.gz"
+    path.write_bytes(gzip.compress(lines))
+    return path
 
 
 def fill(rig: Rig, settings: Settings, id: str, until: datetime | None = None, origin: str = "") -> int:
@@ -58,7 +62,10 @@ def test_a_new_destination_gets_what_others_had_when_it_is_filled_from_batch_fil
     assert list((rig.folder / "staging").iterdir()) == []
 
 
-def test_events_are_chosen_by_token_and_time_when_they_come_from_another_stream(rig: Rig) -> None:
+@pytest.mark.parametrize("is_checked", [True, False], ids=["checksums", "earlier release"])
+def test_events_are_chosen_by_token_and_time_when_they_come_from_another_stream(
+    rig: Rig, is_checked: bool
+) -> None:
     tokens = [{"id": "web", "client_secret": BROWSER_KEY}, {"id": "app", "server_secret": "s"}]
     settings = rig.settings(
         {"id": "old", "mode": "stream"}, {"id": "new", "mode": "stream", "only_keys": ["app"]}, tokens=tokens
@@ -72,10 +79,27 @@ def test_events_are_chosen_by_token_and_time_when_they_come_from_another_stream(
         {"n": 4, "api_key": "app", "_timestamp": "2026-11-16T09:30:00+00:00"},
         {"n": 5, "api_key": "app", "_timestamp": "2026-11-16T09:45:00"},
         {"n": 6, "api_key": "app"},
+        is_checked=is_checked,
     )
     until = datetime(2026, 11, 16, 9, 45, tzinfo=UTC)
     assert fill(rig, settings, "new", until) == 3
     assert [row["n"] for row in rig.rows(id="new")] == [2, 4, 6]
+
+
+def test_damage_of_one_file_holds_back_no_other_and_becomes_no_row(rig: Rig) -> None:
+    settings = rig.settings({"id": "new"})
+    torn = archive(rig, "incoming.tok=a", {"n": 0})
+    torn.write_bytes(torn.read_bytes()[:-10])
+    lines = checked_line(b'{"n": 1}') + checked_line(b'{"n": 2}').replace(b"2", b"3", 1)
+    archive(rig, "incoming.tok=b").write_bytes(gzip.compress(lines))
+    [destination] = settings.destinations
+    files = choose(settings, destination, SINCE)
+    first, second = backfill(settings, rig.spark, destination, files, SINCE, None)
+    assert "cannot be unpacked" in first.errors[0]
+    assert second.is_complete
+    assert rig.rows(id="new") == [{"n": 1}]
+    [reject] = rig.rejects("new")
+    assert reject.damaged
 
 
 def test_one_origin_is_taken_when_the_archive_has_several(rig: Rig) -> None:

@@ -181,7 +181,7 @@ def before_first_load(monkeypatch: pytest.MonkeyPatch, action: Callable[[], obje
 def test_others_are_loaded_when_a_file_disappears_in_the_middle(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = rig.file([{"n": 1}], token="web")
+    gone = rig.file([{"n": 1}], token="web", is_checked=False)
     rig.file([{"n": 2}], token="other")
     before_first_load(monkeypatch, gone.unlink)
     report = rig.cycle()

@@ -1,4 +1,4 @@
-"""`headwater pipeline`: run, stream and backfill load events into tables."""
+"""`headwater pipeline`: run, stream and backfill load events into tables; verify reads them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ import click
 import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
-from headwater.cli.output import format_table, progress
+from headwater.cli.output import format_table, json_text, progress
 from headwater.cli.process import configure_logging, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
+from headwater.log.files.archive_counts import keep_counts
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import finish_interrupted
+from headwater.log.files.verify import verify_events
 from headwater.pipeline.batch.cycle import batch_files, run_cycle
 from headwater.pipeline.spark.session import SparkGone, require_running
 from headwater.settings import GatewaySettings, Settings
@@ -162,6 +164,47 @@ def backfill(
     ctx.exit(0 if is_complete else 1)
 
 
+@command.command("verify")
+@as_json
+@with_settings
+@click.pass_context
+def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
+    """Read every stored event file and compare each line with its checksum.
+
+    That is: the files being written, those that wait, the archive, and the rejects of destinations. Works
+    beside running processes. Exit code 1 if a line is damaged, missing or doubled. `headwater log verify`
+    reads the queues.
+    """
+    files = list(verify_events(settings.events_dir))
+    bad = [file for file in files if file.problem]
+    if as_json:
+        content = [
+            {
+                "file": str(file.path),
+                "lines": file.lines,
+                "damaged": file.damaged,
+                "checksums": file.is_checked,
+                "problem": file.problem,
+            }
+            for file in files
+        ]
+        click.echo(json_text(content))
+    else:
+        rows = [
+            (
+                str(file.path.relative_to(settings.events_dir)),
+                file.lines - file.damaged,
+                file.damaged,
+                file.problem or ("ok" if file.is_checked else "ok (an earlier release: no checksums)"),
+            )
+            for file in files
+        ]
+        if rows:
+            click.echo(format_table(("file", "whole lines", "damaged", ""), rows))
+        click.echo(f"{len(files):,} file(s) read, {len(bad):,} damaged")
+    ctx.exit(1 if bad else 0)
+
+
 class _Cycles:
     """Batch cycles of one process, which share a Spark session."""
 
@@ -181,6 +224,7 @@ class _Cycles:
         finish_interrupted(settings.events_dir)
         report = self._load() if batch_files(settings) else None
         self._print(report)
+        keep_counts(settings.events_dir, time.time())
         removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())
         if removed:
             logger.info("Removed %d archived files, older than `events.archive_days`.", removed)
@@ -284,6 +328,8 @@ def _print_report(report: Report) -> None:
         click.echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
     archived = sum(file.archived for file in report.files)
     click.echo(f"{archived:,} of {len(report.files):,} file(s) done")
+    for damage in report.damaged:
+        click.secho(f"damaged: {damage}", fg="red", err=True)
     for error in report.errors:
         click.secho(f"not loaded: {error}", fg="red", err=True)
 

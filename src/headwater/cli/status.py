@@ -175,6 +175,10 @@ def _print_events(found: EventsStat) -> None:
         for each in found.streams:
             if each.error:
                 click.echo(f"stream {each.id} waits: {each.error}")
+    for bad in found.damaged[:MAX_OPEN]:
+        click.echo(f"damaged: {bad.file}: {bad.damage}")
+    if len(found.damaged) > MAX_OPEN:
+        click.echo(f"and {len(found.damaged) - MAX_OPEN:,} more damaged file(s)")
     if (cycle := found.last_cycle) is not None:
         click.echo(
             f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "

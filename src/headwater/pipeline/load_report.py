@@ -87,6 +87,8 @@ class FileReport:
     archived: bool = False
     busy: bool = False
     error: str = ""
+    damage: str = ""
+    """The damage that was found in the file; its damaged lines are rejects."""
 
 
 @dataclass
@@ -100,6 +102,11 @@ class Report:
     def is_complete(self) -> bool:
         """Whether all files are loaded, or being loaded by another pipeline."""
         return all(file.archived or file.busy for file in self.files)
+
+    @property
+    def damaged(self) -> list[str]:
+        """The damaged files, each with the number of its damaged or missing lines."""
+        return [f"{file.name}: {file.damage}" for file in self.files if file.damage]
 
     @property
     def errors(self) -> list[str]:

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 from headwater.clock import Clock
 from headwater.destinations.table import ROW
+from headwater.log.files.checked_lines import Line, read_line
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.pipeline.spark.compiled_classes import have_checksums
 from headwater.pipeline.steps.read_lines import LINE, REASON, file_and_line
 
 if TYPE_CHECKING:
@@ -32,21 +34,25 @@ class RejectWriter:
         """
         from pyspark.sql import functions
 
+        is_checked = have_checksums(lines, LINE)
         # a malformed line may not be UTF-8
         rows = lines.select(functions.col(LINE).cast("binary").alias(LINE), ROW, REASON)
         found = rows.toLocalIterator() if len(sources) == 1 else iter(rows.collect())
         if (first := next(found, None)) is None:
             return 0
         now = self.clock.now()
-        rejects = (self._reject(row, sources, now) for row in chain([first], found))
+        rejects = (self._reject(row, sources, now, is_checked) for row in chain([first], found))
         return DestinationRejects(self.events_dir).append(self.destination_id, rejects)
 
-    def _reject(self, row: Row, sources: Sequence[str], now: float) -> EventError:
+    def _reject(self, row: Row, sources: Sequence[str], now: float, is_checked: bool) -> EventError:
         file, number = (0, row[ROW]) if len(sources) == 1 else file_and_line(row[ROW])
+        line = bytes(row[LINE])
+        found = read_line(line) if is_checked else Line(line, 0)
         return EventError.of(
-            bytes(row[LINE]),
+            found.event,
             row[REASON],
             destination_id=self.destination_id,
             source=f"{sources[file]}:{number}",
             at=now,
+            damaged=found.is_damaged,
         )

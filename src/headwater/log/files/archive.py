@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
-import shutil
+import logging
 import time
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,11 @@ from typing import BinaryIO
 from headwater.crash_points import crash_point
 from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
+from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader
+from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.layout import EventFolder, IncomingFile
+
+logger = logging.getLogger(__name__)
 
 DRAFT_SECONDS = 24 * 3600  # the process that wrote a draft this old is dead
 # CPU seconds per GB of events, and compression ratio: ISA-L level 2: 1.7 and 6.2; zlib level 3: 7.9 and 6.0;
@@ -25,12 +29,14 @@ def archive(file: IncomingFile) -> Path:
     """Move a processed file with its status to the archive, and return where it is now.
 
     The copy is complete and on disk before the original is removed, so a crash leaves at least one of them,
-    and another call finishes the move. A file that is in the archive already is no error.
+    and another call finishes the move. A file that is in the archive already is no error. Damage that is
+    found while the lines are copied goes into the status.
     """
     target = file.archive_path
     make_folder(target.parent)
     try:
         source = file.path.open("rb")
+        lines = LineReader(file.path, is_checked=is_checked(file.path))
     except FileNotFoundError as error:
         if not target.exists():  # unless another pipeline was faster
             raise LogUnavailable(
@@ -39,7 +45,10 @@ def archive(file: IncomingFile) -> Path:
             ) from error
     else:
         with source, replacing(target) as raw, open_gzip(raw) as packed:
-            shutil.copyfileobj(source, packed, 1024 * 1024)
+            while chunk := source.readlines(CHUNK_BYTES):
+                lines.read(chunk)
+                packed.write(b"".join(chunk))
+        _record_damage(file, lines)
         crash_point("archive.after_copy")
         file.path.unlink(missing_ok=True)
     crash_point("archive.after_unlink")
@@ -50,6 +59,14 @@ def archive(file: IncomingFile) -> Path:
     sync_folder(target.parent)
     sync_folder(file.path.parent)
     return target
+
+
+def _record_damage(file: IncomingFile, lines: LineReader) -> None:
+    status = FileStatus.load(file)
+    if damage := lines.problem(status.written):
+        logger.error("%s is damaged: %s. Damaged lines are rejects, not rows.", file.name, damage)
+        status.record_damage(damage)
+        status.save()
 
 
 def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
@@ -64,19 +81,29 @@ def open_gzip(raw: BinaryIO) -> gzip.GzipFile:
 def finish_archiving(events_dir: Path) -> None:
     """Finish what a crash interrupted: move a status after its archived file, remove old drafts."""
     folder = EventFolder(events_dir)
+    long_ago = time.time() - DRAFT_SECONDS
     for path in (*folder.incoming.glob("*.log.status"), *folder.failed.glob("*.log.status")):
         archived = list(folder.archive.glob(f"????-??-??/{path.stem}.gz"))
         if archived and not path.with_suffix("").exists():
             path.rename(archived[0].with_name(path.name))
-    long_ago = time.time() - DRAFT_SECONDS
+        elif not path.with_suffix("").exists() and _is_left_over(path, long_ago):
+            path.unlink(missing_ok=True)
     for pattern in ("incoming/.*.tmp", "failed/.*.tmp", "archive/*/.*.tmp"):
         for path in folder.path.glob(pattern):
             if path.stat().st_mtime < long_ago:
                 path.unlink(missing_ok=True)
 
 
+def _is_left_over(path: Path, long_ago: float) -> bool:
+    """Whether a status was written for a file that a crash left without its name, long ago."""
+    try:
+        return path.stat().st_mtime < long_ago and not FileStatus.read(path).pairs
+    except OSError:
+        return False
+
+
 def clean_archive(events_dir: Path, days: float, now: float) -> int:
-    """Remove the archived days that are older than `days` (0: none); returns the number of removed files."""
+    """Remove the archived days that are older than `days` (0: none); returns the number of their files."""
     if not days:
         return 0
     limit = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date()
@@ -97,7 +124,7 @@ def _remove_day(folder: Path) -> int:
     for path in folder.iterdir():
         if not path.is_dir():
             path.unlink(missing_ok=True)
-            removed += 1
+            removed += path.suffix == ".gz"
     with contextlib.suppress(OSError):  # not empty, or removed by another pipeline
         folder.rmdir()
     return removed

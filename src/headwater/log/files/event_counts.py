@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.durable_files import is_locked
+from headwater.log.files.archive_counts import DamagedFile, DestinationStat, FileCounts, count_archive
 from headwater.log.files.file_status import FileStatus, LastCycle
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
@@ -24,24 +25,6 @@ class TokenStat(msgspec.Struct):
     active_bytes: int = 0
     waiting_files: int = 0
     waiting_bytes: int = 0
-
-
-class DestinationStat(msgspec.Struct):
-    """Counts of events at a destination, from the statuses that are kept.
-
-    events = rows + skipped + rejected, except for pairs that are not loaded yet. `open_rejects` are those
-    that were neither replayed nor dropped.
-    """
-
-    id: str
-    files: int = 0
-    events: int = 0
-    rows: int = 0
-    skipped: int = 0
-    rejected: int = 0
-    open_rejects: int = 0
-    unmapped: int = 0
-    """Values that fit no column, and are in `_unmapped_data`."""
 
 
 class StreamStat(msgspec.Struct):
@@ -83,13 +66,14 @@ class EventsStat(msgspec.Struct):
     archived_bytes: int
     last_cycle: LastCycle | None
     streams: list[StreamStat] = []
+    damaged: list[DamagedFile] = []
 
 
 def stat_events(events_dir: Path, now: float) -> EventsStat:
     """Read the names, sizes and statuses of all files."""
     folder = EventFolder(events_dir)
     tokens: dict[str, TokenStat] = {}
-    destinations: dict[str, DestinationStat] = {}
+    counts = FileCounts()
     found = EventsStat(is_locked(folder.incoming), [], 0, 0.0, [], [], 0, 0, LastCycle.load(events_dir))
     for id, path in folder.active_files().items():
         tokens.setdefault(id, TokenStat(id)).active_bytes += _size(path)
@@ -103,16 +87,16 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
         else:
             found.replays += 1
         status = FileStatus.load(file)
-        _add(destinations, status)
+        counts.add_file(file.name, _size(file.path), status)
         found.open += [
             OpenPair(file.name, destination, table, pair.error)
             for (destination, table), pair in status.pairs.items()
             if not pair.uploaded
         ]
-    for path in sorted(folder.archive.glob("????-??-??/*.log.gz")):
-        found.archived_files += 1
-        found.archived_bytes += _size(path)
-        _add(destinations, FileStatus.read(path.with_suffix(".status")))
+    archived = count_archive(events_dir)
+    found.archived_files, found.archived_bytes = archived.files, archived.bytes
+    counts.add(archived)
+    destinations, found.damaged = counts.destinations, counts.damaged
     for id, count in DestinationRejects(events_dir).counts().items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
     found.streams = [stream for id, queue in folder.queues().items() for stream in _streams(id, queue)]
@@ -141,20 +125,6 @@ def _stream(id: str, queue: Path) -> StreamStat:
         cursor.at,
         cursor.error,
     )
-
-
-def _add(destinations: dict[str, DestinationStat], status: FileStatus) -> None:
-    ids = {destination for destination, _ in status.pairs} | status.counts.keys()
-    for id in ids:
-        destination = destinations.setdefault(id, DestinationStat(id))
-        destination.files += 1
-        loaded = [pair for (owner, _), pair in status.pairs.items() if owner == id and pair.uploaded]
-        destination.rows += sum(pair.rows for pair in loaded)
-        destination.unmapped += sum(pair.unmapped for pair in loaded)
-        if counts := status.counts.get(id):
-            destination.events += counts.events
-            destination.skipped += counts.skipped
-            destination.rejected += counts.rejected
 
 
 def _size(path: Path) -> int:

@@ -1,4 +1,4 @@
-"""The status of an event file, pair by pair of destination and table, and the result of the last cycle."""
+"""The status of an event file: its lines, each destination and table; the result of the last cycle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import msgspec
 
 from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
-from headwater.log.files.layout import IncomingFile
+from headwater.log.files.checked_lines import Written, has_checksums
+from headwater.log.files.layout import IncomingFile, status_path
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +33,11 @@ class Counts(msgspec.Struct):
     rejected: int = 0
 
 
-class _Content(msgspec.Struct):
+class _Content(msgspec.Struct, omit_defaults=True):
     status: dict[str, TableStatus] = {}
     counts: dict[str, Counts] = {}
+    written: Written | None = None
+    damage: str = ""
 
 
 class FileStatus:
@@ -90,6 +93,24 @@ class FileStatus:
         return found
 
     @property
+    def written(self) -> Written | None:
+        """The lines that the file had when it was complete; None if that is not known."""
+        return self._content.written
+
+    @property
+    def damage(self) -> str:
+        """The damage that was found when the file was read; empty if there was none."""
+        return self._content.damage
+
+    def record_written(self, written: Written) -> None:
+        """Note the lines of a complete file."""
+        self._content.written = written
+
+    def record_damage(self, damage: str) -> None:
+        """Note the damage of the file."""
+        self._content.damage = damage
+
+    @property
     def counts(self) -> dict[str, Counts]:
         """The counts, by destination."""
         return self._content.counts
@@ -98,6 +119,11 @@ class FileStatus:
     def is_complete(self) -> bool:
         """Whether no pair that was tried is open."""
         return all(pair.uploaded for pair in self._content.status.values())
+
+
+def is_checked(path: Path) -> bool:
+    """Whether the lines of a complete file have checksums, by its status or, without one, by its lines."""
+    return FileStatus.read(status_path(path)).written is not None or has_checksums(path)
 
 
 NAME = "last-cycle.json"

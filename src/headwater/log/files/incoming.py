@@ -18,7 +18,9 @@ from headwater.crash_points import crash_point
 from headwater.durable_files import Disk, FolderLock, cut_torn_line, sync_folder
 from headwater.errors import LogClosed, LogFull, LogLocked
 from headwater.log.files.archive import finish_archiving
-from headwater.log.files.layout import EventFolder, rotated_name
+from headwater.log.files.checked_lines import LineReader, LineWriter, Written
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import EventFolder, rotated_name, status_path
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
 from headwater.log.queue.sqlite import classify
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -124,6 +126,7 @@ class _TokenFile:
         self._path = owner.folder.active(token_id)
         self._fd: int | None = None
         self._size = 0  # what is known to be on disk; anything beyond it was never acknowledged
+        self._lines = LineWriter()
         self._is_torn = False
         self._began = 0.0
         self._closed_at: float | None = None  # when the last file was closed
@@ -139,7 +142,7 @@ class _TokenFile:
 
     def _commit(self, group: list[PendingAppend]) -> None:
         self.group_commit.run_and_log_errors(self._rotate_if_due)
-        data = b"".join([body + b"\n" for append in group for body in append.bodies])
+        data, checksums = self._lines.lines(body for append in group for body in append.bodies)
         began = self._owner.clock.monotonic()
         try:
             self._write(data)
@@ -150,6 +153,7 @@ class _TokenFile:
             self.group_commit.run_and_log_errors(self._cut_unacknowledged)
             raise failure from error
         self.healthy = True
+        self._lines.wrote(checksums)
         self._seconds.observe(self._owner.clock.monotonic() - began)
         self._events.add(sum(len(append.bodies) for append in group), self._token_id)
         self._bytes.add(len(data), self._token_id)
@@ -161,7 +165,7 @@ class _TokenFile:
         if self._fd is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
             self._fd = os.open(self._path, flags, 0o644)
-            self._size = 0
+            self._size, self._lines = 0, LineWriter()
         if not self._size:
             self._began = self._owner.clock.monotonic()
             sync_folder(self._path.parent)
@@ -205,7 +209,7 @@ class _TokenFile:
             return
         self._cut_unacknowledged()
         crash_point("incoming.before_rotate")
-        _complete(self._path, self._token_id, self._owner.clock)
+        _complete(self._path, self._token_id, self._owner.clock, self._lines.written)
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
         self.release()
         self._closed_at = self._owner.clock.monotonic()
@@ -255,14 +259,23 @@ def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
         finally:
             os.close(fd)
         if end:
-            _complete(path, token_id, clock)
+            _complete(path, token_id, clock, _count_lines(path))
         else:
             path.unlink()
     sync_folder(folder.incoming)
 
 
-def _complete(path: Path, token_id: str, clock: Clock) -> None:
-    """Rename an active file, to a time after that of all waiting files even if the clock was set back."""
+def _count_lines(path: Path) -> Written | None:
+    """The lines of a dead writer's file; None for one without checksums, of an earlier release."""
+    reader = LineReader(path)
+    return reader.read_all() if reader.is_checked else None
+
+
+def _complete(path: Path, token_id: str, clock: Clock, written: Written | None) -> None:
+    """Rename an active file, to a time after that of all waiting files even if the clock was set back.
+
+    The number of its lines is recorded first. A full disk prevents only that: the pipeline may make room.
+    """
     at = datetime.fromtimestamp(clock.now(), UTC)
     waiting = [
         file.rotated_at
@@ -272,4 +285,11 @@ def _complete(path: Path, token_id: str, clock: Clock) -> None:
     if waiting:
         at = max(at, waiting[-1] + timedelta(milliseconds=1))
     target = path.with_name(rotated_name("incoming", token_id, at))
+    if written is not None:
+        status = FileStatus(status_path(target))
+        status.record_written(written)
+        try:
+            status.save()
+        except OSError as error:
+            logger.error("The number of lines of %s could not be recorded: %s", target.name, error)
     path.rename(target)

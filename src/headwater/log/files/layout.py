@@ -120,7 +120,7 @@ class IncomingFile(NamedTuple):
 
     @property
     def status_path(self) -> Path:
-        return self.path.with_name(f"{self.name}.status")
+        return status_path(self.path)
 
     @property
     def archive_path(self) -> Path:
@@ -141,6 +141,11 @@ class IncomingFile(NamedTuple):
             file.seek(max(0, size - _IDENTITY_BYTES))
             digest.update(file.read(_IDENTITY_BYTES))
         return digest.hexdigest()
+
+
+def status_path(path: Path) -> Path:
+    """The status beside a complete file or a file of the archive."""
+    return path.with_name(f"{path.name.removesuffix('.gz')}.status")
 
 
 def unprocessed(events_dir: Path) -> list[IncomingFile]:

@@ -19,7 +19,15 @@ import msgspec
 from headwater.crash_points import crash_point
 from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
 from headwater.json_decoder import json_decoder
-from headwater.log.files.layout import EventFolder, rotated_name
+from headwater.log.files.checked_lines import (
+    DAMAGED,
+    LineReader,
+    LineWriter,
+    checked_line,
+    has_checksums,
+)
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import EventFolder, rotated_name, status_path
 
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
@@ -40,12 +48,19 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
     destination_id: str = ""
     at: str = ""
     source: str = ""
+    damaged: bool = False
+    """Whether the line did not match its checksum: a replay does not make a row of it either."""
 
     @classmethod
-    def of(cls, line: bytes, error: str, *, destination_id: str, source: str, at: float) -> EventError:
+    def of(
+        cls, line: bytes, error: str, *, destination_id: str, source: str, at: float, damaged: bool = False
+    ) -> EventError:
         """The reject of a line, which need not be JSON."""
         stamp = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        found = cls(error=error, destination_id=destination_id, source=source, at=stamp)
+        found = cls(error=error, destination_id=destination_id, source=source, at=stamp, damaged=damaged)
+        if damaged:
+            found.malformed_event = line.decode(errors="replace")
+            return found
         try:
             fields = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
             line.decode()
@@ -82,12 +97,13 @@ class DestinationRejects:
         written = 0
         with self._exclusive():
             path = self._folder.errors(destination_id)
+            _add_checksums(path)
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
             try:
                 cut_torn_line(fd)
                 buffer = bytearray()
                 for error in errors:
-                    buffer += msgspec.json.encode(error) + b"\n"
+                    buffer += checked_line(msgspec.json.encode(error))
                     written += 1
                     if len(buffer) >= WRITE_BYTES:
                         disk.write(fd, bytes(buffer))
@@ -153,13 +169,33 @@ def _write_replay_file(wrapped: Path) -> int:
     errors = _read(wrapped)
     count = 0
     if (first := next(errors, None)) is not None:
+        writer = LineWriter()
         with replacing(target) as file:
-            for count, error in enumerate(chain([first], errors), 1):  # noqa: B007 - it is returned
-                file.write(one_line(error.line()) + b"\n")
+            for error in chain([first], errors):
+                line = one_line(error.line())
+                if error.damaged:  # as it was read, so that it does not match again
+                    lines, checksums = writer.unchecked(line)
+                else:
+                    lines, checksums = writer.lines([line])
+                file.write(lines)
+                writer.wrote(checksums)
+            count = writer.written.lines
+            status = FileStatus(status_path(target))
+            status.record_written(writer.written)
+            status.save()
     crash_point("failed.after_unwrap")
     wrapped.unlink()
     sync_folder(target.parent)
     return count
+
+
+def _add_checksums(path: Path) -> None:
+    """Write a file of an earlier release again, with checksums; the lines of a file are of one kind."""
+    if path.exists() and path.stat().st_size and not has_checksums(path):
+        with path.open("rb") as source, replacing(path) as file:
+            for line in source:
+                if line.endswith(b"\n"):
+                    file.write(checked_line(line.removesuffix(b"\n")))
 
 
 def _read(path: Path) -> Iterator[EventError]:
@@ -167,22 +203,23 @@ def _read(path: Path) -> Iterator[EventError]:
     seen = apsw.Connection("")
     seen.execute("CREATE TABLE seen (source TEXT PRIMARY KEY) WITHOUT ROWID; BEGIN")
     try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    error = _DECODER.decode(line)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    if not line.endswith(b"\n"):
-                        continue  # torn: the pipeline writes it again
-                    text = line.decode(errors="replace").rstrip("\n")
-                    error = EventError(
-                        malformed_event=text, error=f"Line {number} of {path.name} is not a reject."
-                    )
-                if error.source:
-                    seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (error.source,))
-                    if not seen.changes():
-                        continue
-                yield error
+        for number, line in enumerate(LineReader(path, leaves_torn=True), 1):
+            try:
+                reason = f"is {DAMAGED}" if line.is_damaged else ""
+                error = _DECODER.decode(line.event)
+            except (msgspec.DecodeError, UnicodeDecodeError):
+                reason = reason or "is not a reject"
+            if reason:
+                error = EventError(
+                    malformed_event=line.event.decode(errors="replace"),
+                    error=f"Line {number} of {path.name} {reason}.",
+                    damaged=line.is_damaged,
+                )
+            if error.source:
+                seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (error.source,))
+                if not seen.changes():
+                    continue
+            yield error
     except FileNotFoundError:
         return
     finally:

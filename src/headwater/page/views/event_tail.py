@@ -11,6 +11,7 @@ import orjson
 
 from headwater.clock import Clock, SystemClock
 from headwater.graph.ingest.untrusted_json import items, mapping
+from headwater.log.files.checked_lines import read_line
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import export, tail_of
 from headwater.page.templates import pretty, strip_control_characters
@@ -90,7 +91,8 @@ class EventTail:
         missed = int(start > offset)
         shown = lines[-MAX_EVENTS:]
         at = self._clock.now()
-        return [_tailed(at, f"token {token}", line) for line in shown], missed + len(lines) - len(shown)
+        events = [_tailed(at, f"token {token}", read_line(line).event) for line in shown]
+        return events, missed + len(lines) - len(shown)
 
 
 def _tailed(at: float, source: str, body: bytes) -> TailedEvent:

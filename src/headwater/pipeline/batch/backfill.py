@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
+import logging
+import zlib
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.log.files.layout import ArchivedFile, EventFolder, IncomingFile, archived_files
+from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader, open_lines
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import ArchivedFile, EventFolder, IncomingFile, archived_files, status_path
 from headwater.pipeline.batch.cycle import run_cycle
-from headwater.pipeline.load_report import Report
+from headwater.pipeline.load_report import FileReport, Report
 from headwater.pipeline.spark.storage import Staging
 from headwater.settings import DestinationSettings, Settings, TokenSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
 
 INCOMING = "incoming"
 """The origin that means the files of batch mode; any other is the id of a stream destination."""
@@ -98,7 +103,14 @@ def backfill(
             with staging.folder() as folder:
                 path = EventFolder(folder).incoming / file.path.stem
                 path.parent.mkdir()
-                if _unpack(file.path, path, since, until, keys):
+                try:
+                    count, damage = _unpack(file.path, path, since, until, keys)
+                except (OSError, EOFError, zlib.error) as error:
+                    yield Report([FileReport(file.path.name, error=f"it cannot be unpacked: {error}")])
+                    continue
+                if damage:
+                    logger.error("%s is damaged: %s.", file.path.name, damage)
+                if count:
                     yield run_cycle(
                         _alone(settings, destination, file),
                         spark,
@@ -132,25 +144,31 @@ def _keys(settings: Settings, destination: DestinationSettings) -> set[str] | No
 
 def _unpack(
     source: Path, target: Path, since: datetime, until: datetime | None, keys: set[str] | None
-) -> int:
-    """Writes the selected lines and returns their number; malformed lines are left to the pipeline."""
+) -> tuple[int, str]:
+    """Writes the selected lines; returns their number, and the damage of the file.
+
+    Malformed and damaged lines are left to the pipeline.
+    """
     decoder = msgspec.json.Decoder(_Selected)
     is_file_of_one = source.name.startswith("incoming.")
     count = 0
-    with gzip.open(source, "rb") as packed, target.open("wb") as unpacked:
-        for line in packed:
-            try:
-                selected = decoder.decode(line)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                selected = _Selected()
-            at = _time(selected.timestamp)
-            if at is not None and (at < since or (until is not None and at >= until)):
-                continue
-            if keys is not None and not is_file_of_one and selected.api_key not in keys:
-                continue
-            unpacked.write(line)
-            count += 1
-    return count
+    written = FileStatus.read(status_path(source)).written
+    reader = LineReader(source, is_checked=True if written is not None else None)
+    with open_lines(source) as packed, target.open("wb") as unpacked:
+        while chunk := packed.readlines(CHUNK_BYTES):
+            for raw, line in zip(chunk, reader.read(chunk), strict=True):
+                try:
+                    selected = _Selected() if line.is_damaged else decoder.decode(line.event)
+                except (msgspec.DecodeError, UnicodeDecodeError):
+                    selected = _Selected()
+                at = _time(selected.timestamp)
+                if at is not None and (at < since or (until is not None and at >= until)):
+                    continue
+                if keys is not None and not is_file_of_one and selected.api_key not in keys:
+                    continue
+                unpacked.write(raw)
+                count += 1
+    return count, reader.problem(written)
 
 
 def _time(value: object) -> datetime | None:

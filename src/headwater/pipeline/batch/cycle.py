@@ -22,8 +22,9 @@ from headwater.destinations.locks import load_locks
 from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError
 from headwater.log.files.archive import archive
+from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.incoming import finish_interrupted
-from headwater.log.files.layout import IncomingFile, unprocessed
+from headwater.log.files.layout import IncomingFile, status_path, unprocessed
 from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import FileReport, Report, Times, reason_of
@@ -144,12 +145,13 @@ class _Cycle:
         crash_point("pipeline.after_status")
         try:
             with self.times.of("archive"):
-                archive(file.file)
+                place = archive(file.file)
         except (HeadwaterError, OSError) as error:
             file.fail(error)
         else:
             crash_point("pipeline.after_archive")
             file.report.archived = True
+            file.report.damage = FileStatus.read(status_path(place)).damage
 
     def _load_destination(self, settings: DestinationSettings, claimed: Sequence[FileInCycle]) -> None:
         """Loads the files that the destination lacks; if they fail together, each alone (G6)."""
@@ -300,17 +302,19 @@ class _Cycle:
 
 
 def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingFile]]:
-    """Groups neighbouring files, given with their sizes, that have one origin and are small in all.
+    """Groups neighbouring files, given with their sizes, that are of one kind and are small in all.
 
     The order of the files stays, so earlier events are stored first.
     """
     group: list[IncomingFile] = []
     total = 0
+    kind_of_group = None
     for file, size in files:
-        is_alike = bool(group) and (group[0].kind, group[0].id) == (file.kind, file.id)
-        if group and not (is_alike and total + size <= SMALL_BYTES and len(group) < MAX_FILES):
+        kind = (file.kind, file.id, _is_checked(file.path))
+        if group and not (kind == kind_of_group and total + size <= SMALL_BYTES and len(group) < MAX_FILES):
             yield group
             group, total = [], 0
+        kind_of_group = kind
         group.append(file)
         total += size
     if group:
@@ -334,6 +338,13 @@ def _claim(path: Path, claims: ExitStack) -> bool:
     if not path.exists():  # archived between our two steps
         raise FileNotFoundError(path)
     return True
+
+
+def _is_checked(path: Path) -> bool:
+    try:
+        return is_checked(path)
+    except FileNotFoundError:
+        return False
 
 
 def _size(path: Path) -> int:

@@ -31,8 +31,23 @@ if TYPE_CHECKING:
 SOURCES = ("EventCheck", "Scan")
 PACKAGE = "headwater.pipeline"
 FUNCTION = "headwater_event_check"
+CHECKED = "headwater.checksums"
 
 _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
+
+
+def with_checksums(lines: DataFrame, line: str) -> DataFrame:
+    """The same lines, each of which has a checksum behind the event; Scan and EventCheck compare them.
+
+    This is noted in the column's metadata: Spark's JSON functions ignore the text behind the first value, so
+    the lines are parsed as they are.
+    """
+    return lines.withMetadata(line, {CHECKED: True})
+
+
+def have_checksums(lines: DataFrame, line: str) -> bool:
+    """Whether the lines were read `with_checksums`."""
+    return bool(lines.schema[line].metadata.get(CHECKED))
 
 
 def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
@@ -45,8 +60,9 @@ def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
     constructor = _load(spark, "Scan").getConstructors()[0]
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
-    for place, argument in enumerate((MAX_DEPTH, MAX_FIELDS, browser_keys, len(columns) > 1)):
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 5)
+    is_checked = have_checksums(lines, columns[0])
+    for place, argument in enumerate((MAX_DEPTH, MAX_FIELDS, browser_keys, len(columns) > 1, is_checked)):
         arguments[place] = argument
     function = constructor.newInstance(arguments)
     rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()
@@ -59,12 +75,13 @@ def prepare(spark: SparkSession) -> None:
     _load(spark, "Scan")
 
 
-def event_check(spark: SparkSession, line: Column) -> Column:
+def event_check(lines: DataFrame, line: str) -> Column:
     """The reason why a line is not an event (EventCheck.java): NULL if it is one, empty if it is blank."""
     from pyspark.sql import functions
 
-    _load(spark, "EventCheck")
-    return functions.call_udf(FUNCTION, line.cast("binary"))
+    _load(lines.sparkSession, "EventCheck")
+    is_checked = functions.lit(have_checksums(lines, line))
+    return functions.call_udf(FUNCTION, lines[line].cast("binary"), is_checked)
 
 
 def _load(spark: SparkSession, name: str) -> Any:

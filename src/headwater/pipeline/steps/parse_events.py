@@ -39,12 +39,12 @@ def events_only(lines: DataFrame, fields: BatchFields) -> DataFrame:
     """The lines that are events. Costs nothing where all are."""
     if not fields.malformed and not fields.blank:
         return lines
-    return lines.where(compiled_classes.event_check(lines.sparkSession, lines[LINE]).isNull())
+    return lines.where(compiled_classes.event_check(lines, LINE).isNull())
 
 
 def malformed_lines(lines: DataFrame) -> DataFrame:
     """The lines that are neither events nor blank, with the reason."""
-    checked = lines.withColumn(REASON, compiled_classes.event_check(lines.sparkSession, lines[LINE]))
+    checked = lines.withColumn(REASON, compiled_classes.event_check(lines, LINE))
     return checked.where(f"{REASON} IS NOT NULL AND {REASON} != ''")
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headwater.destinations.table import ROW
+from headwater.log.files.file_status import is_checked
+from headwater.pipeline.spark.compiled_classes import with_checksums
 from headwater.pipeline.spark.session import SPLIT_BYTES
 from headwater.pipeline.spark.storage import ObjectFolder, ObjectSplit, Staging, object_lines
 from headwater.pipeline.steps.convert import literal
@@ -35,9 +37,16 @@ def read_lines(spark: SparkSession, *paths: Path, staging: Staging | None = None
     """The lines of a file with their numbers, in order; the last may lack its newline.
 
     With several paths, the lines of all files, which have different names and are smaller than a split:
-    `lines_of_file` selects those of one.
+    `lines_of_file` selects those of one. All or none of the files have checksums.
     Where the executors do not see the driver's files, they read copies on the object store of `staging`.
     """
+    are_checked = {is_checked(path) for path in paths}
+    assert len(are_checked) == 1, "files with and without checksums are read apart"
+    lines = _lines(spark, paths, staging)
+    return with_checksums(lines, LINE) if are_checked.pop() else lines
+
+
+def _lines(spark: SparkSession, paths: Sequence[Path], staging: Staging | None) -> DataFrame:
     if staging is not None and (copies := staging.uploaded(paths)):
         return object_lines(spark, list(_splits(paths, copies)), LINE)
     # Spark reads a path as a pattern

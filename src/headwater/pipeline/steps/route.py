@@ -102,7 +102,7 @@ def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: 
     name, failure = template.sql(lambda path: parser.path(path).sql)
     named = parser.apply(lines).selectExpr(LINE, ROW, f"{name} AS {TABLE}", f"{failure} AS {REASON}")
     # Most lines have a table and are not checked here; `find_fields` counts the malformed ones among them.
-    check = compiled_classes.event_check(lines.sparkSession, named[LINE])
+    check = compiled_classes.event_check(named, LINE)
     checked = named.withColumn(
         _CHECK, functions.when((named[TABLE] == "") | named[REASON].isNotNull(), check)
     )
@@ -154,11 +154,16 @@ class Router:
         spark, named = lines.sparkSession, self._named(lines)
         bucketed = named.selectExpr("*", f"cast(crc32({TABLE}) % {BUCKETS} AS int) AS {_BUCKET}")
         schema = f"{LINE} string, {ROW} bigint, {REASON} string, {TABLE} string"
+        is_checked = compiled_classes.have_checksums(lines, LINE)
+
+        def as_read(stored: DataFrame) -> DataFrame:
+            return compiled_classes.with_checksums(stored, LINE) if is_checked else stored
+
         if isinstance(folder, ObjectFolder):
             files = write_objects(bucketed, folder, by=_BUCKET)
-            routed = _counted(read_objects(spark, folder, files, schema))
-            routed.bucket = lambda key: read_objects(
-                spark, folder, [file for file in files if file.key == key], schema
+            routed = _counted(as_read(read_objects(spark, folder, files, schema)))
+            routed.bucket = lambda key: as_read(
+                read_objects(spark, folder, [file for file in files if file.key == key], schema)
             )
             return routed
         (
@@ -168,7 +173,7 @@ class Router:
             .option("compression", "lz4_raw")
             .parquet(str(folder))
         )
-        stored = spark.read.schema(f"{schema}, {_BUCKET} int").parquet(str(folder))
+        stored = as_read(spark.read.schema(f"{schema}, {_BUCKET} int").parquet(str(folder)))
         routed = _counted(stored)
         routed.bucket = lambda key: stored.where(f"{_BUCKET} = {key}")
         return routed

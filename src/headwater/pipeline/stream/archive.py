@@ -16,7 +16,9 @@ from pathlib import Path
 from headwater.crash_points import crash_point
 from headwater.durable_files import make_folder, one_line, replacing
 from headwater.log.files.archive import open_gzip
-from headwater.log.files.layout import EventFolder, rotated_name
+from headwater.log.files.checked_lines import LineWriter
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import EventFolder, rotated_name, status_path
 from headwater.log.queue.offline import commits
 from headwater.log.streams import StreamCursor
 from headwater.settings import Settings
@@ -76,6 +78,12 @@ class StreamArchive:
 
     def _write(self, target: Path) -> None:
         make_folder(target.parent)
+        writer = LineWriter()
         with replacing(target) as raw, open_gzip(raw) as packed:
             for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
-                packed.write(b"".join(one_line(body) + b"\n" for body in commit.bodies))
+                lines, checksums = writer.lines(map(one_line, commit.bodies))
+                packed.write(lines)
+                writer.wrote(checksums)
+            status = FileStatus(status_path(target))
+            status.record_written(writer.written)
+            status.save()

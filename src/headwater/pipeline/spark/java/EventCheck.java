@@ -5,20 +5,51 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
-import org.apache.spark.sql.api.java.UDF1;
+import java.util.zip.CRC32;
+import org.apache.spark.sql.api.java.UDF2;
 
-/* The reason why a line is not an event: null if it is one, empty if the line is blank. */
-public class EventCheck implements UDF1 {
-    public Object call(Object value) {
-        return value == null ? "" : reason((byte[]) value);
+/*
+ * The reason why a line is not an event: null if it is one, empty if the line is blank. The second argument says
+ * whether lines have a checksum behind the event (log/files/checked_lines.py).
+ */
+public class EventCheck implements UDF2 {
+    static final int SUFFIX = 9;  // a tab and eight digits
+
+    public Object call(Object value, Object isChecked) {
+        if (value == null) {
+            return "";
+        }
+        byte[] line = (byte[]) value;
+        int length = ((Boolean) isChecked).booleanValue() ? eventLength(line) : line.length;
+        return length < 0 ? "damaged on disk: the line does not match its checksum" : reason(line, length);
+    }
+
+    /* The length of the event in a line with a checksum; -1 if they do not match. */
+    static int eventLength(byte[] line) {
+        int length = line.length - SUFFIX;
+        if (length < 0 || line[length] != '\t') {
+            return -1;
+        }
+        long expected = 0;
+        for (int i = length + 1; i < line.length; i++) {
+            int digit = line[i] >= '0' && line[i] <= '9' ? line[i] - '0'
+                : line[i] >= 'a' && line[i] <= 'f' ? line[i] - 'a' + 10 : -1;
+            if (digit < 0) {
+                return -1;
+            }
+            expected = expected << 4 | digit;
+        }
+        CRC32 found = new CRC32();
+        found.update(line, 0, length);
+        return found.getValue() == expected ? length : -1;
     }
 
     static JsonFactory factory() {
         return new JsonFactory();
     }
 
-    static boolean isBlank(byte[] line) {
-        for (int i = 0; i < line.length; i++) {
+    static boolean isBlank(byte[] line, int length) {
+        for (int i = 0; i < length; i++) {
             if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') {
                 return false;
             }
@@ -28,15 +59,15 @@ public class EventCheck implements UDF1 {
 
     private transient JsonFactory shared;
 
-    private String reason(byte[] line) {
-        if (isBlank(line)) {
+    private String reason(byte[] line, int length) {
+        if (isBlank(line, length)) {
             return "";
         }
         if (shared == null) {
             shared = factory();
         }
         try {
-            JsonParser parser = shared.createParser(line, 0, line.length);
+            JsonParser parser = shared.createParser(line, 0, length);
             JsonToken first = parser.nextToken();
             if (first != JsonToken.START_OBJECT) {
                 return "not a JSON object but " + kind(first);

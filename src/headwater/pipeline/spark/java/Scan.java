@@ -31,15 +31,17 @@ public class Scan implements FlatMapFunction {
     private final int maxFields;
     private final String browserKeys;  // each api_key of browser events, between two line ends
     private final boolean byTable;
+    private final boolean isChecked;   // whether lines have a checksum behind the event
     private Found counted;
     private ArrayList changed = new ArrayList();  // Node, Integer: the types before this line
 
     /* byTable: rows are a line, the table that it goes to (empty: none), the reason why it has none, and its file number. */
-    public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable) {
+    public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable, boolean isChecked) {
         this.maxDepth = maxDepth;
         this.maxFields = maxFields;
         this.browserKeys = browserKeys.length() > 0 ? "\n" + browserKeys + "\n" : "";
         this.byTable = byTable;
+        this.isChecked = isChecked;
     }
 
     /* Counts and fields of all lines, or of those that go from one file to one table. */
@@ -163,14 +165,19 @@ public class Scan implements FlatMapFunction {
     }
 
     private void look(JsonFactory factory, byte[] line, Found found) {
-        if (EventCheck.isBlank(line)) {
+        int length = isChecked ? EventCheck.eventLength(line) : line.length;
+        if (length < 0) {
+            found.malformed++;
+            return;
+        }
+        if (EventCheck.isBlank(line, length)) {
             found.blank++;
             return;
         }
         changed.clear();
         counted = found;
         try {
-            JsonParser parser = factory.createParser(line, 0, line.length);
+            JsonParser parser = factory.createParser(line, 0, length);
             if (parser.nextToken() != JsonToken.START_OBJECT) {
                 found.malformed++;
                 return;
