@@ -41,6 +41,12 @@ CATALOGUE: tuple[Description, ...] = (
         "counter", "gateway_events_accepted", "", "Events acknowledged: on disk before the answer (G1)."
     ),
     _describe("counter", "gateway_events_refused", "reason", "Events answered with an error, by reason."),
+    _describe(
+        "counter",
+        "gateway_events_repeated",
+        "",
+        "Events that were sent again and are stored once: received = accepted + refused + repeated.",
+    ),
     _describe("counter", "gateway_events_warned", "", "Events accepted with a warning, such as a bad URI."),
     _describe(
         "counter", "gateway_failed_handler_errors", "", "Failed events that their handler could not take."

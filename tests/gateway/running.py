@@ -194,9 +194,11 @@ class Running:
         return self.metrics.counter(name).values.get(labels, 0)
 
     def fates(self) -> tuple[float, float]:
-        """How many events were received, and how many were accepted or refused."""
-        names = ("gateway_events_received", "gateway_events_accepted", "gateway_events_refused")
-        received, *settled = (sum(self.metrics.counter(name).values.values()) for name in names)
+        """How many events were received, and how many were accepted, refused or repeated."""
+        names = ("received", "accepted", "refused", "repeated")
+        received, *settled = (
+            sum(self.metrics.counter(f"gateway_events_{name}").values.values()) for name in names
+        )
         return received, sum(settled)
 
     def open_rejects(self) -> Sequence[Any]:

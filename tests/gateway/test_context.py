@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import uuid
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.context import Context, apply_template
+from headwater.gateway.context import Context, apply_template, request_context
 from headwater.gateway.tokens import Sender, Token
+from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.network import ClientAddresses
 from headwater.settings import TokenSettings
@@ -20,7 +21,7 @@ SERVER = Context(Sender(TOKEN, True, "web"), "203.0.113.9", "curl/8", STAMP)
 
 
 def enriched(context: Context, event: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(context.enrich(json.dumps(event).encode()))
+    found: dict[str, Any] = json.loads(context.enrich(json.dumps(event).encode())[0])
     return found
 
 
@@ -83,13 +84,13 @@ def test_no_second_id_is_made_when_the_event_is_flat_already() -> None:
 
 def test_the_rest_stays_byte_for_byte_when_an_event_is_enriched() -> None:
     body = b'{"big": 123456789012345678901234567890, "f": 1.50e+2, "t": "\\u00e9", "o": {"k" : [1 , 2]}}'
-    line = BROWSER.enrich(body)
+    line, _ = BROWSER.enrich(body)
     for part in (b"123456789012345678901234567890", b"1.50e+2", b'"\\u00e9"', b'{"k" : [1 , 2]}'):
         assert part in line
 
 
 def test_the_event_is_one_line_when_it_came_on_several() -> None:
-    line = BROWSER.enrich(b'{"a":\r\n {"b": [1,\n 2.50], "c": "x\\n"}}')
+    line, _ = BROWSER.enrich(b'{"a":\r\n {"b": [1,\n 2.50], "c": "x\\n"}}')
     assert b"\n" not in line
     assert b"\r" not in line
     assert json.loads(line)["a"] == {"b": [1, 2.5], "c": "x\n"}
@@ -114,7 +115,7 @@ def test_an_event_gets_what_it_lacks_when_there_is_a_template() -> None:
         "f": 5,
         "h": [2],
     }
-    assert json.loads(BROWSER.enrich(event, template))["b"]["c"] == 2
+    assert json.loads(BROWSER.enrich(event, template)[0])["b"]["c"] == 2
 
 
 @pytest.mark.parametrize(
@@ -140,3 +141,38 @@ def test_the_address_is_the_farthest_that_can_be_believed_when_there_are_proxies
 ) -> None:
     addresses = ClientAddresses(["127.0.0.0/8", "::1/128", "10.0.0.0/8"])
     assert addresses.find(peer, forwarded or "") == found
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("context", [BROWSER, SERVER], ids=["browser", "server"])
+def test_the_trace_of_the_request_is_kept_when_the_event_has_none(context: Context) -> None:
+    traced = context._replace(traceparent=TRACE)
+    assert enriched(traced, {"a": 1})["eventn_ctx"]["traceparent"] == TRACE
+    own = {"eventn_ctx": {"traceparent": "own"}}
+    assert enriched(traced, own)["eventn_ctx"]["traceparent"] == "own"
+    assert "traceparent" not in enriched(traced, {"eventn_ctx_traceparent": "own"})["eventn_ctx"]
+    assert "traceparent" not in enriched(context, {"a": 1})["eventn_ctx"]
+
+
+@pytest.mark.parametrize(
+    ("header", "is_kept"),
+    [
+        (TRACE, True),
+        (TRACE.replace("00-", "cc-", 1), True),
+        (TRACE.upper(), False),
+        (TRACE.replace("00-", "ff-", 1), False),
+        (f"00-{'0' * 32}-00f067aa0ba902b7-01", False),
+        (f"00-4bf92f3577b34da6a3ce929d0e0e4736-{'0' * 16}-01", False),
+        (TRACE + "-more", False),
+        (f"{TRACE}, {TRACE}", False),
+        (TRACE + "\n", False),
+        ("", False),
+    ],
+)
+def test_a_trace_is_kept_when_it_has_the_form_of_the_w3c(header: str, is_kept: bool) -> None:
+    request = Request(cast(Any, None))
+    request.headers = {"traceparent": header}
+    found = request_context(request, BROWSER.sender, "192.0.2.1", 0.0).traceparent
+    assert found == (header if is_kept else "")

@@ -46,7 +46,7 @@ def test_all_other_fields_are_as_they_came_when_any_event_is_enriched(
     event: dict[str, Any], is_server: bool, indent: int | None, ascii: bool
 ) -> None:
     context = Context(Sender(TOKEN, is_server, "key"), "192.0.2.1", "agent", "2026-01-01T00:00:00.000000Z")
-    line = context.enrich(json.dumps(event, indent=indent, ensure_ascii=ascii).encode())
+    line, _ = context.enrich(json.dumps(event, indent=indent, ensure_ascii=ascii).encode())
     assert b"\n" not in line
     assert b"\r" not in line
     stored = json.loads(line)

@@ -362,7 +362,7 @@ def _enriched(settings: Settings, body: bytes) -> bytes:
     sender = Sender(Token(token, SystemClock()), is_server, token.id if is_server else token.client_secret)
     click.echo(f"enriched as a {'server' if is_server else 'browser'} event of token {token.id}", err=True)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
-    return Context(sender, "127.0.0.1", "headwater check", stamp).enrich(body)
+    return Context(sender, "127.0.0.1", "headwater check", stamp).enrich(body)[0]
 
 
 def _print(found: Preview) -> None:

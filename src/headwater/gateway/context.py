@@ -1,4 +1,5 @@
-"""Fields that the gateway adds to an event: source_ip, _timestamp, api_key, event_id, user_agent, src.
+"""Fields that the gateway adds to an event: source_ip, _timestamp, api_key, event_id, user_agent, src,
+traceparent.
 
 Only top-level fields and those of `eventn_ctx` change. All other bytes stay as they were sent, even numbers
 that no parser could represent.
@@ -6,6 +7,7 @@ that no parser could represent.
 
 from __future__ import annotations
 
+import re
 import uuid
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -21,6 +23,7 @@ _DECODER = msgspec.json.Decoder(Fields)
 _ENCODER = msgspec.json.Encoder()
 _EMPTY = (b'""', b"null")
 _API = msgspec.Raw(b'"api"')
+_TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
 _MAX_AGENT = 4096  # characters; a header may have 64 KiB
 
 
@@ -31,9 +34,12 @@ class Context(NamedTuple):
     source_ip: str
     user_agent: str
     timestamp: str
+    traceparent: str = ""
 
-    def enrich(self, body: bytes, template: bytes = b"") -> bytes:
-        """Return the event as one line, to be stored. Problem if it or its context is not an object.
+    def enrich(self, body: bytes, template: bytes = b"") -> tuple[bytes, bool]:
+        """Return the event as one line, to be stored, and whether it came with an id of its own.
+
+        Problem if it or its context is not an object.
 
         The address and time of a browser's event are overwritten. A server may send on behalf of others, so
         the values in its events are kept.
@@ -48,22 +54,30 @@ class Context(NamedTuple):
         context = {} if _lacks(fields, "eventn_ctx") else _fields(fields["eventn_ctx"], "`eventn_ctx`")
         if not is_server and self.user_agent:
             _set(context, "user_agent", self.user_agent)
-        if _lacks(context, "event_id") and _lacks(fields, "eventn_ctx_event_id"):
+        has_id = not (_lacks(context, "event_id") and _lacks(fields, "eventn_ctx_event_id"))
+        if not has_id:
             own = None if _lacks(fields, "event_id") else fields["event_id"]
             is_text = own is not None and _begins(own, b'"')
             context["event_id"] = own if own and is_text else msgspec.Raw(f'"{uuid.uuid4()}"'.encode())
+        if self.traceparent and _lacks(fields, "eventn_ctx_traceparent"):
+            _set(context, "traceparent", self.traceparent, keep=True)
         if context:
             fields["eventn_ctx"] = msgspec.Raw(_ENCODER.encode(context))
         line = _ENCODER.encode(fields)
         # line breaks between JSON tokens; strings cannot hold them unescaped
-        return msgspec.json.format(line, indent=-1) if b"\n" in line or b"\r" in line else line
+        if b"\n" in line or b"\r" in line:
+            line = msgspec.json.format(line, indent=-1)
+        return line, has_id
 
 
 def request_context(request: Request, sender: Sender, address: str, now: float) -> Context:
     """Return the context of a request that arrived now."""
     stamp = datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     agent = request.headers.get("user-agent", "")[:_MAX_AGENT]
-    return Context(sender, address, agent, stamp)
+    trace = request.headers.get("traceparent", "")
+    if trace and not _TRACEPARENT.fullmatch(trace):
+        trace = ""
+    return Context(sender, address, agent, stamp, trace)
 
 
 def apply_template(template: bytes | msgspec.Raw, event: bytes | msgspec.Raw) -> bytes:

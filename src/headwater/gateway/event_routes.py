@@ -10,6 +10,7 @@ import msgspec
 from headwater.clock import Clock, SystemClock
 from headwater.gateway.acknowledger import Acknowledger
 from headwater.gateway.context import Context, request_context
+from headwater.gateway.idempotency import BrowserEvents, FirstRequest, IdempotencyKeys, respond_after
 from headwater.gateway.json_limits import JsonLimits
 from headwater.gateway.origins import PREFLIGHT_HEADERS, Origins, cors
 from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
@@ -66,6 +67,7 @@ _FROM_SERVER_PROBLEMS = {
     403: "A page of another site sent it from a browser.",
     413: "The event, the decompressed body or the number of events exceeds its limit.",
     415: "The Content-Type is neither JSON in UTF-8 nor text, or the Content-Encoding is not supported.",
+    422: "The `Idempotency-Key` was sent before, with another body.",
     429: "The token sends more events than `rate_limit_per_second` allows. `Retry-After` is set.",
     503: "The events cannot be written, or the gateway is busy or stopping; nothing was acknowledged.",
     507: "The disk is full; nothing was acknowledged.",
@@ -148,6 +150,9 @@ class EventRoutes:
         self._addresses = ClientAddresses(settings.trusted_proxies)
         self._acknowledger = Acknowledger(sink, metrics, with_cors)
         self._slices = Slices()
+        self._browser_events = BrowserEvents(settings.idempotency_seconds, self._clock)
+        self._keys = IdempotencyKeys(settings.idempotency_seconds, self._clock)
+        self._repeated = metrics.counter("gateway_events_repeated")
         self._object = msgspec.json.Decoder(dict[str, msgspec.Raw])
         self._received = metrics.counter("gateway_events_received")
         self._refused = metrics.counter("gateway_events_refused")
@@ -238,6 +243,8 @@ class EventRoutes:
     def _begin(self, request: Request, begin: _Begin) -> Iterator[None] | None:
         """Count a request that is refused as a whole, and let browsers read the reason."""
         try:
+            if "idempotency-key" in request.headers and self._keys.is_repeated(request, _name(request)):
+                return None
             return begin(request)
         except Problem as problem:
             self._received.add(1)
@@ -251,9 +258,16 @@ class EventRoutes:
         context = self._context(request)
         if parts is None:
             self._json.parse_event(body)
-            line = context.enrich(body)
+            line, has_id = context.enrich(body)
             self._received.add(1)
-            self._store(request, [line], _accepted(_origin(request)))
+            response = _accepted(_origin(request))
+            if has_id and self._may_be_repeated(request):
+                earlier = self._claim(request, FirstRequest(), body)
+                if earlier is not None:
+                    self._repeated.add(1)
+                    respond_after([earlier], request, response)
+                    return None
+            self._store(request, [line], response)
             return None
         self._received.add(len(parts))
         request.reserve(len(body) + len(template) * len(parts))
@@ -276,12 +290,14 @@ class EventRoutes:
         request: Request,
         parts: Iterable[tuple[int, bytes | msgspec.Raw]],
         place: Literal["index", "line"],
-        enrich: Callable[[bytes], bytes],
+        enrich: Callable[[bytes], tuple[bytes, bool]],
     ) -> Iterator[None]:
         """Store the valid events; the others are listed by their place and affect no other event (G6)."""
         bodies: list[bytes] = []
         refused: list[RefusedEvent] = []
-        work = 0
+        earlier: list[FirstRequest] = []  # requests that have some of these events
+        first = FirstRequest() if self._may_be_repeated(request) else None
+        accepted = work = 0
         for number, part in parts:
             if work > SLICE_BYTES:
                 work = 0
@@ -291,22 +307,49 @@ class EventRoutes:
             try:
                 if event.problem is not None:
                     raise event.problem
-                bodies.append(enrich(event.body))
+                line, has_id = enrich(event.body)
+                accepted += 1
+                if has_id and first and (found := self._claim(request, first, event.body)) is not None:
+                    self._repeated.add(1)
+                    earlier.append(found)
+                else:
+                    bodies.append(line)
             except Problem as problem:
                 self._refused.add(1, problem.code)
                 refused.append(RefusedEvent(problem.code, problem.text, **{place: number}))
         status: Literal["ok", "partial"] = "partial" if refused else "ok"
-        result = EventsResult(status, len(bodies), len(refused), refused[:MAX_LISTED_PROBLEMS])
+        result = EventsResult(status, accepted, len(refused), refused[:MAX_LISTED_PROBLEMS])
         response = Response(200, msgspec.json.encode(result), headers=cors(_origin(request)))
-        if bodies:
-            self._store(request, bodies, response)
+        if not bodies:
+            respond_after(earlier, request, response)
+        elif earlier:
+            self._store(request, bodies, response, lambda: respond_after(earlier, request, response))
         else:
-            request.respond(response)
+            self._store(request, bodies, response)
 
-    def _store(self, request: Request, bodies: list[bytes], response: Response) -> None:
+    def _store(
+        self,
+        request: Request,
+        bodies: list[bytes],
+        response: Response,
+        then: Callable[[], None] | None = None,
+    ) -> None:
         token = _sender(request).token
         token.rate_limit.spend(len(bodies))
-        self._acknowledger.store(request, bodies, response, token_id=token.id)
+        self._acknowledger.store(request, bodies, response, token_id=token.id, then=then)
+
+    # --- repetitions -----------------------------------------------------------------------------------
+
+    def _may_be_repeated(self, request: Request) -> bool:
+        """Return whether events are known by their ids; an Idempotency-Key would have set `answered`."""
+        return self._browser_events.is_on and request.answered is None and not _sender(request).is_server
+
+    def _claim(self, request: Request, first: FirstRequest, body: bytes) -> FirstRequest | None:
+        """Return the earlier request that has a browser's event; None if the event is new."""
+        found = self._browser_events.claim(first, _sender(request).token.id, body)
+        if found is None and request.answered is None:
+            request.answered = first.answered
+        return found
 
     def _context(self, request: Request) -> Context:
         address = self._addresses.find(request.peer, request.headers.get("x-forwarded-for", ""))
@@ -348,6 +391,11 @@ def with_cors(problem: Problem, request: Request) -> Response:
 def _sender(request: Request) -> Sender:
     assert isinstance(request.caller, Sender)
     return request.caller
+
+
+def _name(request: Request) -> str:
+    sender = _sender(request)
+    return f"{'server' if sender.is_server else 'browser'} {sender.token.id}"
 
 
 def _origin(request: Request) -> str:

@@ -14,6 +14,7 @@ import orjson
 from headwater.clock import Clock
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
+from headwater.gateway.idempotency import IdempotencyKeys
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
 from headwater.gateway.key_namespaces import KeyNamespaces
 from headwater.gateway.openlineage_validator import ECHO, SCHEMA, Budget, Validator, Violation
@@ -79,6 +80,7 @@ _PROBLEMS = {
     403: "A page of another site sent it from a browser, or the API key is not for a namespace of the event.",
     413: "The decompressed body exceeds `gateway.max_body_bytes`.",
     415: "The Content-Type is not JSON in UTF-8, or the Content-Encoding is not supported.",
+    422: "The `Idempotency-Key` was sent before, with another body.",
     503: "The log cannot be written, or the gateway is busy or stopping; nothing was acknowledged.",
     507: "The disk is full; nothing was acknowledged.",
 }
@@ -140,6 +142,7 @@ class LineageRoutes:
         self._origins = Origins(settings.origins)
         self._keys = KeyNamespaces(settings.api_keys)
         self._slices = Slices()
+        self._idempotency = IdempotencyKeys(settings.idempotency_seconds, clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._logged: dict[str, float] = {}
         self.limits = JsonLimits(settings, is_lineage=True)
@@ -177,8 +180,19 @@ class LineageRoutes:
             self._log(request, "body_too_large", text)
         return None
 
+    def _is_repeated(self, request: Request) -> bool:
+        """Return whether a request with an Idempotency-Key is answered already."""
+        try:
+            return self._idempotency.is_repeated(request, request.headers.get("authorization", ""))
+        except Problem as problem:
+            self._received.add(1)
+            self._refuse(request, b"", problem)
+            return True
+
     def post_event(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store one event."""
+        if "idempotency-key" in request.headers and self._is_repeated(request):
+            return None
         if self._slices.busy:  # perhaps with a batch of the same connection, which comes first
             return self._slices.run(request, self._post_event_later(request))
         self._post_event(request)
@@ -220,6 +234,8 @@ class LineageRoutes:
 
     def post_batch(self, request: Request) -> Coroutine[Any, Any, None] | None:
         """Store the compliant events of an array; the others are listed and affect no other event (G6)."""
+        if "idempotency-key" in request.headers and self._is_repeated(request):
+            return None
         return self._slices.run(request, self._post_batch(request))
 
     def _post_batch(self, request: Request) -> Iterator[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
@@ -21,10 +21,11 @@ class Request:
     `body` is without its Content-Encoding; `problem` says why it could not be decoded. Header names are lower
     case. `arrived` counts the body's bytes as they were sent. `size` is the memory of the request, which
     counts against `gateway.max_pending_bytes` until the request is answered. `caller` is set by
-    `Route.before_body`.
+    `Route.before_body`. `answered` is called with the response.
     """
 
     __slots__ = (
+        "answered",
         "arrived",
         "body",
         "caller",
@@ -65,6 +66,7 @@ class Request:
         self.route: Route | None = None
         self.path_parameters: Mapping[str, str] = _NO_PARAMETERS
         self.caller: object = None
+        self.answered: Callable[[Response], None] | None = None
         self.finished_at = 0.0
 
     @property
@@ -122,6 +124,8 @@ class Request:
             return
         self.response = response
         self.release()
+        if self.answered is not None:
+            self.answered(response)
         self.connection.server.count_response(self, response.status)
         self.connection.flush()
 

@@ -100,6 +100,13 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
             "`max_body_bytes` is of `max_event_bytes`."
         ),
     ] = 50_000
+    idempotency_seconds: Annotated[
+        Seconds,
+        doc(
+            "A request that is repeated within this time is stored once: by the same `Idempotency-Key`, or "
+            "as a browser's event with the same bytes and an `eventn_ctx.event_id`; 0: each is stored."
+        ),
+    ] = 600.0
     max_connections: Annotated[Count, doc("Open connections; further ones are answered 503.")] = 1_000
     max_pending_bytes: Annotated[
         Bytes, doc("Bytes of requests in memory that wait for the disk; beyond it: 503 with Retry-After.")
