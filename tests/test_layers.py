@@ -10,7 +10,16 @@ from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
 COMMON = {"network", "errors", "settings", "events", "clock", "metrics", "crash_points", "extensions"}
-COMMON |= {"durable_files", "event_loop", "json_decoder", "printable", "text_cache", "yaml_text", "zstd"}
+COMMON |= {
+    "durable_files",
+    "event_loop",
+    "json_decoder",
+    "permissions",
+    "printable",
+    "text_cache",
+    "yaml_text",
+}
+COMMON |= {"zstd"}
 MAY_IMPORT: dict[str, set[str]] = {
     "network": {"text_cache"},
     "printable": set(),
@@ -21,6 +30,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "crash_points": set(),
     "event_loop": set(),
     "json_decoder": set(),
+    "permissions": set(),
     "yaml_text": set(),
     "zstd": set(),
     "durable_files": {"errors", "crash_points"},

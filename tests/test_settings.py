@@ -65,6 +65,37 @@ def test_the_environment_is_put_in_when_a_value_asks_for_it() -> None:
     assert settings.gateway.port == 8751
 
 
+def test_a_literal_is_had_when_it_is_escaped() -> None:
+    assert parse("data_dir: 'a$${b}$${env.X}'", {"X": "x"}).data_dir == "a${b}${env.X}"
+    assert parse("data_dir: '${env.X}'", {"X": "${env.Y} ${Z}"}).data_dir == "${env.Y} ${Z}"
+
+
+@pytest.mark.parametrize("text", ["${KEY}", "${env.}", "${env.A B}", "${ENV.KEY}", "${env.KEY", "a${", "${}"])
+def test_a_reference_is_refused_when_it_is_not_one_of_the_environment(text: str) -> None:
+    (problem,) = problems(f"data_dir: '{text}'", {"KEY": "k"})
+    assert problem.startswith("`data_dir` has `${")
+    assert "`$${`" in problem
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("gateway: {idle_timeout_seconds: .inf}", "<= 1000000"),
+        ("gateway: {idle_timeout_seconds: .nan}", ">= 0"),
+        ("gateway: {idle_timeout_seconds: 1e12}", "<= 1000000"),
+        ("gateway: {max_depth: 99999999999999999999}", "max_depth"),
+        ("gateway: {port: 010}", "expected `int`, got `str`"),
+        ("gateway: {host: ''}", "write 0.0.0.0"),
+        ("destinations: [{id: d, type: t, size: .inf}]", "expected a finite number, got `inf`"),
+        (r'data_dir: "a\0b"', "cannot be stored"),
+        (r'outlets: [{name: a, type: console, "\ud800": 1}]', "cannot be stored"),
+        ("outlets: []\noutlets: []", "line 2, column 1"),
+    ],
+)
+def test_a_value_is_refused_when_nothing_can_use_it(text: str, part: str) -> None:
+    assert part in problems(text)[0]
+
+
 def test_an_empty_default_is_taken_when_the_variable_is_not_set() -> None:
     assert parse("data_dir: 'data${env.SUFFIX|}'", {}).data_dir == "data"
 

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from headwater.cli.exposure import exposures
 from headwater.log.queue.log import Log
+from headwater.settings.load import from_tree
 from headwater.testing import OpenLineageServer
 
 from .conftest import Headwater
@@ -79,6 +81,29 @@ def test_a_warning_is_given_when_the_disk_is_smaller_than_the_retention(
 def test_a_warning_is_given_when_keys_travel_in_the_clear(headwater: Headwater, tmp_path: Path) -> None:
     configure(tmp_path, {"gateway": {"port": 0, "host": "0.0.0.0", "api_keys": ["k"]}})
     assert findings(headwater)["gateway.tls"][0] == "warning"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "gateway.example"])
+def test_a_warning_is_given_for_each_missing_key_when_other_machines_can_reach_the_port(host: str) -> None:
+    def of(**gateway: Any) -> list[str]:
+        return list(exposures(from_tree({"gateway": {"host": host, **gateway}}, {})))
+
+    keys, token = of()
+    assert "anyone who reaches the port can post" in keys
+    assert "`gateway.admin_token` is empty" in token
+    assert of(api_keys=["k"], admin_token="t") == []
+    assert of(api_keys=["k"]) == [token]
+    assert of(admin_token="t") == [keys]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.8.8.8"])
+def test_no_warning_is_given_when_only_this_machine_can_reach_the_port(host: str) -> None:
+    assert list(exposures(from_tree({"gateway": {"host": host}}, {}))) == []
+
+
+def test_exposure_is_among_the_findings_when_there_is_no_key(headwater: Headwater, tmp_path: Path) -> None:
+    configure(tmp_path, {"gateway": {"port": 0, "host": "0.0.0.0"}})
+    assert findings(headwater)["exposure"][0] == "warning"
 
 
 def test_the_port_is_not_tried_when_the_server_is_running(headwater: Headwater, tmp_path: Path) -> None:

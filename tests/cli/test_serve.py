@@ -73,6 +73,16 @@ def test_an_event_goes_all_the_way_and_nothing_heavy_is_loaded_when_everything_i
     assert (reader.name, reader.delivered, reader.lag_events) == ("backend", 1, 0)
 
 
+def test_every_line_is_json_and_exposure_is_logged_when_the_settings_ask_for_it(serve: Serve) -> None:
+    server = serve({"log_format": "json", "gateway": {"host": "0.0.0.0", "port": 0}})
+    assert server.port
+    assert server.stop() == 0
+    lines = [json.loads(line) for line in server.output.splitlines()]
+    assert any(line["text"].startswith("headwater listens on") for line in lines)
+    warnings = [line["text"] for line in lines if line["level"] == "warning"]
+    assert any("`gateway.api_keys` is empty" in text for text in warnings)
+
+
 def test_an_acknowledged_event_is_delivered_when_the_server_was_stopped_in_between(serve: Serve) -> None:
     with OpenLineageServer() as backend:
         pass  # its port is free again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import logging
 import os
@@ -18,9 +19,12 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from headwater.cli.exposure import exposures
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import format_table, json_text
+from headwater.cli.serve import Server
 from headwater.clock import SystemClock
+from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.durable_files import is_locked
 from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
@@ -30,6 +34,7 @@ from headwater.gateway.tokens import Sender, Token
 from headwater.http.server import tls_context
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback
+from headwater.permissions import find_denied, nearest, permission_hint
 from headwater.settings import (
     DestinationSettings,
     GatewaySettings,
@@ -102,28 +107,61 @@ def _finding(about: str, check: Callable[[], str]) -> Finding:
         return Finding(about, "problem", str(error))
 
 
-def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
+def server_findings(settings: Settings, connect: bool = False) -> Iterator[Finding]:
+    """Check what `serve` uses; it refuses the settings exactly if one of the findings is a problem."""
     running = is_locked(log_folder(settings))
-    yield _data_dir(settings, running)
-    yield from _gateway(settings.gateway, running)
+    parts = [_data_dir(settings, running), *_gateway(settings.gateway, running)]
+    if settings.tokens and settings.events.kafka is None:
+        parts.append(_events_dir(settings))
+    parts += [_outlet(outlet, connect) for outlet in settings.outlets]
+    yield from parts
+    if all(finding.level != "problem" for finding in parts):
+        yield from _server(settings)
+
+
+def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
+    yield from server_findings(settings, connect)
+    for warning in exposures(settings):
+        yield Finding("exposure", "warning", warning)
     if not settings.outlets and not settings.tokens and not settings.destinations:
         yield Finding(
             "outlets",
             "warning",
             "there are none; events are kept up to the retention limits and not forwarded",
         )
-    for outlet in settings.outlets:
-        yield _outlet(outlet, connect)
     yield from _pipeline_findings(settings, connect)
+
+
+def _server(settings: Settings) -> Iterator[Finding]:
+    """Build the server as `serve` does, in an empty folder and without Kafka, which `_kafka` checks."""
+    with tempfile.TemporaryDirectory() as folder:
+        events = msgspec.structs.replace(settings.events, dir="", kafka=None)
+        server = Server(
+            msgspec.structs.replace(settings, data_dir=folder, events=events),
+            with_graph=settings.graph.enabled is not False,
+        )
+        try:
+            asyncio.run(_composed(server))
+        except HeadwaterError as error:
+            yield Finding("server", "problem", str(error))
+        except Exception as error:  # of an extension, or a defect: `serve` would end with it
+            yield Finding("server", "problem", f"{type(error).__name__}: {error}")
+
+
+async def _composed(server: Server) -> None:
+    try:
+        server.compose()
+    finally:
+        await server.close()
 
 
 def _data_dir(settings: Settings, running: bool) -> Finding:
     folder = Path(settings.data_dir).resolve()
     if running:
         return Finding("data_dir", "ok", f"{folder} is in use by a running server")
-    if reason := _unusable(folder):
+    if reason := _unusable(folder, folder / "log", folder / "graph"):
         return Finding("data_dir", "problem", reason)
-    disk = os.statvfs(_existing(folder))
+    disk = os.statvfs(nearest(folder))
     free = disk.f_bavail * disk.f_frsize
     if free < settings.log.retention_bytes:
         return Finding(
@@ -137,22 +175,32 @@ def _data_dir(settings: Settings, running: bool) -> Finding:
 
 def _events_dir(settings: Settings) -> Finding:
     folder = settings.events_dir.resolve()
-    reason = _unusable(folder)
+    reason = _unusable(folder, folder / "incoming", folder / "archive", folder / "failed")
     return Finding("events.dir", "problem" if reason else "ok", reason or str(folder))
 
 
-def _unusable(folder: Path) -> str:
-    """Return why a folder cannot be made or written to; empty if it can."""
-    existing = _existing(folder)
-    if not existing.is_dir():
-        return f"{existing} is a file; name a folder"
-    is_writable = os.access(existing, os.W_OK | os.X_OK)
-    return "" if is_writable else f"{existing} cannot be written to by this user"
+def _unusable(*folders: Path) -> str:
+    """Return why a folder cannot be made or written to; empty if all can."""
+    for folder in folders:
+        if not nearest(folder).is_dir():
+            return f"{nearest(folder)} is a file; name a folder"
+    if denied := find_denied(folders):
+        return f"this user may not use {denied}. {permission_hint(denied)}"
+    return _cannot_be_made(folders[0])
 
 
-def _existing(folder: Path) -> Path:
-    """Return the folder, or its nearest ancestor that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
+def _cannot_be_made(folder: Path) -> str:
+    """Return why a folder cannot be made; it is made, and removed again if it was not there."""
+    missing = [path for path in (folder, *folder.parents) if not os.path.lexists(path)]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"{folder} cannot be made: {error.strerror}"
+    finally:
+        for path in missing:
+            with contextlib.suppress(OSError):  # it was not made, or a server has begun to use it
+                path.rmdir()
+    return ""
 
 
 def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
@@ -166,8 +214,9 @@ def _gateway(gateway: GatewaySettings, running: bool) -> Iterator[Finding]:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind((gateway.host, gateway.port))
             yield Finding("gateway", "ok", f"{address} is free")
-        except OSError as error:
-            yield Finding("gateway", "problem", f"cannot listen on {address}: {error.strerror or error}")
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
+            reason = getattr(error, "strerror", None) or error
+            yield Finding("gateway", "problem", f"cannot listen on {address}: {reason}")
     if gateway.tls is not None:
         yield _finding("gateway.tls", partial(_tls, gateway.tls))
     elif gateway.api_keys and not is_loopback(gateway.host):
@@ -195,6 +244,7 @@ def _outlet(settings: OutletSettings, connect: bool) -> Finding:
     about = f"outlet {settings.name}"
     try:
         outlet = load_outlet(settings)
+        Keys(settings.group_by)
         if connect:
             asyncio.run(_reach(outlet, settings.timeout_seconds or None))
     except HeadwaterError as error:
@@ -230,7 +280,6 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     if not settings.tokens and not settings.destinations:
         return
     yield _tokens(settings)
-    yield _events_dir(settings)
     if settings.events.kafka is not None:
         yield _kafka(settings.events.kafka, connect)
     if not settings.destinations:
@@ -241,6 +290,7 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         yield Finding("pipeline", "problem", PIPELINE_MISSING)
         return
     yield _java()
+    yield _locks(settings)
     if settings.pipeline.staging_url:
         yield _staging(settings.pipeline.staging_url, connect)
     for destination in settings.destinations:
@@ -265,8 +315,10 @@ def _tokens(settings: Settings) -> Finding:
 
 def _kafka(settings: KafkaSettings, connect: bool) -> Finding:
     from headwater.log.kafka.client import check_brokers
+    from headwater.log.kafka.topics import new_producer
 
     def check() -> str:
+        new_producer(settings)
         check_brokers(settings, CONNECT_SECONDS if connect else 0.0)
         return settings.servers + (", reached" if connect else "")
 
@@ -296,6 +348,16 @@ def _java() -> Finding:
     if java.warning:
         return Finding("pipeline", "warning", java.warning)
     return Finding("pipeline", "ok", f"Java in {java.home}")
+
+
+def _locks(settings: Settings) -> Finding:
+    from headwater.destinations.locks import load_locks
+
+    def check() -> str:
+        load_locks(settings.pipeline.lock, settings.locks_dir)
+        return settings.pipeline.lock.type
+
+    return _finding("pipeline.lock", check)
 
 
 def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:

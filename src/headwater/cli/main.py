@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
@@ -63,6 +65,13 @@ class Commands(click.Group):
             if error.hint:
                 click.echo(error.hint, err=True)
             ctx.exit(2 if isinstance(error, SettingsError) else 1)
+        except PermissionError as error:
+            from headwater.permissions import permission_hint
+
+            click.secho(f"error: This user may not use {error.filename}.", fg="red", err=True)
+            if error.filename:
+                click.echo(permission_hint(Path(os.fsdecode(error.filename))), err=True)
+            ctx.exit(1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise

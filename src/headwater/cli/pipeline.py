@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
 from headwater.cli.output import format_table, json_text, progress
-from headwater.cli.process import configure_logging, on_stop_signal
+from headwater.cli.process import announce, configure_logging, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
@@ -114,7 +114,7 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     from headwater.pipeline.stream.streams import Streams
 
     with Streams(settings, start_spark(settings, lineage, "stream")) as streams:
-        click.echo(f"streaming into {', '.join(wanted)}", err=True)
+        announce(settings, f"streaming into {', '.join(wanted)}")
         while not stopping.wait(POLL_SECONDS):
             streams.tend()
     logger.info("Stopped.")
@@ -342,7 +342,7 @@ def start_spark(settings: Settings, lineage: bool | None = False, application: s
     from headwater.pipeline.spark.session import start
 
     log_file = Path(settings.data_dir) / "spark.log"
-    click.echo(f"starting Spark on {settings.pipeline.master} ({log_file}) ...", err=True)
+    announce(settings, f"starting Spark on {settings.pipeline.master} ({log_file}) ...")
     spark = start(settings.pipeline, log_file=log_file)
     install_pipeline_lineage(settings, spark, lineage, application)
     return spark

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from types import FrameType
 
+import click
 import msgspec
 
 from headwater.settings import Settings
@@ -26,6 +27,14 @@ def configure_logging(settings: Settings) -> None:
     for noisy in ("httpx2", "httpcore2", "py4j"):
         # They log every request and every connection to the JVM; the metrics count the same.
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def announce(settings: Settings, text: str) -> None:
+    """Print a line that people wait for to stderr, whatever `log_level` is, in the form of `log_format`."""
+    if settings.log_format == "json":
+        record = {"msg": text, "levelname": "INFO", "name": "headwater"}
+        text = JsonLines().format(logging.makeLogRecord(record))
+    click.echo(text, err=True)
 
 
 class TextLines(logging.Formatter):

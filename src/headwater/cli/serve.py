@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.exposure import exposures
 from headwater.cli.options import log_folder, with_settings
-from headwater.cli.process import configure_logging, on_stop_signal
+from headwater.cli.process import announce, configure_logging, on_stop_signal
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.durable_files import DiskReserve
 from headwater.errors import HeadwaterError, LogFull
@@ -29,7 +30,7 @@ from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
 from headwater.log.streams import Queues
 from headwater.metrics import Metrics, StatsdPublisher
-from headwater.network import is_loopback
+from headwater.permissions import permission_hint
 from headwater.settings import Settings
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ async def _serve(settings: Settings, *, with_graph: bool) -> None:
             await server.start()
         else:
             reserve.allocate()
-        click.echo(server.greeting(), err=True)
+        announce(settings, server.greeting())
         await stop.wait()
     finally:
         await server.close()
@@ -107,17 +108,14 @@ class Server:
         self._page: _Page | None = None
         self._statsd: StatsdPublisher | None = None
 
-    async def start(self) -> None:
-        """Open the log, build the parts, listen, then start graph, page, outlets and the statsd publisher."""
+    def compose(self) -> None:
+        """Open the log and build the parts; nothing is sent, and no port is opened.
+
+        `headwater check` does the same with an empty data folder, so that it refuses what `serve` refuses.
+        """
         settings = self._settings
         folder = log_folder(settings)
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HeadwaterError(
-                f"The folder {folder} cannot be made: {error.strerror}.",
-                hint="Set `data_dir` to a folder that this user may write to.",
-            ) from None
+        _make(folder, "data_dir")
         self._log = Log.open(folder, settings.log, metrics=self.metrics)
         self._rejects = RejectStore(
             rejects_path(settings),
@@ -148,6 +146,17 @@ class Server:
         else:
             # The cursor of a graph that is switched off would keep every event in the log.
             self._log.forget(GRAPH_READER)
+        if (statsd := settings.metrics.statsd) is not None:
+            self._statsd = StatsdPublisher(
+                self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds
+            )
+
+    async def start(self) -> None:
+        """Build the parts, listen, then start graph, page, outlets and the statsd publisher."""
+        for warning in exposures(self._settings):
+            logger.warning("%s", warning)
+        self.compose()
+        assert self._gateway is not None
         await self._gateway.start()
         if self._graph is not None:
             self._graph.start()
@@ -155,10 +164,7 @@ class Server:
             self._page.start()
         for worker in self._outlets.values():
             worker.start()
-        if (statsd := settings.metrics.statsd) is not None:
-            self._statsd = StatsdPublisher(
-                self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds
-            )
+        if self._statsd is not None:
             self._statsd.start()
 
     def _event_sink(self) -> EventSink:
@@ -168,6 +174,7 @@ class Server:
             ids = [token.id for token in settings.tokens]
             self._topics = Topics(settings.events.kafka, ids, metrics=self.metrics)
             return self._topics
+        _make(settings.events_dir, "events.dir")
         self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
         streams = [destination for destination in settings.destinations if destination.is_stream]
         if not streams:
@@ -232,6 +239,17 @@ class Server:
                 await asyncio.to_thread(part.close)
 
 
+def _make(folder: Path, setting: str) -> None:
+    """Make a folder; the error names the setting, or the command that gives access."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = f"Set `{setting}` to a folder that can be written to."
+        if isinstance(error, PermissionError):
+            hint = f"{permission_hint(folder)} Or set `{setting}` to another folder."
+        raise HeadwaterError(f"The folder {folder} cannot be made: {error.strerror}.", hint=hint) from None
+
+
 class _Graph:
     """The lineage graph: the thread that writes it and the pool that answers queries."""
 
@@ -249,11 +267,6 @@ class _Graph:
             raise
         self.pool: QueryPool = QueryPool(settings.graph_dir)
         add_routes(gateway.router, self.pool, AdminToken(settings.gateway))
-        if not settings.gateway.admin_token and not is_loopback(settings.gateway.host):
-            logger.warning(
-                "The graph cannot be read over HTTP: `gateway.host` is not a loopback address, and "
-                "`gateway.admin_token` is not set."
-            )
 
     def start(self) -> None:
         self._follower.start()

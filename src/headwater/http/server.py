@@ -45,6 +45,7 @@ class HttpServer:
         self.body_too_large = body_too_large(settings.max_body_bytes)
         self._now = clock.now
         self._keys = BearerKeys(settings.key_texts)
+        self._tls = tls_context(settings.tls) if settings.tls is not None else None
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
@@ -58,7 +59,7 @@ class HttpServer:
         """Listen. `port` is the actual port afterwards, also if the settings say 0."""
         loop = asyncio.get_running_loop()
         settings = self.settings
-        tls = tls_context(settings.tls) if settings.tls is not None else None
+        tls = self._tls
         try:
             self._listener = await loop.create_server(
                 lambda: Connection(self),
@@ -69,7 +70,7 @@ class HttpServer:
                 backlog=BACKLOG,
                 reuse_address=True,
             )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
             raise HeadwaterError(
                 f"The gateway cannot listen on {settings.host}:{settings.port}: {error}.",
                 hint="Free the port, or set `gateway.host` and `gateway.port`.",

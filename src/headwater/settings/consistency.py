@@ -12,6 +12,8 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
     """Yield a line for each inconsistency."""
     for name in _twice(outlet.name for outlet in settings.outlets):
         yield f"`outlets` has two named `{name}`; each needs a name of its own, which identifies its cursor"
+    if not settings.gateway.host.strip():
+        yield "`gateway.host` is empty; write 0.0.0.0 to listen on every address of this machine"
     keys = settings.gateway.key_texts
     if not all(key.strip() for key in keys):
         yield "`gateway.api_keys` has an empty key, which anyone could send; remove it or set its variable"

@@ -120,7 +120,11 @@ def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "
         raw = load_yaml(text)
     except BadYaml as error:
         raise SettingsError(error.problems, source=source) from None
-    raw = {} if raw is None else raw
+    return from_tree({} if raw is None else raw, environ, source=source)
+
+
+def from_tree(raw: Any, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
+    """Return the settings of a tree as YAML has it; SettingsError with all problems if there are any."""
     problems: list[str] = []
     if not isinstance(raw, dict):
         raise SettingsError([f"must be a mapping, not {type(raw).__name__}"], source=source)
@@ -182,7 +186,12 @@ _REFERENCE = re.compile(r"\$\$\{|\$\{env\.([A-Za-z_][A-Za-z0-9_]*)(?:\|([^}]*))?
 
 def _interpolate(value: Any, environ: Mapping[str, str], path: str, problems: list[str]) -> Any:
     if isinstance(value, dict):
-        return {key: _interpolate(item, environ, f"{path}.{key}", problems) for key, item in value.items()}
+        return {
+            _clean(str(key), path.lstrip("."), problems): _interpolate(
+                item, environ, f"{path}.{key}", problems
+            )
+            for key, item in value.items()
+        }
     if isinstance(value, list):
         return [_interpolate(item, environ, f"{path}[{i}]", problems) for i, item in enumerate(value)]
     return _text(value, environ, path.lstrip("."), problems) if isinstance(value, str) else value
@@ -210,15 +219,13 @@ def _text(value: str, environ: Mapping[str, str], path: str, problems: list[str]
             )
         return default or ""
 
-    found = _REFERENCE.sub(replace, value)
-    if "\0" in found or not _is_unicode(found):
-        problems.append(f"`{path}` has a character that no file name, header or table can have")
+    return _clean(_REFERENCE.sub(replace, value), path, problems)
+
+
+def _clean(text: str, path: str, problems: list[str]) -> str:
+    """The text without what no file name, header or table can have; a line in `problems` if it has any."""
+    # half of a surrogate pair, or a byte of the environment that is not UTF-8
+    found = text.replace("\0", "?").encode(errors="replace").decode()
+    if found != text:
+        problems.append(f"`{path}` has a character that cannot be stored: {text!a}")
     return found
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, or a byte of the environment that is not UTF-8
-        return False
-    return True

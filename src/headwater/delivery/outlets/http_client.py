@@ -385,11 +385,15 @@ def _zstd(body: bytes) -> bytes:
 
 def check_url(url: str, source: str) -> str:
     """The URL without a slash at its end; raises SettingsError if it is not an HTTP URL."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        shown = bare_url(url)
+    except ValueError as error:  # brackets that are not closed, a port above 65535
+        raise SettingsError([f"`url` cannot be used: {error}"], source=source) from None
+    if not is_usable:
         raise SettingsError(
-            [f"`url` must start with http:// or https:// and name a host, not `{bare_url(url)}`"],
-            source=source,
+            [f"`url` must start with http:// or https:// and name a host, not `{shown}`"], source=source
         )
     return url.rstrip("/")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -31,6 +31,25 @@ START_SECONDS = 3.0
 RETRY_SECONDS = 0.2
 MAX_BUFFERED = 1_000_000
 MAX_EVENT_BYTES = 16 * 1024 * 1024  # Kafka's default is 1 MB, less than the gateway accepts
+
+
+def new_producer(settings: KafkaSettings, on_poll: Callable[[], None] = lambda: None) -> KafkaProducer:
+    """The producer of the topics, not started; SettingsError if a setting is wrong."""
+    config = {
+        "compression.type": "zstd",
+        "linger.ms": LINGER_MILLIS,
+        "queue.buffering.max.kbytes": max(1024, settings.buffer_bytes // 1024),
+        "queue.buffering.max.messages": MAX_BUFFERED,
+        "message.max.bytes": MAX_EVENT_BYTES,
+        **client_config(settings),
+        "message.timeout.ms": max(1, round(settings.timeout_seconds * 1000)),
+    }
+    try:
+        return KafkaProducer(config, name="topics", on_poll=on_poll)
+    except HeadwaterError:
+        raise
+    except Exception as error:  # how librdkafka reports a wrong setting
+        raise SettingsError([f"`events.kafka` cannot be used: {error}"]) from error
 
 
 class Topics:
@@ -113,22 +132,7 @@ class Topics:
         self._creator.join()
 
     def _new_producer(self) -> KafkaProducer:
-        settings = self._settings
-        config = {
-            "compression.type": "zstd",
-            "linger.ms": LINGER_MILLIS,
-            "queue.buffering.max.kbytes": max(1024, settings.buffer_bytes // 1024),
-            "queue.buffering.max.messages": MAX_BUFFERED,
-            "message.max.bytes": MAX_EVENT_BYTES,
-            **client_config(settings),
-            "message.timeout.ms": max(1, round(settings.timeout_seconds * 1000)),
-        }
-        try:
-            return KafkaProducer(config, name="topics", on_poll=self._complete_reported)
-        except HeadwaterError:
-            raise
-        except Exception as error:  # how librdkafka reports a wrong setting
-            raise SettingsError([f"`events.kafka` cannot be used: {error}"]) from error
+        return new_producer(self._settings, self._complete_reported)
 
     # --- in the poll thread, and in `append` where it fails -------------------------------------------
 

@@ -16,6 +16,7 @@ import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
 from headwater.log.queue.fork_gate import connection_class
+from headwater.permissions import find_denied, permission_hint
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +123,10 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
             f"The disk that holds {folder} is full; nothing was taken.",
             hint="Free space there; the log recovers by itself. Send the event again.",
         )
+    if isinstance(error, PermissionError | apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        denied = find_denied([folder])
+        if denied is not None:
+            return LogUnavailable(f"This user may not use {denied}.", hint=permission_hint(denied))
     return LogUnavailable(
         f"The disk that holds {folder} answered with an error ({type(error).__name__}: {error}).",
         hint="Check the machine's disk; send the event again.",
