@@ -91,6 +91,18 @@ CATALOGUE: tuple[Description, ...] = (
     _describe("counter", "graph_events_invalid", "", "Events that are not valid lineage events; skipped."),
     _describe("counter", "graph_events_folded", "", "Old name of graph_events_ingested, for one release."),
     _describe("counter", "graph_events_unreadable", "", "Old name of graph_events_invalid, for one release."),
+    _describe(
+        "counter",
+        "graph_events_mistimed",
+        "",
+        "Events dated more than a day after their receipt, or before 2000: the time of receipt counts.",
+    ),
+    _describe(
+        "counter",
+        "graph_parts_left_out",
+        "kind",
+        "Parts of events beyond the graph's limits: `datasets`, `facets`, `fields`, `edges`, `aliases`.",
+    ),
     _describe("gauge", "graph_lag_events", "", "Events in the log that are not in the graph yet."),
     _describe("gauge", "rejects_open", "", "Rejects in the store."),
     _describe(

@@ -12,7 +12,7 @@ import pytest
 
 from headwater.log.queue.log import Log
 from tests.gateway.running import wait_until
-from tests.graph.events import dataset, encoded, flow, run_event
+from tests.graph.events import dataset, encoded, flow, run_event, symlinks
 from tests.graph.shop import shop
 from tests.support.server import Server
 
@@ -121,7 +121,7 @@ def test_lines_that_are_no_events_are_counted_when_imported(headwater: Headwater
     path = tmp_path / "lines"
     path.write_text('{"no": "event"}\nrubbish\n', encoding="utf-8")
     result = headwater("lineage", "import", str(path), "--json")
-    assert json.loads(result.stdout) == {"events": 2, "unreadable": 2}
+    assert json.loads(result.stdout) == {"events": 2, "unreadable": 2, "mistimed": 0, "left_out": {}}
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     log.close()
@@ -181,3 +181,34 @@ def test_the_graph_is_neither_loaded_nor_served_when_it_is_off(tmp_path: Path) -
     modules = (tmp_path / "modules.txt").read_text(encoding="utf-8").split()
     assert not [name for name in modules if name.startswith("headwater.graph")]
     assert not (tmp_path / "headwater-data" / "graph").exists()
+
+
+def test_names_are_unlinked_and_linked_again_when_a_server_is_running(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    linked = run_event(inputs=[dataset("path", symlinks=symlinks(("db", "table")))])
+    server = Server(tmp_path, {"gateway": {"port": 0}, "graph": {"enabled": True}})
+    try:
+        url = f"{server.url}/api/v1/graph/dataset?namespace=db&name=table"
+
+        def name() -> str | None:
+            answer = httpx2.get(url)
+            return answer.json()["name"] if answer.status_code == 200 else None
+
+        assert server.post(linked).status_code == 200
+        wait_until(lambda: name() == "path", 60)
+        result = headwater("lineage", "unlink", "path", "table")
+        assert result.exit_code == 0, result.output
+        assert name() == "table"
+        again = linked | {"eventTime": "2026-01-01T01:00:00Z", "job": {"namespace": "jobs", "name": "again"}}
+        assert server.post(again).status_code == 200
+        wait_until(lambda: "again" in headwater("lineage", "search", "again").stdout, 60)
+        assert name() == "table"
+        assert headwater("lineage", "link", "table", "path").exit_code == 0
+        assert name() == "path"
+        refused = headwater("lineage", "link", "table", "path")
+        assert refused.exit_code == 1
+        assert "were not unlinked" in refused.output
+        assert headwater("lineage", "unlink", "path", "nothing").exit_code == 1
+    finally:
+        assert server.stop(signal.SIGTERM) == 0

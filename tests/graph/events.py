@@ -20,6 +20,7 @@ SCHEMA_URL = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent
 TABLES = [
     *("dataset_names", "aliases", "jobs", "runs", "run_facets", "facets", "job_datasets", "run_datasets"),
     *("schemas", "versions", "fields", "columns", "edges", "last_statements"),
+    *("link_statements", "separations"),
 ]
 
 

@@ -70,6 +70,8 @@ def test_tables_have_their_new_names_when_a_file_of_version_1_is_opened(tmp_path
     graph_of(tmp_path, [flow("j", ["a"], ["b"])]).close()
     before = content(tmp_path)
     connection = apsw.Connection(str(tmp_path / FILE))
+    for table in ("link_statements", "separations"):  # which it did not have
+        connection.execute(f"DROP TABLE {table}")
     connection.execute("ALTER TABLE run_datasets RENAME COLUMN reported_at TO told_at")
     for old, new in RENAMED.items():
         connection.execute(f"ALTER TABLE {new} RENAME TO {old}")
@@ -140,8 +142,8 @@ ODD: list[Any] = [
 @pytest.mark.parametrize("event", HOSTILE, ids=range(len(HOSTILE)))
 def test_an_event_is_skipped_and_counted_when_it_is_invalid(tmp_path: Path, event: Any) -> None:
     graph = GraphDatabase(tmp_path)
-    assert graph.ingest(encoded([event, flow("j", ["a"], ["b"])])) == (2, 1)
-    assert graph.ingest([b"{", b"\xff\xfe", b""]) == (3, 3)
+    assert graph.ingest(encoded([event, flow("j", ["a"], ["b"])]))[:2] == (2, 1)
+    assert graph.ingest([b"{", b"\xff\xfe", b""])[:2] == (3, 3)
     graph.close()
     assert len(content(tmp_path)["jobs"]) == 1
 
@@ -149,7 +151,7 @@ def test_an_event_is_skipped_and_counted_when_it_is_invalid(tmp_path: Path, even
 @pytest.mark.parametrize("event", ODD, ids=range(len(ODD)))
 def test_the_rest_is_ingested_when_parts_of_an_event_have_the_wrong_type(tmp_path: Path, event: Any) -> None:
     graph = GraphDatabase(tmp_path)
-    assert graph.ingest(encoded([event])) == (1, 0)
+    assert graph.ingest(encoded([event]))[:2] == (1, 0)
     graph.close()
     with GraphQuery(tmp_path) as query:
         assert query.job("jobs", "job").name == "job"
@@ -218,7 +220,7 @@ def test_a_deep_facet_is_omitted_when_its_event_is_ingested(tmp_path: Path) -> N
     )
     deep += b"[" * 900 + b"]" * 900 + b"}}}}"
     graph = GraphDatabase(tmp_path)
-    assert graph.ingest([deep]) == (1, 0)
+    assert graph.ingest([deep])[:2] == (1, 0)
     graph.close()
     with GraphQuery(tmp_path) as query:
         assert b"_omitted" in bytes(query.job("a", "b").facets["x"])

@@ -133,12 +133,12 @@ def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:
     log.close()
     graph = GraphDatabase(tmp_path / "graph")
     progress: list[int] = []
-    assert import_events(graph, read_events(lines), batch_events=1, on_progress=progress.append) == (2, 1)
-    assert import_events(graph, read_events(wrapped)) == (1, 0)
-    assert import_events(graph, read_events(tmp_path / "log")) == (1, 0)
+    assert import_events(graph, read_events(lines), batch_events=1, on_progress=progress.append)[:2] == (2, 1)
+    assert import_events(graph, read_events(wrapped))[:2] == (1, 0)
+    assert import_events(graph, read_events(tmp_path / "log"))[:2] == (1, 0)
     packed = tmp_path / "events.ndjson.gz"
     packed.write_bytes(gzip.compress(lines.read_bytes()))
-    assert import_events(graph, read_events(packed)) == (2, 1)
+    assert import_events(graph, read_events(packed))[:2] == (2, 1)
     graph.close()
     assert progress == [len(bodies[0]) + 1, len(bodies[0]) + len(b"\nnot json")]
     graph_of(tmp_path / "whole", shop()).close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -13,11 +14,12 @@ from headwater.page.access import PageAccess, own_path
 from headwater.page.templates import assets
 from headwater.page.urls import PATHS
 from headwater.settings import GatewaySettings
+from tests.graph.events import dataset, run_event, symlinks
 from tests.page.client import ORIGIN, PageClient, page_client
 
 TOKEN = "a-long-admin-tökén"
-READ = sorted(set(PATHS) - {"replay", "drop", "sign_in", "sign_out"})
-WRITE = ("replay", "drop", "sign_out")
+READ = sorted(set(PATHS) - {"replay", "drop", "unlink", "relink", "sign_in", "sign_out"})
+WRITE = ("replay", "drop", "unlink", "relink", "sign_out")
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'"
 
 
@@ -150,3 +152,24 @@ def test_a_security_policy_is_sent_when_anything_is_answered(local: PageClient) 
 )
 def test_a_redirect_stays_on_this_site_when_a_form_names_the_next_page(text: str, path: str) -> None:
     assert own_path(text) == path
+
+
+def test_names_are_unlinked_and_linked_again_when_the_forms_of_the_page_are_sent(tmp_path: Path) -> None:
+    item = dataset("path", symlinks=symlinks(("db", "table")))
+    with page_client(tmp_path, [run_event(inputs=[item])]) as client:
+        page = client.get("/dataset?namespace=db&name=table").text
+        assert "linked with path by namespace jobs" in page
+        ends = {"one_namespace": "db", "one_name": "path", "other_namespace": "db", "other_name": "table"}
+        assert client.post("/dataset/unlink", ends, origin="https://evil.example").status_code == 403
+        answer = client.post("/dataset/unlink", ends, origin=ORIGIN)
+        assert answer.headers["location"] == "/dataset?namespace=db&name=path&done=unlink"
+        page = client.get(answer.headers["location"]).text
+        assert "The names are separated" in page
+        assert "Unlinked:" in page
+        assert "linked with" not in page.partition("Unlinked:")[0]
+        assert client.get("/dataset?namespace=db&name=table").text.count("<h1>table</h1>") == 1
+        answer = client.post("/dataset/link", ends, origin=ORIGIN)
+        assert answer.headers["location"].endswith("done=relink")
+        assert "linked with path" in client.get("/dataset?namespace=db&name=table").text
+        unknown = ends | {"other_name": "nothing"}
+        assert client.post("/dataset/unlink", unknown, origin=ORIGIN).status_code == 404

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs
 
@@ -14,6 +15,8 @@ from headwater.errors import HeadwaterError, RejectNotFound
 from headwater.graph.http.query_pool import QueryPool, problem_of
 from headwater.graph.query.answers import SearchResult
 from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.ids import dataset_id
+from headwater.graph.store.separations import reunite, separate
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.router import Handler, Router
@@ -41,6 +44,7 @@ from headwater.page.views.system import SystemStatus, system_view
 from headwater.page.views.view import Parameters, View
 
 MAX_FORM_BYTES = 64 * 1024
+DONE = ("replay", "drop", "unlink", "relink")  # changes that the next page reports
 WRONG_TOKEN_SECONDS = 1.0  # before the answer to a wrong token
 
 
@@ -101,7 +105,13 @@ class Page:
             ("live_events", self._live_events),
         ):
             routes.add("GET", PATHS[name], handler, needs_no_key=True, before_body=self._access.data)
-        for name, handler in (("replay", self._replay), ("drop", self._drop), ("sign_out", self._sign_out)):
+        for name, handler in (
+            ("replay", self._replay),
+            ("drop", self._drop),
+            ("unlink", self._unlink),
+            ("relink", self._relink),
+            ("sign_out", self._sign_out),
+        ):
             routes.add("POST", PATHS[name], handler, needs_no_key=True, before_body=self._access.change)
         routes.add("GET", PATHS["sign_in"], self._sign_in_form, needs_no_key=True)
         routes.add("POST", PATHS["sign_in"], self._sign_in, needs_no_key=True, before_body=self._access.form)
@@ -148,7 +158,7 @@ class Page:
             "base.html",
             view=view,
             live_path=live_path,
-            done=done if done in ("replay", "drop") else "",
+            done=done if done in DONE else "",
             count=int(count) if count.isascii() and count.isdecimal() and len(count) < 12 else 0,
             open_rejects=sum(self._sources.status.open_rejects().values()),
             has_token=self._access.has_token,
@@ -221,6 +231,36 @@ class Page:
             request.respond(await self._error_document(error, "rejects"))
             return
         request.respond(redirect(link("rejects", stage=shown_stage, done=name, count=count)))
+
+    async def _unlink(self, request: Request) -> None:
+        await self._change_link(request, "unlink", separate)
+
+    async def _relink(self, request: Request) -> None:
+        await self._change_link(request, "relink", reunite)
+
+    async def _change_link(
+        self, request: Request, done: str, change: Callable[[Path, int, int], object]
+    ) -> None:
+        form = _form(request)
+
+        def name(end: str) -> tuple[str, str]:
+            return form.get(f"{end}_namespace", [""])[-1], form.get(f"{end}_name", [""])[-1]
+
+        one, other = name("one"), name("other")
+
+        def known(query: GraphQuery) -> None:
+            for namespace, text in (one, other):
+                query.dataset_name(namespace, text)
+
+        try:
+            await self._pool.run(request, known)
+            ids = dataset_id(*one), dataset_id(*other)
+            if ids[0] != ids[1]:
+                await asyncio.to_thread(change, self._pool.folder, *ids)
+        except HeadwaterError as error:
+            request.respond(await self._error_document(error, "lineage"))
+            return
+        request.respond(redirect(link("dataset", namespace=one[0], name=one[1], done=done)))
 
     def _sign_in_form(self, request: Request) -> None:
         following = own_path(Parameters(request).get("next", "/"))

@@ -10,6 +10,8 @@ PATHS = {
     "trace": "/lineage/trace",
     "svg": "/lineage.svg",
     "dataset": "/dataset",
+    "unlink": "/dataset/unlink",
+    "relink": "/dataset/link",
     "job": "/job",
     "run": "/run",
     "runs": "/runs",

@@ -27,7 +27,8 @@ from headwater.errors import ExtensionError, HeadwaterError
 from headwater.graph.ingest.import_files import import_events, read_events
 from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
-from headwater.graph.store.database import GraphDatabase
+from headwater.graph.store.database import GraphDatabase, IngestResult
+from headwater.graph.store.separations import reunite, separate
 from headwater.settings import Settings
 
 _depth = click.option(
@@ -257,6 +258,40 @@ def search(settings: Settings, text: str, namespace: str | None, limit: int, as_
     click.echo(format_table(("kind", "name", "namespace", "alias"), rows) if rows else "nothing was found")
 
 
+@command.command("unlink")
+@click.argument("kept", metavar="NAME")
+@click.argument("apart", metavar="OTHER")
+@with_settings
+def unlink(settings: Settings, kept: str, apart: str) -> None:
+    """Separate two names that `symlinks` facets made one dataset.
+
+    OTHER, with the names that only it links, becomes a dataset of its own. This holds against later events
+    too, until `headwater lineage link NAME OTHER`. Works with or without a running server.
+    """
+    with GraphQuery(settings.graph_dir) as query:
+        ids = query.resolve_name(kept), query.resolve_name(apart)
+    if ids[0] == ids[1]:
+        raise click.UsageError("Both are the same name.")
+    separate(settings.graph_dir, *ids)
+    click.echo(f"{plain(apart)} is not the same dataset as {plain(kept)}, whatever events say")
+
+
+@command.command("link")
+@click.argument("one", metavar="NAME")
+@click.argument("other", metavar="OTHER")
+@with_settings
+def link(settings: Settings, one: str, other: str) -> None:
+    """Let links of two names count again that `headwater lineage unlink` separated."""
+    with GraphQuery(settings.graph_dir) as query:
+        ids = query.resolve_name(one), query.resolve_name(other)
+    if not reunite(settings.graph_dir, *ids):
+        raise HeadwaterError(
+            f"{plain(one)} and {plain(other)} were not unlinked.",
+            hint="Events link names by the facet `symlinks`.",
+        )
+    click.echo("links of the two names count again")
+
+
 @command.command("import")
 @click.argument("sources", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 @as_json
@@ -268,25 +303,33 @@ def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> Non
     events to it instead.
     """
     database = GraphDatabase(settings.graph_dir, settings.graph)
-    events = invalid = 0
+    done = IngestResult(0, 0)
     try:
         for source in sources:
             total = source.stat().st_size if source.is_file() else 0
             with progress(f"import {source}") as report:
-                done = import_events(
-                    database,
-                    read_events(source),
-                    on_progress=lambda read, total=total: report(read, total),  # type: ignore[misc]
+                done = done.plus(
+                    import_events(
+                        database,
+                        read_events(source),
+                        on_progress=lambda read, total=total: report(read, total),  # type: ignore[misc]
+                    )
                 )
-            events, invalid = events + done.events, invalid + done.invalid
     finally:
         database.close()
     if as_json:
-        click.echo(json_text({"events": events, "unreadable": invalid}))
+        left_out = {"mistimed": done.mistimed, "left_out": dict(done.left_out)}
+        click.echo(json_text({"events": done.events, "unreadable": done.invalid} | left_out))
         return
-    click.echo(f"{events - invalid:,} event(s) imported into {settings.graph_dir}")
-    if invalid:
-        click.echo(f"{invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
+    click.echo(f"{done.events - done.invalid:,} event(s) imported into {settings.graph_dir}")
+    if done.invalid:
+        click.echo(f"{done.invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
+    if done.mistimed:
+        click.echo(
+            f"{done.mistimed:,} event(s) had an impossible time; the time of the import counts", err=True
+        )
+    for kind, count in done.left_out.items():
+        click.echo(f"{count:,} {kind} beyond the limits of an event were left out", err=True)
 
 
 def _meant(

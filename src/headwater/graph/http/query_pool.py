@@ -68,7 +68,7 @@ class QueryPool:
         limit_seconds: float = LIMIT_SECONDS,
         client_of: Callable[[Request], str] | None = None,
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._limit_seconds = limit_seconds
         self._client_of = client_of or (lambda request: request.peer)
         self._local = threading.local()
@@ -162,7 +162,7 @@ class QueryPool:
 
     def _query(self) -> GraphQuery:
         if (query := getattr(self._local, "query", None)) is None:
-            query = self._local.query = GraphQuery(self._folder, limit_seconds=self._limit_seconds)
+            query = self._local.query = GraphQuery(self.folder, limit_seconds=self._limit_seconds)
             with self._lock:
                 self._open.append(query)
         assert isinstance(query, GraphQuery)

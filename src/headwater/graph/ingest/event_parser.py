@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any, TypeVar
+from itertools import islice
+from typing import Any, NamedTuple, TypeVar
 
 import orjson
 
 from headwater.graph.ingest import facet_parsers
-from headwater.graph.ingest.untrusted_json import identity, items, mapping, micros, text
+from headwater.graph.ingest.untrusted_json import identity, iso, items, mapping, micros, text
 from headwater.graph.store.changes import NO_PARENT, UNRESOLVED, Edge, GraphChanges
-from headwater.graph.store.schema import NO_JOB_ID, Direction, State, Statement
+from headwater.graph.store.ids import dataset_id
+from headwater.graph.store.schema import DAY, MAX_ALIASES, NO_JOB_ID, Direction, State, Statement
 
 K = TypeVar("K")
 
@@ -23,6 +26,22 @@ _STRUCTURED_FACETS = frozenset({"schema", "columnLineage", "lineage"})  # stored
 MAX_IDS = 100_000
 MAX_EDGES = 30_000
 MAX_SCHEMA_BYTES = 10_000_000
+DESCRIPTION_OF_EDGE = 200  # characters that an edge may have on average
+
+# Limits of one event (G8). The facet LEFT_OUT of its job or dataset counts what was beyond them.
+MAX_DATASETS = 10_000
+MAX_FACETS = 200  # of one job, run or dataset
+MAX_FACET_BYTES = 4 * 1024 * 1024  # of all `schema`, `columnLineage` and `lineage` facets
+LEFT_OUT = "headwaterLeftOut"
+
+EARLIEST = 946_684_800_000_000  # 2000-01-01: an earlier time is that of a clock that was never set
+
+
+class ParsedEdges(NamedTuple):
+    """The edges of a facet, each with the name of its source and a description, and how many more it has."""
+
+    edges: Sequence[tuple[Edge, int, str]]
+    omitted: int
 
 
 class FacetCache:
@@ -35,11 +54,11 @@ class FacetCache:
     def __init__(self) -> None:
         self.ids: set[int] = set()  # names, jobs, fields, columns that have rows
         self.schema_versions: set[tuple[int, bytes]] = set()  # names and schemas whose columns have rows
-        self.schemas: dict[bytes, tuple[bytes, bytes]] = {}  # by the facet's hash: id and content
-        self.edges: dict[tuple[int, int, bytes], list[tuple[Edge, int, str]]] = {}
+        self.schemas: dict[bytes, tuple[bytes, bytes, int]] = {}  # by the facet's hash: as `_finish_schema`
+        self.edges: dict[tuple[int, int, bytes], ParsedEdges] = {}
         self._edges = self._schema_bytes = 0
 
-    def keep_schema(self, facet_hash: bytes, schema: tuple[bytes, bytes]) -> None:
+    def keep_schema(self, facet_hash: bytes, schema: tuple[bytes, bytes, int]) -> None:
         """Remember the content of a `schema` facet."""
         self._schema_bytes += len(facet_hash) + len(schema[1]) + 200
         if self._schema_bytes > MAX_SCHEMA_BYTES:
@@ -47,12 +66,13 @@ class FacetCache:
             self._schema_bytes = 0
         self.schemas[facet_hash] = schema
 
-    def keep_edges(self, key: tuple[int, int, bytes], edges: Sequence[tuple[Edge, int, str]]) -> None:
-        """Remember the edges of a `columnLineage` facet, with the name of the source and a description."""
-        self._edges += len(edges) + 1
+    def keep_edges(self, key: tuple[int, int, bytes], parsed: ParsedEdges) -> None:
+        """Remember the edges of a `columnLineage` facet."""
+        described = sum(len(description) for _, _, description in parsed.edges)
+        self._edges += len(parsed.edges) + 1 + described // DESCRIPTION_OF_EDGE
         if self._edges > MAX_EDGES:
             self._clear_edges()
-        self.edges[key] = list(edges)
+        self.edges[key] = parsed
 
     def trim(self) -> None:
         """Forget all ids if there are too many."""
@@ -91,32 +111,59 @@ class EventParser:
         self.changes = GraphChanges(max_facet_bytes)
         self.events = 0
         self.invalid = 0
+        self.mistimed = 0
+        self.left_out: Counter[str] = Counter()  # parts beyond the limits, by kind
         self._cache = cache
+        self._of_event: Counter[str] = Counter()  # those of the current event
+        self._producer = ""
+        self._datasets = self._facet_bytes = 0
         # By owner and hash; `finish` parses each once.
         self._schema_facets: dict[tuple[int, bytes], RepeatedFacet] = {}
         self._column_facets: dict[tuple[int, int, bytes], RepeatedFacet] = {}
 
-    def parse(self, body: bytes) -> bool:
+    def parse(self, body: bytes, received_at: float) -> bool:
         """Add an event to the changes; False for an invalid one. Never raises."""
         self.events += 1
         try:
             event = orjson.loads(body)
         except orjson.JSONDecodeError:
             event = None
-        if not self._event(mapping(event)):
+        if not self._event(mapping(event), int(received_at * 1_000_000)):
             self.invalid += 1
             return False
         return True
 
-    def _event(self, event: dict[str, Any]) -> bool:
+    def _event(self, event: dict[str, Any], received_at: int) -> bool:
         if (at := micros(event.get("eventTime"))) is None:
             return False
         job = identity(event.get("job"))
-        if job is None:
-            if (dataset := identity(event.get("dataset"))) is None:
-                return False
+        dataset = identity(event.get("dataset")) if job is None else None
+        if job is None and dataset is None:
+            return False
+        if not EARLIEST <= at <= received_at + DAY:
+            # The latest report counts, so one from the year 9999 would count without end.
+            self.mistimed += 1
+            at = received_at
+        self._of_event.clear()
+        self._datasets = self._facet_bytes = 0
+        if job is not None:
+            self._producer = f"namespace:{job[0]}"
+            owner = self._job_event(event, job, at)
+        else:
+            assert dataset is not None
+            self._producer = f"producer:{text(event.get('producer'))}"
             self._dataset(event["dataset"], dataset, at, NO_JOB_ID, "", Direction.OUTPUT)
-            return True
+            owner = dataset_id(*dataset)
+        if self._of_event:
+            self.left_out.update(self._of_event)
+            self._note(owner, 0, LEFT_OUT, at, self._of_event)
+        return True
+
+    def _note(self, owner: int, container: int, key: str, at: int, counts: dict[str, int]) -> None:
+        """Record what was left out of an event, as a facet."""
+        self.changes.add_facet(owner, container, key, {"eventTime": iso(at), **counts}, at)
+
+    def _job_event(self, event: dict[str, Any], job: tuple[str, str], at: int) -> int:
         run = mapping(event.get("run"))
         uuid = text(run.get("runId")).lower()
         id = self.changes.add_job(job, at)
@@ -127,23 +174,51 @@ class EventParser:
             ("outputs", Direction.OUTPUT, Statement.OUTPUTS),
         ):
             for item in items(event.get(key)):
-                if (dataset := identity(item)) is not None:
+                if (dataset := identity(item)) is not None and self._has_room():
                     self.changes.add_job_dataset(id, dataset, direction, at)
                     self.changes.add_statement(0, id, statement, at, uuid)
                     self._dataset(item, dataset, at, id, uuid, direction)
         self._job_facets(id, mapping(event["job"].get("facets")), at, uuid)
+        return id
+
+    def _has_room(self) -> bool:
+        """Whether the event may name another dataset; counts it."""
+        if self._datasets >= MAX_DATASETS:
+            self._of_event["datasets"] += 1
+            return False
+        self._datasets += 1
         return True
+
+    def _takes(self, size: int) -> bool:
+        """Whether the event may have another facet of this size that becomes rows; counts it."""
+        if self._facet_bytes + size > MAX_FACET_BYTES:
+            self._of_event["facets"] += 1
+            return False
+        self._facet_bytes += size
+        return True
+
+    def _first_facets(self, facets: dict[str, Any]) -> Iterable[tuple[str, Any]]:
+        if len(facets) > MAX_FACETS:
+            self._of_event["facets"] += len(facets) - MAX_FACETS
+        return islice(facets.items(), MAX_FACETS)
 
     # --- jobs and runs -------------------------------------------------------------------------------
 
     def _job_facets(self, job: int, facets: dict[str, Any], at: int, uuid: str) -> None:
         self._facets(job, 0, facets, at)
-        for entry in facet_parsers.lineage_entries(mapping(facets.get("lineage"))):
+        lineage = mapping(facets.get("lineage"))
+        if lineage and not self._takes(_size(lineage)):
+            return
+        for entry in facet_parsers.lineage_entries(lineage):
+            if not self._has_room():
+                continue
             if entry.get("type") == "JOB":
                 other = identity(entry)
                 reader = self.changes.add_job(other, at) if other is not None else job
                 for source in items(entry.get("inputs")):
-                    if source.get("type") != "JOB" and (dataset := identity(source)) is not None:
+                    if source.get("type") == "JOB" or (dataset := identity(source)) is None:
+                        continue
+                    if self._has_room():
                         self.changes.add_job_dataset(reader, dataset, Direction.INPUT, at)
             elif (dataset := identity(entry)) is not None:
                 self.changes.add_job_dataset(job, dataset, Direction.OUTPUT, at)
@@ -152,7 +227,7 @@ class EventParser:
     def _run(self, uuid: str, run: dict[str, Any], job: int, at: int, kind: object) -> None:
         state = State.__members__.get(kind, State.OTHER) if isinstance(kind, str) else State.OTHER
         facets = mapping(run.get("facets"))
-        for key, facet in facets.items():
+        for key, facet in self._first_facets(facets):
             if isinstance(facet, dict):
                 self.changes.add_run_facet(uuid, text(key), facet, at)
         self.changes.add_run(uuid, job, at, state, self._parent(mapping(facets.get("parent")), at))
@@ -189,19 +264,21 @@ class EventParser:
             self._schema_facet(name, schema, at, direction)
         if isinstance(columns := facets.get("columnLineage"), dict):
             self._column_lineage_facet(name, columns, at, job, uuid)
-        if isinstance(lineage := facets.get("lineage"), dict):
+        if isinstance(lineage := facets.get("lineage"), dict) and self._takes(_size(lineage)):
             self._lineage_facet(dataset, lineage, at, job, uuid)
         if isinstance(symlinks := facets.get("symlinks"), dict):
-            self.changes.with_symlinks.add(name)
-            for alias in items(symlinks.get("identifiers")):
-                if (other := identity(alias)) is not None:
-                    self.changes.add_dataset(other, at, at)
+            aliases = list(items(symlinks.get("identifiers"))) if symlinks.get("_deleted") is not True else []
+            if len(aliases) > MAX_ALIASES:
+                self._of_event["aliases"] += len(aliases) - MAX_ALIASES
+            others = [other for alias in aliases[:MAX_ALIASES] if (other := identity(alias)) is not None]
+            targets = [self.changes.add_dataset(other, at, at) for other in others]
+            self.changes.add_links(name, self._producer, targets, at)
         if uuid:
             statistics = facet_parsers.statistics(facets, extra)
             self.changes.add_run_dataset(uuid, direction, name, at, statistics)
 
     def _schema_facet(self, name: int, facet: dict[str, Any], at: int, direction: Direction) -> None:
-        if (hash := _facet_hash(facet)) is not None:
+        if (hash := self._facet_hash(facet)) is not None:
             parsed = self._cache.schemas.get(hash)
             content = facet if parsed is None else parsed
             recorded = _record_facet(self._schema_facets, (name, hash), at, content)
@@ -210,7 +287,7 @@ class EventParser:
 
     def _column_lineage_facet(self, name: int, facet: dict[str, Any], at: int, job: int, uuid: str) -> None:
         self.changes.add_statement(name, job, Statement.COLUMNS, at, uuid)
-        if (hash := _facet_hash(facet)) is not None:
+        if (hash := self._facet_hash(facet)) is not None:
             key = (name, job, hash)
             parsed = self._cache.edges.get(key)
             _record_facet(self._column_facets, key, at, facet if parsed is None else parsed)
@@ -226,7 +303,8 @@ class EventParser:
         changes.add_statement(name, job, Statement.LINEAGE, at, uuid)
         if entry.get("fields"):
             changes.add_statement(name, job, Statement.COLUMNS, at, uuid)
-        for edge in facet_parsers.lineage(entry):
+        edges = facet_parsers.lineage(entry)
+        for edge in islice(edges, facet_parsers.MAX_EDGES):
             if isinstance(edge, facet_parsers.WritesEdge):
                 if edge.job is not None:
                     changes.add_job_dataset(changes.add_job(edge.job, at), dataset, Direction.OUTPUT, at)
@@ -236,11 +314,21 @@ class EventParser:
             else:
                 changes.add_dataset(edge.source, at, at)
             changes.add_edge(changes.edge_key(name, edge, job), edge.description, at, at)
+        if omitted := sum(1 for _ in edges):
+            self._of_event["edges"] += omitted
 
     def _facets(self, owner: int, container: int, facets: dict[str, Any], at: int) -> None:
-        for key, facet in facets.items():
+        for key, facet in self._first_facets(facets):
             if key not in _STRUCTURED_FACETS and isinstance(facet, dict):
                 self.changes.add_facet(owner, container, text(key), facet, at)
+
+    def _facet_hash(self, facet: dict[str, Any]) -> bytes | None:
+        """A digest that recognizes a repeated facet; None where it is left out."""
+        try:
+            encoded = orjson.dumps(facet)
+        except orjson.JSONEncodeError:  # nested too deeply to be valid
+            return None
+        return blake2b(encoded, digest_size=16).digest() if self._takes(len(encoded)) else None
 
     # --- repeated facets -----------------------------------------------------------------------------
 
@@ -251,18 +339,25 @@ class EventParser:
         for key, facet in self._column_facets.items():
             first, last = facet.first_at, facet.last_at
             is_new = isinstance(facet.content, dict)
-            edges = self._finish_columns(key, first, last, facet.content) if is_new else facet.content
-            for source in {source for _, source, _ in edges}:
+            parsed = self._finish_columns(key, first, last, facet.content) if is_new else facet.content
+            for source in {source for _, source, _ in parsed.edges}:
                 self.changes.mentions.add((source,), first, last)
-            for edge, _, description in edges:
+            for edge, _, description in parsed.edges:
                 self.changes.add_edge(edge, description, first, last)
+            if parsed.omitted:
+                self.left_out["edges"] += parsed.omitted
+                self._note(key[0], UNRESOLVED, LEFT_OUT + "Edges", last, {"edges": parsed.omitted})
 
     def _finish_schema(self, name: int, hash: bytes, facet: RepeatedFacet) -> None:
         schema = facet.content
         if isinstance(schema, dict):
-            schema = facet_parsers.pack(facet_parsers.schema_fields(schema))
+            fields, omitted = facet_parsers.schema_fields(schema)
+            schema = (*facet_parsers.pack(fields), omitted)
             self._cache.keep_schema(hash, schema)
-        id, packed = schema
+        id, packed, omitted = schema
+        if omitted:
+            self.left_out["fields"] += omitted
+            self._note(name, UNRESOLVED, LEFT_OUT + "Fields", facet.last_at, {"fields": omitted})
         self.changes.schemas[id] = packed
         if (name, id) not in self._cache.schema_versions:
             for field in facet_parsers.unpack(packed):
@@ -272,22 +367,23 @@ class EventParser:
 
     def _finish_columns(
         self, key: tuple[int, int, bytes], first: int, last: int, facet: dict[str, Any]
-    ) -> list[Any]:
+    ) -> ParsedEdges:
         name, job, _ = key
         edges = []
-        for edge in facet_parsers.column_lineage(facet):
+        found = facet_parsers.column_lineage(facet)
+        for edge in islice(found, facet_parsers.MAX_EDGES):
             source = self.changes.add_dataset(edge.source, first, last)
             edges.append((self.changes.edge_key(name, edge, job), source, edge.description))
-        self._cache.keep_edges(key, edges)
-        return edges
+        parsed = ParsedEdges(edges, sum(1 for _ in found))
+        self._cache.keep_edges(key, parsed)
+        return parsed
 
 
-def _facet_hash(facet: dict[str, Any]) -> bytes | None:
-    """A digest that recognizes a repeated facet; None where the facet is nested too deeply to be valid."""
+def _size(facet: dict[str, Any]) -> int:
     try:
-        return blake2b(orjson.dumps(facet), digest_size=16).digest()
+        return len(orjson.dumps(facet))
     except orjson.JSONEncodeError:
-        return None
+        return MAX_FACET_BYTES + 1  # nested too deeply to be valid
 
 
 def _record_facet(table: dict[K, RepeatedFacet], key: K, at: int, content: Any) -> RepeatedFacet:

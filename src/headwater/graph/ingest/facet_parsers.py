@@ -11,7 +11,8 @@ import msgspec
 from headwater.graph.ingest.untrusted_json import count, identity, items, mapping, text
 from headwater.json_decoder import json_decoder
 
-MAX_FIELDS = 10_000
+MAX_FIELDS = 10_000  # of one schema
+MAX_EDGES = 20_000  # of one facet
 MAX_DEPTH = 20
 MAX_DESCRIPTION = 1_000
 MAX_TYPE = 64  # characters of a transformation's type or subtype
@@ -30,14 +31,16 @@ class Field(msgspec.Struct, frozen=True, array_like=True):
     description: str = ""
 
 
-def schema_fields(facet: dict[str, Any]) -> list[Field]:
-    """The fields of a `schema` facet in their order, nested fields after their parent."""
+def schema_fields(facet: dict[str, Any]) -> tuple[list[Field], int]:
+    """The fields of a `schema` facet in their order, nested fields after their parent, and how many more."""
     found: dict[str, Field] = {}
+    omitted = 0
     for field in _nested(facet.get("fields"), "", 0):
-        found.setdefault(field.name, field)
-        if len(found) >= MAX_FIELDS:
-            break
-    return list(found.values())
+        if len(found) < MAX_FIELDS:
+            found.setdefault(field.name, field)
+        elif field.name not in found:
+            omitted += 1
+    return list(found.values()), omitted
 
 
 def _nested(fields: object, prefix: str, depth: int) -> Iterator[Field]:

@@ -52,6 +52,8 @@ class LogFollower:
         # the old names of these counters, for one release
         self._folded = metrics.counter("graph_events_folded")
         self._unreadable = metrics.counter("graph_events_unreadable")
+        self._mistimed = metrics.counter("graph_events_mistimed")
+        self._left_out = metrics.counter("graph_parts_left_out")
         self._position = database.position
         self._reader = self._open_reader()
         metrics.gauge("graph_lag_events").set(lambda: self.lag_events)
@@ -129,7 +131,7 @@ class LogFollower:
             self._position = max(self._position, self._reader.position)
             return False
         end = events[-1].position + 1
-        result = self._database.ingest((event.body for event in events), end)
+        result = self._database.ingest_received(((event.received_at, event.body) for event in events), end)
         self._reader.finish(event.position for event in events)
         self._position = end
         self._events_since_cleanup += result.events
@@ -137,6 +139,9 @@ class LogFollower:
             valid.add(result.events - result.invalid)
         for invalid in (self._invalid, self._unreadable):
             invalid.add(result.invalid)
+        self._mistimed.add(result.mistimed)
+        for kind, count in result.left_out.items():
+            self._left_out.add(count, kind)
         return True
 
     def _clean_up(self) -> None:

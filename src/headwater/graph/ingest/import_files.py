@@ -21,14 +21,13 @@ def import_events(
     on_progress: Callable[[int], None] | None = None,
 ) -> IngestResult:
     """Ingest events in batches; `on_progress` is called with the number of bytes read so far."""
-    events = invalid = read = 0
+    total, read = IngestResult(0, 0), 0
     for batch in _batches(bodies, batch_events):
-        done = database.ingest(batch)
-        events, invalid = events + done.events, invalid + done.invalid
+        total = total.plus(database.ingest(batch))
         read += sum(map(len, batch))
         if on_progress is not None:
             on_progress(read)
-    return IngestResult(events, invalid)
+    return total
 
 
 def _batches(bodies: Iterator[bytes], max_events: int) -> Iterator[list[bytes]]:

@@ -11,6 +11,7 @@ import orjson
 from headwater.graph.store.ids import shortened
 
 MAX_COUNT = 2**63 - 1  # the largest integer of SQLite
+MAX_TIME = 100  # characters
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _EMPTY: dict[str, Any] = {}
@@ -68,12 +69,16 @@ def micros(text: object) -> int | None:
     """The microseconds of an RFC 3339 time, which is UTC without an offset; None for an invalid time."""
     if not isinstance(text, str):
         return None
-    try:
-        moment = datetime.fromisoformat(text.upper())
-    except ValueError:
-        if ":60" not in text:
-            return None
-        return micros(text.replace(":60", ":59", 1))  # a leap second, which datetime rejects
+    if len(text) > MAX_TIME:
+        return None
+    for spelling in (text, text.replace(":60", ":59")):  # datetime rejects a leap second
+        try:
+            moment = datetime.fromisoformat(spelling.upper())
+            break
+        except ValueError:
+            continue
+    else:
+        return None
     return ((moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)) - EPOCH) // MICROSECOND
 
 

@@ -318,12 +318,27 @@ class Statistic(msgspec.Struct):
     files: int | None
 
 
+class Link(msgspec.Struct, frozen=True):
+    """One name lists another as its alias. `producers` say so: `namespace:…` of jobs, or `producer:…`."""
+
+    name: Name
+    alias: Name
+    producers: list[str]
+
+
+class Separation(msgspec.Struct, frozen=True):
+    """Two names that a user separated: whatever links them, they are not one dataset."""
+
+    kept: Name
+    apart: Name
+
+
 class Dataset(msgspec.Struct):
     """A dataset with its schema versions, jobs, statistics and facets.
 
     `facets` lacks `schema`, `columnLineage` and `lineage`, which have their own fields; `remarks` holds the
     rest of `columnLineage`, such as the columns that the producer could not resolve. `…_omitted` counts those
-    that a long list lacks.
+    that a long list lacks. `links` say why its names are one dataset, `separations` which links do not count.
     """
 
     key: str
@@ -341,6 +356,8 @@ class Dataset(msgspec.Struct):
     input_facets: dict[str, msgspec.Raw]
     output_facets: dict[str, msgspec.Raw]
     remarks: dict[str, msgspec.Raw]
+    links: list[Link] = []
+    separations: list[Separation] = []
     columns_omitted: int = 0
     versions_omitted: int = 0
     writers_omitted: int = 0

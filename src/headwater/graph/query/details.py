@@ -18,10 +18,12 @@ from headwater.graph.query.answers import (
     DatasetNode,
     Job,
     JobNode,
+    Link,
     Name,
     Run,
     RunDataset,
     RunSummary,
+    Separation,
     Statistic,
     Summary,
     Version,
@@ -185,11 +187,40 @@ def dataset(connection: apsw.Connection, id: int) -> Dataset:
         facets[1],
         facets[2],
         facets[3],
+        _links(connection, [row[4] for row in names]),
+        _separations(connection, [row[4] for row in names]),
         columns_omitted=columns_omitted,
         versions_omitted=versions_omitted,
         writers_omitted=users[Direction.OUTPUT][1],
         readers_omitted=users[Direction.INPUT][1],
     )
+
+
+_LINKS = (
+    "SELECT DISTINCT s.producer, n.namespace, n.name, t.namespace, t.name FROM json_each(?1) AS j"
+    " CROSS JOIN link_statements s ON s.owner = j.value JOIN json_each(s.targets) AS target"
+    " JOIN aliases a ON a.owner = s.owner AND a.target = target.value"
+    " JOIN dataset_names n ON n.id = s.owner JOIN dataset_names t ON t.id = target.value"
+    " ORDER BY 2, 3, 4, 5, 1 LIMIT ?2"
+)
+_SEPARATIONS = (
+    "SELECT k.namespace, k.name, a.namespace, a.name FROM separations s"
+    " JOIN dataset_names k ON k.id = s.kept JOIN dataset_names a ON a.id = s.apart"
+    " WHERE s.kept IN (SELECT value FROM json_each(?1)) OR s.apart IN (SELECT value FROM json_each(?1))"
+    " ORDER BY 1, 2, 3, 4 LIMIT ?2"
+)
+
+
+def _links(connection: apsw.Connection, names: list[int]) -> list[Link]:
+    producers: dict[tuple[Name, Name], list[str]] = {}
+    for producer, *ends in rows_for(connection, _LINKS, names, MAX_USERS):
+        producers.setdefault((Name(*ends[:2]), Name(*ends[2:])), []).append(producer)
+    return [Link(name, alias, found) for (name, alias), found in producers.items()]
+
+
+def _separations(connection: apsw.Connection, names: list[int]) -> list[Separation]:
+    rows = rows_for(connection, _SEPARATIONS, names, MAX_USERS)
+    return [Separation(Name(*row[:2]), Name(*row[2:])) for row in rows]
 
 
 _USERS = (

@@ -100,12 +100,27 @@ def resolve(connection: apsw.Connection, text: str) -> tuple[int, str | None]:
             f"Nothing in the graph is called {_quoted(text)}.",
             hint="Run `headwater lineage search` with a part of the name.",
         )
+    raise _ambiguous(connection, f"{len(exact)} datasets match {_quoted(text)}.", exact)
+
+
+def resolve_name(connection: apsw.Connection, text: str) -> int:
+    """The one name of a dataset that a typed text is, with or without its namespace."""
+    rows = select(connection, "SELECT id FROM dataset_names WHERE name = ? LIMIT 50", text)
+    query = "SELECT id FROM dataset_names WHERE id = ?"
+    for pair in _splits(text):
+        rows += select(connection, query, dataset_id(*pair))
+    ids = {int(id) for (id,) in rows}
+    if len(ids) == 1:
+        return ids.pop()
+    if not ids:
+        raise NotFound(f"No name of a dataset is {_quoted(text)}.", hint=_HINT)
+    raise _ambiguous(connection, f"{len(ids)} names are {_quoted(text)}.", ids)
+
+
+def _ambiguous(connection: apsw.Connection, text: str, ids: Iterable[int]) -> NotFound:
     query = "SELECT namespace, name FROM dataset_names WHERE id = ?"
-    some = sorted(" ".join(pair) for id in list(exact)[:10] for pair in select(connection, query, id))
-    raise NotFound(
-        f"{len(exact)} datasets match {_quoted(text)}.",
-        hint="Write the namespace before the name: " + "; ".join(some),
-    )
+    some = sorted(" ".join(pair) for id in list(ids)[:10] for pair in select(connection, query, id))
+    return NotFound(text, hint="Write the namespace before the name: " + "; ".join(some))
 
 
 def _exact(connection: apsw.Connection, text: str) -> set[int]:

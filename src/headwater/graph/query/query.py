@@ -242,6 +242,16 @@ class GraphQuery:
             namespace, name = select(connection, query, id)[0]
             return namespace, name, column
 
+    def dataset_name(self, namespace: str, name: str) -> None:
+        """Raise NotFound unless this is a name of a dataset."""
+        with self.reading() as connection:
+            names.find_dataset(connection, namespace, name)
+
+    def resolve_name(self, text: str) -> int:
+        """The id of the one name of a dataset that a typed text is."""
+        with self.reading() as connection:
+            return names.resolve_name(connection, text)
+
     def close(self) -> None:
         self.connection.close()
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import apsw
+import orjson
 
 from headwater.graph.ingest.facet_parsers import LineageEdge
 from headwater.graph.ingest.untrusted_json import canonical
@@ -58,7 +59,7 @@ class GraphChanges:
         self.schema_versions = MergedRows[tuple[int, bytes]](merge_rules.SCHEMA_VERSIONS)
         self.edges = MergedRows[Edge](merge_rules.COLUMN_EDGES)
         self.statements = MergedRows[tuple[int, int, int]](merge_rules.LAST_STATEMENTS)
-        self.with_symlinks: set[int] = set()  # names whose `symlinks` facet is among the changes
+        self.links = MergedRows[tuple[int, str]](merge_rules.LINK_STATEMENTS)
 
     def add_job(self, job: tuple[str, str], at: int) -> int:
         """Add a job that an event of this time mentions; returns its id."""
@@ -73,6 +74,10 @@ class GraphChanges:
         self.dataset_names[id] = dataset
         self.mentions.add((id,), first, last)
         return id
+
+    def add_links(self, owner: int, producer: str, targets: Iterable[int], at: int) -> None:
+        """Add the aliases that a producer lists for a name: all that it lists."""
+        self.links.add((owner, producer), (at, orjson.dumps(sorted(set(targets) - {owner}))))
 
     def add_column(self, name: int, field: str | None) -> int:
         """Add a column of a dataset's name (None: the whole dataset); returns its id."""
@@ -143,7 +148,7 @@ class GraphChanges:
         self._write_names(connection, known)
         self._write_runs(connection)
         connection.executemany(_NEW_SCHEMA, self.schemas.items())
-        for table in (self.facets, self.job_datasets, self.schema_versions, self.statements):
+        for table in (self.facets, self.links, self.job_datasets, self.schema_versions, self.statements):
             connection.executemany(table.upsert, table)
         connection.executemany(self.edges.upsert, sorted(self.edges))  # neighbours in the B-tree follow
 

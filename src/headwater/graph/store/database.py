@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, closing
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import apsw
@@ -37,10 +39,21 @@ CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
 
 
 class IngestResult(NamedTuple):
-    """How many events were read, and how many of them were invalid."""
+    """How many events were read, invalid, and of an impossible time; the parts left out, by kind."""
 
     events: int
     invalid: int
+    mistimed: int = 0
+    left_out: Mapping[str, int] = MappingProxyType({})
+
+    def plus(self, other: IngestResult) -> IngestResult:
+        """The sum of two results."""
+        return IngestResult(
+            self.events + other.events,
+            self.invalid + other.invalid,
+            self.mistimed + other.mistimed,
+            Counter(self.left_out) + Counter(other.left_out),
+        )
 
 
 class GraphDatabase:
@@ -82,15 +95,25 @@ class GraphDatabase:
         return int(rows[0][0]) if rows else 0
 
     def ingest(self, bodies: Iterable[bytes], position: int | None = None) -> IngestResult:
-        """Ingest events in one transaction, together with the position after the last of them."""
+        """Ingest events that are received now, as `ingest_received` does."""
+        now = self._clock.now()
+        return self.ingest_received(((now, body) for body in bodies), position)
+
+    def ingest_received(
+        self, events: Iterable[tuple[float, bytes]], position: int | None = None
+    ) -> IngestResult:
+        """Ingest events in one transaction, together with the position after the last of them.
+
+        Each comes with the time at which it was received, in seconds since 1970.
+        """
         parser = EventParser(self._settings.max_facet_bytes, self._cache)
-        for body in bodies:
-            parser.parse(body)
+        for received_at, body in events:
+            parser.parse(body, received_at)
         try:
             parser.finish()
             with self._connection:
                 parser.changes.write(self._connection, self._cache.ids)
-                update_aliases(self._connection, parser.changes.with_symlinks)
+                update_aliases(self._connection, {owner for owner, _ in parser.changes.links.added_keys()})
                 if position is not None:
                     put = "INSERT OR REPLACE INTO meta VALUES ('position', ?)"
                     self._connection.execute(put, (str(position),))
@@ -103,7 +126,7 @@ class GraphDatabase:
             raise
         crash_point("graph.after_commit")
         self._cache.trim()
-        return IngestResult(parser.events, parser.invalid)
+        return IngestResult(parser.events, parser.invalid, parser.mistimed, dict(parser.left_out))
 
     def clean_up(self) -> int:
         """Remove rows beyond the retention limits; returns how many."""
@@ -130,8 +153,21 @@ def _open(path: Path, durable: bool) -> apsw.Connection:
         logger.error(
             "The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error
         )
+        separations = _separations(path)
         move_to_damaged(path, error)  # only the events that the log has dropped are lost (G9)
-        return _writer(path, durable)
+        connection = _writer(path, durable)
+        connection.executemany("INSERT INTO separations VALUES (?, ?, ?)", separations)
+        return connection
+
+
+def _separations(path: Path) -> list[tuple[Any, ...]]:
+    """The decisions of users in a damaged file, as far as they can be read: no event has them."""
+    try:
+        with closing(connect(path, reader=True)) as connection:
+            return select(connection, "SELECT kept, apart, at FROM separations")
+    except (apsw.Error, ValueError) as error:
+        logger.error("Which names were unlinked is not known (%s): unlink them again.", error)
+        return []
 
 
 def _writer(path: Path, durable: bool) -> apsw.Connection:

@@ -153,6 +153,7 @@ RUN_DATASETS = TableRules(
     (largest("at"), largest("reported_at", "rows", "bytes", "files")),
 )
 FACETS = TableRules("facets", ("owner", "container", "key"), _LATEST_FACET)
+LINK_STATEMENTS = TableRules("link_statements", ("owner", "producer"), (largest("at", "targets"),))
 JOB_DATASETS = TableRules("job_datasets", ("job", "direction", "name"), _PERIOD)
 SCHEMA_VERSIONS = TableRules("versions", ("name", "schema"), (*_PERIOD, largest("written_at")))
 COLUMN_EDGES = TableRules(

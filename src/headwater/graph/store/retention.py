@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 import apsw
 
+from headwater.graph.store.schema import DAY
 from headwater.log.queue.sqlite import select
 from headwater.settings import GraphSettings
 
 PIECE = 2_000  # rows of one transaction, so that neither readers nor the follower wait long
-DAY = 86_400_000_000  # microseconds
 
 _NEWEST = (
     "SELECT max(last_at) FROM"
@@ -48,6 +48,7 @@ _JOB_DATASET = ("DELETE FROM job_datasets WHERE (job, direction, name) = (?, ?, 
 _NAME = (
     "DELETE FROM facets WHERE owner = ?",
     "DELETE FROM aliases WHERE owner = ?",
+    "DELETE FROM link_statements WHERE owner = ?",
     "DELETE FROM aliases WHERE target = ?",
     "DELETE FROM versions WHERE name = ?",
     "DELETE FROM job_datasets WHERE name = ?",

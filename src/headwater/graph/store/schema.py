@@ -9,9 +9,15 @@ a symlink that arrives later moves no rows.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from enum import IntEnum
+from typing import Any
 
 import apsw
+import orjson
+
+from headwater.graph.store.ids import dataset_id
 
 NO_JOB_ID = 0  # in place of a job: a DatasetEvent has none
 
@@ -145,4 +151,58 @@ def _rename(connection: apsw.Connection) -> None:
             connection.execute("ALTER TABLE run_datasets RENAME COLUMN told_at TO reported_at")
 
 
-MIGRATIONS = (_create, _rename)
+MAX_ALIASES = 100  # of one `symlinks` facet
+DAY = 86_400_000_000  # microseconds
+
+_LINKS = (
+    # The aliases that a producer listed last in the `symlinks` facet of a name, as a JSON array of ids. The
+    # producer is empty for facets that an earlier release stored. `aliases` has those that count.
+    "CREATE TABLE link_statements(owner INTEGER NOT NULL, producer TEXT NOT NULL, at INTEGER NOT NULL,"
+    " targets BLOB NOT NULL, PRIMARY KEY (owner, producer)) STRICT, WITHOUT ROWID",
+    # Names that a user separated: `apart` is never of one dataset with `kept`.
+    "CREATE TABLE separations(kept INTEGER NOT NULL, apart INTEGER NOT NULL, at INTEGER NOT NULL,"
+    " PRIMARY KEY (kept, apart)) STRICT, WITHOUT ROWID",
+)
+# Columns with times that keep the latest of their rows: one far in the future would keep it without end.
+_LATEST_TIMES = {
+    "dataset_names": ("last_at",),
+    "jobs": ("last_at",),
+    "runs": ("job_at", "state_at", "last_at", "parent_at"),
+    "run_facets": ("at",),
+    "facets": ("at",),
+    "job_datasets": ("last_at",),
+    "run_datasets": ("at", "reported_at"),
+    "versions": ("last_at", "written_at"),
+    "edges": ("last_at",),
+    "last_statements": ("at",),
+}
+
+
+def _record_link_producers(connection: apsw.Connection) -> None:
+    """Keep the stored links, of an unknown producer, and set times in the future to now."""
+    for statement in _LINKS:
+        connection.execute(statement)
+    query = "SELECT owner, at, deleted, value FROM facets WHERE container = 0 AND key = 'symlinks'"
+    rows: list[tuple[Any, ...]] = connection.execute(query).fetchall()
+    for owner, at, deleted, value in rows:
+        targets = [] if deleted else sorted(set(_identifiers(orjson.loads(value))) - {owner})
+        connection.execute(
+            "INSERT INTO link_statements VALUES (?, '', ?, ?)", (owner, at, orjson.dumps(targets))
+        )
+    now = time.time_ns() // 1000
+    for table, columns in _LATEST_TIMES.items():
+        for column in columns:
+            update = f"UPDATE {table} SET {column} = ? WHERE {column} > ?"  # noqa: S608
+            connection.execute(update, (now, now + DAY))
+
+
+def _identifiers(facet: Any) -> Iterator[int]:
+    identifiers = facet.get("identifiers") if isinstance(facet, dict) else None
+    for item in (identifiers if isinstance(identifiers, list) else ())[:MAX_ALIASES]:
+        if isinstance(item, dict):
+            namespace, name = item.get("namespace"), item.get("name")
+            if isinstance(namespace, str) and isinstance(name, str):
+                yield dataset_id(namespace, name)
+
+
+MIGRATIONS = (_create, _rename, _record_link_producers)
