@@ -185,7 +185,8 @@ def test_the_severity_stays_an_attribute_only_when_it_says_more_than_the_grade(
         ({"serverHost": "own"}, {"serverHost": "own"}),
         ({"__origServerHost": "first"}, {"serverHost": "first"}),
         ({"serverHost": "own", "__origServerHost": "first"}, {"serverHost": "own"}),
-        ({"serverHost": "", "__origServerHost": None}, {"serverHost": "ours"}),
+        ({"serverHost": ""}, {"serverHost": "ours"}),
+        ({"serverHost": None, "__origServerHost": "first"}, {"serverHost": "ours"}),
         ({"logfile": "/var/log/x"}, {"serverHost": "ours", "logfile": "/var/log/x"}),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from math import log2
 
+import orjson
 import pytest
 
 from headwater.testing import Answer, OpenLineageServer, Request
@@ -144,3 +146,99 @@ def test_only_the_bad_event_is_refused_when_the_backend_judges_a_batch_as_a_whol
         assert [event["i"] for event in backend.events()] == [i for i in range(2 * EVENTS) if i != bad]
         assert rig.balance()["rejected"] == 1
         assert backend.singles <= 3
+
+
+GOOD = [
+    Answer(status=204),
+    Answer(status=200),
+    Answer(status=201, body=b"  "),
+    Answer(body=b'{"status": "success", "summary": {"received": 40, "successful": 40, "failed": 0}}'),
+    Answer(body=b'{"status": "partial_success", "failed_events": []}'),
+]
+
+
+@pytest.mark.parametrize("answer", [pytest.param(answer, id=name(answer)) for answer in GOOD])
+def test_each_event_is_sent_once_in_batches_alone_when_the_answer_is_one_of_the_good_ones(
+    rig: Rig, backend: OpenLineageServer, answer: Answer
+) -> None:
+    answer.keep = True
+    backend.answer_always(lambda request: answer if request.path.endswith("/batch") else None)
+    rig.append(*range(EVENTS))
+    rig.drain(url=backend.url, max_batch_events=10)
+    assert eventually(rig.settled)
+    assert [event["i"] for event in backend.events()] == list(range(EVENTS))
+    assert (backend.batches, backend.singles) == (4, 0)
+
+
+def test_each_event_has_its_own_fate_when_batches_succeed_in_part(
+    rig: Rig, backend: OpenLineageServer
+) -> None:
+    busy = {5, 23}
+
+    def judge(request: Request) -> Answer | None:
+        if not request.path.endswith("/batch"):
+            return None
+        sent = [event["i"] for event in orjson.loads(request.body)]
+        failed = []
+        for index, i in enumerate(sent):
+            if i % 10 == 7:
+                failed.append({"index": index, "reason": "no job", "retriable": False})
+            elif i in busy:
+                busy.discard(i)
+                failed.append({"index": index, "reason": "busy", "retriable": True})
+        not_taken = {each["index"] for each in failed}
+        backend.received += [orjson.dumps({"i": i}) for at, i in enumerate(sent) if at not in not_taken]
+        reply = {"status": "partial_success" if failed else "success", "failed_events": failed}
+        return Answer(body=orjson.dumps(reply), keep=False)
+
+    backend.answer_always(judge)
+    rig.append(*range(EVENTS))
+    rig.drain(url=backend.url, max_batch_events=10)
+    assert eventually(rig.settled)
+    arrived = [event["i"] for event in backend.events()]
+    assert sorted(arrived) == [i for i in range(EVENTS) if i % 10 != 7]
+    assert rig.balance() == {"delivered": 36, "rejected": 4, "dropped": 0, "lag": 0}
+    assert {orjson.loads(reject.body)["i"] for reject in rig.rejects.list()} == {7, 17, 27, 37}
+
+
+KEPT = [
+    Answer(status=500),
+    Answer(status=502, body=b"<html>Bad gateway"),
+    Answer(body=b"OK"),
+    Answer(body=b'{"status": "ok"}'),
+    Answer(cut="before"),
+    Answer(cut="middle", body=b'{"status": "success"}'),
+    Answer(delay_seconds=60),
+]
+
+
+@pytest.mark.parametrize("answer", [pytest.param(answer, id=name(answer)) for answer in KEPT])
+def test_only_what_was_in_doubt_is_sent_again_when_the_backend_took_what_it_answers_badly(
+    rig: Rig, answer: Answer
+) -> None:
+    """The events of a batch whose answer was no success may have arrived; no others are repeated."""
+    sent: list[list[int]] = []
+
+    class Taking(OpenLineageServer):
+        async def handle(self, request: Request, scripted: Answer | None) -> Answer:
+            if not request.path.endswith("/batch"):
+                return await super().handle(request, scripted)
+            events = [event["i"] for event in orjson.loads(request.body)]
+            sent.append(events)
+            self.received += [orjson.dumps({"i": i}) for i in events]
+            await asyncio.sleep(answer.delay_seconds)
+            return answer
+
+    with Taking() as backend:
+        rig.append(*range(EVENTS))
+        rig.drain(url=backend.url, timeout_seconds=0.2 if answer.delay_seconds else 30)
+        assert eventually(rig.settled, 20)
+        arrived = [event["i"] for event in backend.events()]
+        assert list(dict.fromkeys(arrived)) == list(range(EVENTS))
+        assert rig.balance()["delivered"] == EVENTS
+        # a request on a connection that was closed in that moment is repeated by the client itself
+        assert len(sent) <= (3 if answer.cut else 2)
+        assert len(arrived) == EVENTS + sum(map(len, sent))
+        rig.append(*range(EVENTS, 2 * EVENTS))
+        assert eventually(rig.settled, 20)
+        assert [event["i"] for event in backend.events()][len(arrived) :] == [*range(EVENTS, 2 * EVENTS)]

@@ -1,7 +1,7 @@
 // Sends a file of events by dataset-go as fast as that goes, and prints one JSON line of figures.
 //
-// It is the peer of `make bench-delivery`. Each line of the file is an object of attributes.
-// The lines are parsed by a goroutine of their own, ahead of the client, so that parsing, which is not the
+// It is the peer of `make bench-delivery`. Each line of the file is an object of attributes; with -bundles it
+// is a whole bundle, for the test that compares requests. The lines are parsed by a goroutine of their own, ahead of the client, so that parsing, which is not the
 // library's work, is not counted against it as long as there is a second core.
 package main
 
@@ -43,10 +43,19 @@ func main() {
 	groupBy := flag.String("group-by", "", "comma-separated attributes that make the session")
 	batch := flag.Int("batch", 1000, "events per call of AddEvents")
 	lifetime := flag.Duration("max-lifetime", 5*time.Second, "age at which a buffer that is not full is sent")
+	bundles := flag.Bool("bundles", false, "each line is a bundle: {event, serverHost, thread, log}")
+	serverHost := flag.String("server-host", "", "host of events that have none; empty: this machine's name")
+	suffix := flag.String("user-agent-suffix", "", "end of the User-Agent")
 	patience := flag.Duration("shutdown-timeout", 10*time.Minute, "time for Shutdown to send what is left")
 	flag.Parse()
 
-	found, err := send(*file, *endpoint, strings.Split(*groupBy, ","), *batch, *lifetime, *patience)
+	names := strings.FieldsFunc(*groupBy, func(letter rune) bool { return letter == ',' })
+	sender, err := connect(*endpoint, names, *lifetime, *patience, *serverHost, *suffix)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	found, err := send(sender, *file, *batch, *bundles)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -54,14 +63,8 @@ func main() {
 	_ = json.NewEncoder(os.Stdout).Encode(found)
 }
 
-func send(
-	file, endpoint string, groupBy []string, batch int, lifetime, patience time.Duration,
-) (*figures, error) {
-	sender, err := connect(endpoint, groupBy, lifetime, patience)
-	if err != nil {
-		return nil, err
-	}
-	batches, failed := read(file, batch)
+func send(sender *client.DataSetClient, file string, batch int, whole bool) (*figures, error) {
+	batches, failed := read(file, batch, whole)
 
 	began := time.Now()
 	added := uint64(0)
@@ -111,7 +114,7 @@ func peakRssBytes() int64 {
 }
 
 func connect(
-	endpoint string, groupBy []string, lifetime, patience time.Duration,
+	endpoint string, groupBy []string, lifetime, patience time.Duration, serverHost, suffix string,
 ) (*client.DataSetClient, error) {
 	buffers := buffer_config.NewDefaultDataSetBufferSettings()
 	buffers.GroupBy = groupBy
@@ -120,16 +123,18 @@ func connect(
 	buffers.RetryShutdownTimeout = patience
 	// Shutdown looks whether it is done with the pauses of a retry; the shortest allowed favours the peer
 	buffers.RetryInitialInterval = buffer_config.MinimalInitialInterval
+	hosts := server_host_config.NewDefaultDataSetServerHostSettings()
+	hosts.ServerHost = serverHost
 	settings, err := config.New(
 		config.WithEndpoint(endpoint),
 		config.WithTokens(config.DataSetTokens{WriteLog: "bench"}),
 		config.WithBufferSettings(buffers),
-		config.WithServerHostSettings(server_host_config.NewDefaultDataSetServerHostSettings()),
+		config.WithServerHostSettings(hosts),
 	)
 	if err != nil {
 		return nil, err
 	}
-	return client.NewClient(settings, &http.Client{}, zap.NewNop(), nil, nil)
+	return client.NewClient(settings, &http.Client{}, zap.NewNop(), &suffix, nil)
 }
 
 // watch tells when the last buffer was answered, which is earlier than Shutdown notices.
@@ -146,17 +151,43 @@ func watch(sender *client.DataSetClient, added uint64, began time.Time, delivere
 	}
 }
 
-func read(file string, batch int) (<-chan []*add_events.EventBundle, <-chan error) {
+func read(file string, batch int, whole bool) (<-chan []*add_events.EventBundle, <-chan error) {
 	batches := make(chan []*add_events.EventBundle, 4)
 	failed := make(chan error, 1)
 	go func() {
 		defer close(batches)
-		failed <- parse(file, batch, batches)
+		failed <- parse(file, batch, whole, batches)
 	}()
 	return batches, failed
 }
 
-func parse(file string, batch int, batches chan<- []*add_events.EventBundle) error {
+// bundle is a line of the file with -bundles; Event.ServerHost has no name in JSON.
+type bundle struct {
+	Event      *add_events.Event  `json:"event"`
+	ServerHost string             `json:"serverHost"`
+	Thread     *add_events.Thread `json:"thread"`
+	Log        *add_events.Log    `json:"log"`
+}
+
+func parseLine(line []byte, whole bool) (*add_events.EventBundle, error) {
+	if whole {
+		var found bundle
+		if err := json.Unmarshal(line, &found); err != nil {
+			return nil, err
+		}
+		found.Event.ServerHost = found.ServerHost
+		return &add_events.EventBundle{Event: found.Event, Thread: found.Thread, Log: found.Log}, nil
+	}
+	var attrs add_events.EventAttrs
+	if err := json.Unmarshal(line, &attrs); err != nil {
+		return nil, err
+	}
+	now := strconv.FormatInt(time.Now().UnixNano(), 10)
+	event := &add_events.Event{Ts: now, Sev: severity, Attrs: attrs}
+	return &add_events.EventBundle{Event: event}, nil
+}
+
+func parse(file string, batch int, whole bool, batches chan<- []*add_events.EventBundle) error {
 	source, err := os.Open(file)
 	if err != nil {
 		return err
@@ -166,13 +197,11 @@ func parse(file string, batch int, batches chan<- []*add_events.EventBundle) err
 	lines.Buffer(nil, 16*1024*1024)
 	bundles := make([]*add_events.EventBundle, 0, batch)
 	for lines.Scan() {
-		var attrs add_events.EventAttrs
-		if err := json.Unmarshal(lines.Bytes(), &attrs); err != nil {
+		next, err := parseLine(lines.Bytes(), whole)
+		if err != nil {
 			return err
 		}
-		now := strconv.FormatInt(time.Now().UnixNano(), 10)
-		event := &add_events.Event{Ts: now, Sev: severity, Attrs: attrs}
-		bundles = append(bundles, &add_events.EventBundle{Event: event})
+		bundles = append(bundles, next)
 		if len(bundles) == batch {
 			batches <- bundles
 			bundles = make([]*add_events.EventBundle, 0, batch)

@@ -7,7 +7,7 @@ hence their order (G2). Without `group_by` there is one key for everything: tota
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,8 +63,10 @@ def remove(value: Any, path: tuple[str, ...]) -> None:
 class Keys:
     """Finds the keys of events by `group_by`."""
 
-    def __init__(self, group_by: Sequence[str] = ()) -> None:
+    def __init__(self, group_by: Sequence[str] = (), *, other_names: Mapping[str, str] | None = None) -> None:
+        """`other_names` has the pointer of the field to take for one that an event lacks."""
         self._paths = [(pointer, parse_pointer(pointer)) for pointer in group_by]
+        self._others = {pointer: parse_pointer(other) for pointer, other in (other_names or {}).items()}
         self._known: dict[tuple[bytes, ...], Key] = {}
 
     @property
@@ -86,6 +88,10 @@ class Keys:
         except orjson.JSONDecodeError:
             event = None
         values = [find(event, path) for _, path in self._paths]
+        if self._others:
+            for number, (pointer, _) in enumerate(self._paths):
+                if values[number] is ABSENT and pointer in self._others:
+                    values[number] = find(event, self._others[pointer])
         # absent differs from null: it has no canonical form at all
         canonical = tuple(
             b"" if value is ABSENT else orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in values
@@ -114,6 +120,6 @@ class Keys:
 
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:
         """The parsed event without the key's fields, for outlets that state them elsewhere; changes it."""
-        for _, path in self._paths:
+        for path in (*(path for _, path in self._paths), *self._others.values()):
             remove(event, path)
         return event

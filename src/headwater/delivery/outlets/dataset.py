@@ -63,9 +63,9 @@ MORE_THAN_A_GRADE = frozenset({"notice", "critical", "alert", "emergency"})
 """Names for which DataSet has no grade of their own: the attribute stays beside the nearest grade."""
 DEFAULT_SEVERITY = 3
 DISCARD = "discardBuffer"
-SESSION_FIELDS = ("/logfile", "/serverHost", "/__origServerHost")
-HOST_FIELDS = ("serverHost", "__origServerHost")
-"""An event's own host: the first that it has becomes the `serverHost` of its session."""
+SESSION_FIELDS = ("/logfile", "/serverHost")
+OTHER_NAMES = {"/serverHost": "/__origServerHost"}
+"""Where an event that has no `serverHost` may have it: the collector's name for a host that it replaced."""
 
 Path = tuple[str, ...]
 
@@ -133,7 +133,7 @@ class DataSetOutlet(HttpReceiverOutlet):
         self._severity = parse_pointer(self.options.severity) if self.options.severity else None
         self._thread = parse_pointer(self.options.thread) if self.options.thread else None
         self._log_keys = Keys(self.options.log_fields)
-        self._taken = Keys((*self.keys().pointers, *self.options.log_fields))
+        self._taken = Keys((*self.keys().pointers, *self.options.log_fields), other_names=OTHER_NAMES)
         self._last: tuple[bytes, dict[str, Any]] = (b"", {})
 
     @property
@@ -141,7 +141,8 @@ class DataSetOutlet(HttpReceiverOutlet):
         return self.options.max_request_bytes
 
     def keys(self) -> Keys:
-        return Keys(tuple(dict.fromkeys((*self.settings.group_by, *SESSION_FIELDS))))
+        pointers = tuple(dict.fromkeys((*self.settings.group_by, *SESSION_FIELDS)))
+        return Keys(pointers, other_names=OTHER_NAMES)
 
     async def send(self, batch: Batch) -> Results:
         answer = await self._http.post(self._url, self.payload(batch))
@@ -171,9 +172,8 @@ class DataSetOutlet(HttpReceiverOutlet):
     def _head(self, session: str, key: Key) -> bytes:
         info: dict[str, Any] = {"serverHost": self._host, **self.options.session_info}
         own = {name.replace("/", "."): value for name, value in key.info.items()}
-        hosts = [own.pop(name) for name in HOST_FIELDS if name in own]
-        if host := next((host for host in hosts if host not in (None, "")), None):
-            own["serverHost"] = host
+        if own.get("serverHost") in (None, ""):
+            own.pop("serverHost", None)
         _flatten(info, own)
         head = {"token": self.options.api_key, "session": session, "sessionInfo": info}
         return orjson.dumps(head)[:-1] + b","
