@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import socket
 import ssl
+import struct
 import threading
 import time
 from collections import deque
@@ -33,8 +35,9 @@ class Request(msgspec.Struct):
 class Answer(msgspec.Struct, kw_only=True):
     """An answer.
 
-    `cut` closes the connection `before` the first byte of the answer, or in its `middle`. `raw` replaces the
-    HTTP answer. `keep` states whether the server keeps the events; None: if the status is a success.
+    `cut` closes the connection `before` the first byte of the answer, or in its `middle`; `reset_after`
+    resets it after so many bytes. `raw` replaces the HTTP answer. `keep` states whether the server keeps the
+    events; None: if the status is a success.
     """
 
     status: int = 200
@@ -42,6 +45,7 @@ class Answer(msgspec.Struct, kw_only=True):
     body: bytes = b""
     delay_seconds: float = 0.0
     cut: str = ""
+    reset_after: int | None = None
     raw: bytes | None = None
     keep: bool | None = None
 
@@ -72,6 +76,7 @@ class ScriptedServer:
         self.requests = 0
         self.connections = 0
         self._queued: deque[Answer] = deque()
+        self._resets: deque[int] = deque()
         self._always: Answer | Callable[[Request], Answer | None] | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -86,6 +91,10 @@ class ScriptedServer:
     def answer_next(self, *answers: Answer) -> None:
         """Use these answers for the next requests, one each."""
         self._queued.extend(answers)
+
+    def reset_next(self, *sizes: int) -> None:
+        """Reset the connection after so many bytes of each of the next requests, which are not counted."""
+        self._resets.extend(sizes)
 
     def answer_always(self, answer: Answer | Callable[[Request], Answer | None] | None) -> None:
         """Use this answer, or that of the function, for all further requests; None ends it."""
@@ -154,6 +163,8 @@ class _Connection(asyncio.Protocol):
         self._server = server
         self._parser = httptools.HttpRequestParser(self)
         self._waiting: deque[Request] = deque()
+        self._reset_at: int | None = None
+        self._read = 0  # bytes of the request that is arriving
         self._task: asyncio.Task[None] | None = None
         self._path = ""
         self._headers: dict[str, str] = {}
@@ -173,7 +184,19 @@ class _Connection(asyncio.Protocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def reset(self) -> None:
+        """Close the connection by a reset, which also drops what the client has not read yet."""
+        connection = self._transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
+
     def data_received(self, data: bytes) -> None:
+        if not self._read and self._server._resets:
+            self._reset_at = self._server._resets.popleft()
+        self._read += len(data)
+        if self._reset_at is not None and self._read > self._reset_at:
+            self.reset()
+            return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -189,6 +212,7 @@ class _Connection(asyncio.Protocol):
         self._body.append(body)
 
     def on_message_complete(self) -> None:
+        self._read, self._reset_at = 0, None
         self._server.requests += 1
         body = b"".join(self._body)
         encoding = self._headers.get("content-encoding", "")
@@ -211,6 +235,9 @@ class _Connection(asyncio.Protocol):
             elif answer.cut == "middle":
                 self._transport.write(data[: max(1, len(data) // 2)])
                 self._transport.close()
+            elif answer.reset_after is not None:
+                self._transport.write(data[: answer.reset_after])
+                self.reset()
             else:
                 self._transport.write(data)
                 if answer.raw is not None:
