@@ -109,7 +109,7 @@ class Catalogs:
             found = {
                 k[len(prefix) :].lstrip("."): v
                 for k, v in self.conf.items()
-                if re.match(rf"{re.escape(prefix)}(\.|$)", k)
+                if re.match(rf"{re.escape(prefix)}(\.|\Z)", k)
             }
             if not found:
                 return {}

@@ -18,7 +18,7 @@ from headwater.lineage.naming.jdbc import jdbc_id, location
 from headwater.lineage.naming.names import DatasetId, kafka_id
 
 logger = logging.getLogger(__name__)
-_WORD = re.compile(r'^[\w$."`\[\]-]+$')
+_WORD = re.compile(r'^[\w$."`\[\]-]+\Z')
 
 
 def options_lower_case(*maps: Any) -> dict[str, str]:
@@ -49,7 +49,7 @@ def jdbc(url: str, options: Mapping[str, Any]) -> list[DatasetBuilder]:
 
 def _inner_query(text: str) -> str:
     """The query inside `(select …) alias`, the form that Spark requires in dbtable."""
-    found = re.match(r"^\((.*)\)\s*(?:as\s+)?\w*$", text, re.IGNORECASE | re.DOTALL)
+    found = re.match(r"^\((.*)\)\s*(?:as\s+)?\w*\Z", text, re.IGNORECASE | re.DOTALL)
     return found[1].strip() if found else text
 
 
@@ -113,6 +113,6 @@ def python_source(provider: str, options: Any) -> list[DatasetBuilder]:
     for key in ("path", "url", "uri"):
         text = known.get(key, "")
         if re.match(r"^([A-Za-z][\w+.-]*:)?/", text):
-            return [file_dataset(re.sub(r"[?#].*$", "", text), provider)]
+            return [file_dataset(re.sub(r"[?#].*\Z", "", text), provider)]
     name = known.get("table") or known.get("dbtable") or known.get("path") or known.get("url") or provider
     return [dataset(DatasetId(f"python:{provider}", name))]

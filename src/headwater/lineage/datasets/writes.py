@@ -184,7 +184,7 @@ def _format(document: Any) -> str:
         return ""
     return str(
         document.get("name")
-        or re.sub(r"(FileFormat|\$)+$", "", str(document.get("cls", "")).rpartition(".")[2])
+        or re.sub(r"(FileFormat|\$)+\Z", "", str(document.get("cls", "")).rpartition(".")[2])
     ).lower()
 
 

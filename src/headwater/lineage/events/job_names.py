@@ -13,7 +13,7 @@ from headwater.lineage.runs import Run, RunKind
 from headwater.lineage.settings import LineageSettings
 
 ADAPTIVE = "AdaptiveSparkPlan"
-CALL_SITE = re.compile(r" at .*:\d+$")
+CALL_SITE = re.compile(r" at .*:\d+\Z")
 
 
 class JobNames:

@@ -169,7 +169,7 @@ def documentation(text: str, run: Run) -> Facet | None:
 
 def _by_user(description: str) -> str:
     """The user's description; Spark's default is the call site: `parquet at Some.java:0`."""
-    return "" if re.search(r" at \S+:\d+$", description) else description
+    return "" if re.search(r" at \S+:\d+\Z", description) else description
 
 
 def source_code_location(script: str | None = None) -> Facet | None:

@@ -34,8 +34,8 @@ _PRODUCTS = {
     "cassandra": ("cassandra", 9042),
     "vertica": ("vertica", 5433),
 }
-_HOSTS = re.compile(r"^(?:[^/@]*@)?([^/?;]*)(/[^?;]*)?(?:[?;](.*))?$", re.DOTALL)
-_ORACLE = re.compile(r"^(?:thin|oci8?):(?:[^@/]*(?:/[^@]*)?)?@(?://)?(.*)$", re.IGNORECASE | re.DOTALL)
+_HOSTS = re.compile(r"^(?:[^/@]*@)?([^/?;]*)(/[^?;]*)?(?:[?;](.*))?\Z", re.DOTALL)
+_ORACLE = re.compile(r"^(?:thin|oci8?):(?:[^@/]*(?:/[^@]*)?)?@(?://)?(.*)\Z", re.IGNORECASE | re.DOTALL)
 _EMBEDDED = {"derby", "sqlite", "h2", "hsqldb", "duckdb"}
 
 
@@ -140,7 +140,7 @@ def _with_ports(hosts: str, port: int) -> str:
     named = []
     for host in hosts.split(","):
         host = host.strip().lower()
-        has_port = re.search(r":\d+$", host) if not host.startswith("[") else re.search(r"\]:\d+$", host)
+        has_port = re.search(r":\d+\Z", host) if not host.startswith("[") else re.search(r"\]:\d+\Z", host)
         named.append(host if has_port or not port else f"{host}:{port}")
     return ",".join(named)
 

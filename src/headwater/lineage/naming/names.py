@@ -129,7 +129,7 @@ def normalized(name: str) -> str:
     """A part of a job name: no accents, snake case, only letters, digits and underscores."""
     name = unicodedata.normalize("NFKD", name)
     name = "".join(mark for mark in name if not unicodedata.combining(mark))
-    name = re.sub(r"^\W+|\W+$", "", name)
+    name = re.sub(r"^\W+|\W+\Z", "", name)
     name = re.sub(r"(?<=[^A-Z\W_])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
     return re.sub(r"[\W_]+", "_", name).strip("_").lower()
 

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 Rule = Callable[[str], str]
 MAX_PASSES = 16
-_JAVA_NAME = re.compile(r"^io\.openlineage\.client\.(?:\w+\.)*(\w+)$")
+_JAVA_NAME = re.compile(r"^io\.openlineage\.client\.(?:\w+\.)*(\w+)\Z")
 
 
 class NameNormalizer:

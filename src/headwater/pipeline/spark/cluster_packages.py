@@ -35,12 +35,12 @@ NEEDED = (
 
 ENRICHERS = "headwater.enrichers"
 _ELSEWHERE = {"headwater", "pyspark", "py4j"}
-_USELESS = re.compile(r"(^|/)(__pycache__|tests|include|\.\.)(/|$)|\.(pyc|pyx|pxd|pxi|h|a)$")
+_USELESS = re.compile(r"(^|/)(__pycache__|tests|include|\.\.)(/|\Z)|\.(pyc|pyx|pxd|pxi|h|a)\Z")
 
 
 def is_cluster(master: str) -> bool:
     """Whether executors are processes of their own, possibly on other machines."""
-    return not re.match(r"local(\[|$)", master)
+    return not re.match(r"local(\[|\Z)", master)
 
 
 def shipped(settings: PipelineSettings, conf: Mapping[str, str], folder: Path) -> dict[str, str]:
