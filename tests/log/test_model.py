@@ -45,6 +45,7 @@ class Expected:
     def __init__(self, base: int) -> None:
         self.base = base
         self.outcomes: dict[int, str] = {}
+        self.held: set[int] = set()  # in the memory of the reader's owner
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -106,15 +107,46 @@ class LogMachine(RuleBasedStateMachine):
         batch = reader.read(reader.position, events, size)
         assert len(batch) <= events
         assert len(batch) <= 1 or sum(len(event.body) for event in batch) <= size
-        unfinished = [n for n in range(expected.base, len(self.events) + 1) if n not in expected.outcomes]
+        oldest = max(expected.base, self.log.stat().first)
+        unfinished = [n for n in range(oldest, len(self.events) + 1) if n not in expected.outcomes]
         assert [event.position for event in batch] == unfinished[: len(batch)]
         assert bool(batch) == bool(unfinished)
         some = [event.position for event in batch if chosen.random() < 0.7]  # type: ignore[attr-defined]
         bad = [position for position in some if position % 7 == 0]
         reader.finish([position for position in some if position % 7], bad)
         reader.finish(some)  # a second time counts nothing
-        for position in some:
+        self.settle(expected, some)
+        return name
+
+    def settle(self, expected: Expected, positions: list[int]) -> None:
+        for position in positions:
             expected.outcomes[position] = "delivered" if position % 7 else "rejected"
+            expected.held.discard(position)
+
+    @rule(target=names, name=consumes(names), skipped=st.integers(0, 40), events=st.integers(1, 40))
+    def take(self, name: str, skipped: int, events: int) -> str:
+        """As an outlet reads ahead: from now on these are in its memory."""
+        if expected := self.readers.get(name):
+            reader = self.log.reader(name)
+            found = reader.take(reader.position + skipped, events, 1 << 20)
+            expected.held |= {event.position for event in found}
+        return name
+
+    @rule(target=names, name=consumes(names), chosen=st.randoms(use_true_random=False))
+    def finish_held(self, name: str, chosen: st.random_module) -> str:  # type: ignore[valid-type]
+        if expected := self.readers.get(name):
+            some = [each for each in sorted(expected.held) if chosen.random() < 0.5]  # type: ignore[attr-defined]
+            self.log.reader(name).finish([n for n in some if n % 7], [n for n in some if not n % 7])
+            self.settle(expected, some)
+        return name
+
+    @rule(target=names, name=consumes(names), chosen=st.randoms(use_true_random=False))
+    def release(self, name: str, chosen: st.random_module) -> str:  # type: ignore[valid-type]
+        """As an outlet forgets what it will read again."""
+        if expected := self.readers.get(name):
+            some = {each for each in expected.held if chosen.random() < 0.5}  # type: ignore[attr-defined]
+            self.log.reader(name).release(some)
+            expected.held -= some
         return name
 
     @rule(hours=st.sampled_from((0.1, 1.1, RETENTION_HOURS + 2.0)))
@@ -140,6 +172,8 @@ class LogMachine(RuleBasedStateMachine):
             crashed = copy_of(self.log.folder, self.place / str(self.copies))
             self.log.close()
             self.log = self.open(crashed)
+        for expected in self.readers.values():
+            expected.held.clear()
 
     # --- what must always hold
 
@@ -153,7 +187,8 @@ class LogMachine(RuleBasedStateMachine):
         assert {found.name for found in stat.readers} == set(self.readers)
         for found in stat.readers:
             expected = self.readers[found.name]
-            dropped = [n for n in range(expected.base, stat.first) if n not in expected.outcomes]
+            gone = range(expected.base, stat.first)
+            dropped = [n for n in gone if n not in expected.outcomes and n not in expected.held]
             for position in dropped:
                 expected.outcomes[position] = "dropped"
             outcomes = list(expected.outcomes.values())
@@ -172,7 +207,7 @@ class LogMachine(RuleBasedStateMachine):
             found = [(event.position, event.body) for event in read_all(self.log.reader(name), max_events=7)]
             assert found == [
                 (n, self.events[n - 1])
-                for n in range(expected.base, len(self.events) + 1)
+                for n in range(max(expected.base, self.log.stat().first), len(self.events) + 1)
                 if n not in expected.outcomes
             ]
 

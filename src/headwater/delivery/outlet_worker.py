@@ -137,7 +137,8 @@ class OutletWorker:
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
         reader = self._reader
-        self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, reader.read, reader.position)
+        self._finish_known_rejects()
+        self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, reader)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
@@ -151,6 +152,7 @@ class OutletWorker:
             work.cancel()
         await asyncio.wait(works)
         self._last_commit()
+        self._reader.release()
 
     async def _repeat(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run one of the worker's tasks in a loop; an error is logged, and the task repeated later (G9)."""
@@ -197,8 +199,10 @@ class OutletWorker:
         return self._settings.on_refused == "block" and event.position > 0
 
     def on_retry_scheduled(self, session: Session) -> None:
-        for event in self._read_ahead.on_retry_scheduled(session):
+        dropped = self._read_ahead.on_retry_scheduled(session)
+        for event in dropped:
             self._replaying.discard(-event.position)
+        self._reader.release([event.position for event in dropped])
         self._wake.set()
 
     # --- committing
@@ -259,8 +263,24 @@ class OutletWorker:
         if replayed:
             self._settle_rejects()
 
+    def _finish_known_rejects(self) -> None:
+        """Finish events that the rejects hold, and the cursor does not know: a crash came between the two.
+
+        They are not sent again, since the receiver might take them: each event has one fate (G3).
+        """
+        log, reader = self._log, self._reader
+        try:
+            known = self._rejects.positions(self.stage, reader.position)
+            waiting = [each for each in known if each < log.end and not reader.is_finished(each)]
+            # the time distinguishes events of this log from those of one that used the rejects before it
+            reader.finish((), [each for each in waiting if log.received_at(each) == known[each]])
+        except HeadwaterError as error:
+            logger.warning("Outlet %s may send rejects again: %s", self.name, error)
+
     def _settle_rejects(self) -> None:
         """Count what became of rejects: they were delivered by a replay, or dropped by a limit (G3)."""
+        if self._refused:
+            return  # the cursor must count them as rejected first
         if settlements := self._rejects.settlements(self.stage):
             last = self._reader.settle(self._rejects.file_id, settlements)
             self._rejects.forget_settlements(self.stage, last)

@@ -14,12 +14,11 @@ number per deferred session.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from headwater.delivery.keys import Key, Keys
 from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.events import Event
+from headwater.log.queue.reader import Reader
 from headwater.settings import OutletSettings
 
 MAX_HELD_EVENTS = 50_000  # an event costs some 200 bytes besides its body, however small that is
@@ -28,20 +27,16 @@ MIN_SHARE_BYTES = 16 * 1024  # of one session, however many there are
 KEPT_BYTES = 16 * 1024  # of a failing session: enough to try with, so that a try needs no reading
 READ_BYTES = 1024 * 1024
 
-Read = Callable[[int, int, int], list[Event]]
-
 
 class ReadAhead:
     """Moves events from the log into the scheduler. Lives on the scheduler's loop."""
 
-    def __init__(
-        self, scheduler: Scheduler, keys: Keys, settings: OutletSettings, read: Read, head: int
-    ) -> None:
-        self.head = head
+    def __init__(self, scheduler: Scheduler, keys: Keys, settings: OutletSettings, reader: Reader) -> None:
+        self.head = reader.position
         self.deferred: dict[str, int] = {}  # key id -> its first position that is not in memory
         self._scheduler = scheduler
         self._keys = keys
-        self._read = read
+        self._reader = reader
         self._budget = settings.budget_bytes
         if not keys.is_grouped:
             self._budget = min(settings.budget_bytes, scheduler.outlet.session_bytes)
@@ -102,25 +97,22 @@ class ReadAhead:
         return moved
 
     def _read_on(self, count: int, room: int) -> bool:
-        events = self._read(self.head, count, room)
+        events = self._reader.read(self.head, count, room)
         if not events:
             return False
         self.head = events[-1].position + 1
-        for event in events:
-            key = self._keys.of(event.body)
-            if key.id in self.deferred:
-                continue
-            if self._has_room(key, event):
-                self._scheduler.put(key, event)
-            else:
-                self.deferred[key.id] = event.position
+        known = [
+            (key, event) for event in events if (key := self._keys.of(event.body)).id not in self.deferred
+        ]
+        self._put(known)
         return True
 
     def _catch_up(self, count: int, room: int) -> bool:
         if not self._rescanned:
             self._rescanned, self._wants_events = self._wants_events, set()
             self._rescan_at = min(self.deferred[key] for key in self._rescanned)
-        events = self._read(self._rescan_at, count, room)
+        events = self._reader.read(self._rescan_at, count, room)
+        wanted = []
         for event in events:
             if event.position >= self.head:
                 break
@@ -129,18 +121,38 @@ class ReadAhead:
                 continue
             if event.position in self._uncommitted:
                 continue
-            if self._has_room(key, event):
-                self._scheduler.put(key, event)
-                self.deferred[key.id] = event.position + 1
-            else:
-                self.deferred[key.id] = event.position
-                self._rescanned.discard(key.id)
+            wanted.append((key, event))
+        self._put(wanted)
         self._rescan_at = events[-1].position + 1 if events else self.head
         if self._rescan_at >= self.head:
             for id in self._rescanned:
                 del self.deferred[id]
             self._rescanned.clear()
         return True
+
+    def _put(self, keyed: list[tuple[Key, Event]]) -> None:
+        """Give events to their sessions; one without room is deferred, from its first event that is left.
+
+        Those that are taken are held, so that the log's limits do not count them as dropped (G3).
+        """
+        held = {event.position for event in self._reader.hold([event for _, event in keyed])}
+        left: list[int] = []
+        full: set[str] = set()
+        for key, event in keyed:
+            if event.position not in held:
+                continue
+            if key.id in full or not self._has_room(key, event):
+                if key.id not in full:
+                    full.add(key.id)
+                    self.deferred[key.id] = event.position
+                    self._rescanned.discard(key.id)
+                left.append(event.position)
+                continue
+            self._scheduler.put(key, event)
+            if key.id in self._rescanned:
+                self.deferred[key.id] = event.position + 1
+        if left:
+            self._reader.release(left)
 
     # --- room
 

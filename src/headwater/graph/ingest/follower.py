@@ -126,7 +126,7 @@ class LogFollower:
     def _ingest_next_batch(self) -> bool:
         """Ingest the next batch; False when there is none."""
         self._clean_up()
-        events = self._reader.read(self._position, self._batch_events, BATCH_BYTES)
+        events = self._reader.take(self._position, self._batch_events, BATCH_BYTES)
         if not events:
             self._position = max(self._position, self._reader.position)
             return False

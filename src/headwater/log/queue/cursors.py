@@ -332,6 +332,11 @@ class Cursor:
             self._held.update(kept)
             return kept
 
+    def has_fates(self, positions: range) -> bool:
+        """Whether each of the positions is finished or held."""
+        with self._index.lock:
+            return all(self.is_finished(each) or each in self._held for each in positions)
+
     def release(self, positions: Iterable[int] | None = None) -> dict[Outcome, int]:
         """Note that the owner has these (None: all) in memory no more; they are not finished.
 

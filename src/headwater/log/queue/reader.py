@@ -179,6 +179,8 @@ class Reader:
         return self._open
 
     def _lose(self, positions: range) -> None:
+        if self._cursor.has_fates(positions):
+            return  # finished, or in memory
         with self._log.classified():
             lost = self._cursor.drop("dropped_damage", positions)
         self._log.count_dropped(self.name, "damage", lost)
