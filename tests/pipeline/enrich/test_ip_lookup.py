@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 
 import pytest
 
 from headwater.destinations.column_types import Kind
-from headwater.errors import SettingsError
+from headwater.errors import ExtensionError, SettingsError
 from headwater.pipeline.steps.enrich.base import load_enricher
 from headwater.pipeline.steps.enrich.ip_lookup import IpLookup
 from headwater.settings import PipelineSettings
@@ -92,6 +93,39 @@ def test_the_country_is_added_when_the_database_does_not_have_it(places: Pipelin
         "country": "US",
     }
     assert found[1:] == [{"country": "AU"}, {"country": "US"}]
+
+
+def test_the_place_is_found_when_the_file_is_ipinfos(tmp_path: Path) -> None:
+    record = {
+        "asn": "AS15169",
+        "as_name": "Google LLC",
+        "as_domain": "google.com",
+        "continent": "North America",
+        "continent_code": "NA",
+        "country": "United States",
+        "country_code": "US",
+    }
+    write_mmdb(tmp_path / "lite.mmdb", {"8.8.8.0/24": record})
+    found = IpLookup(PipelineSettings(city_database=str(tmp_path / "lite.mmdb"))).lookup(["8.8.8.8"])
+    assert found == [
+        {
+            "continent": "NA",
+            "country": "US",
+            "country_name": "United States",
+            "autonomous_system_number": 15169,
+            "autonomous_system_organization": "Google LLC",
+        }
+    ]
+
+
+def test_the_users_file_suffices_when_iptocc_is_not_installed(
+    places: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "iptocc", None)
+    found = load_enricher("ip_lookup", places).lookup(["81.2.69.160", "1.1.1.1", "10.0.0.1, 81.2.69.1"])
+    assert [place and place["country"] for place in found] == ["GB", None, "GB"]
+    with pytest.raises(ExtensionError, match="pip install iptocc"):
+        load_enricher("ip_lookup", PipelineSettings())
 
 
 def test_results_hold_only_declared_fields_of_their_kinds_when_all_are_known(

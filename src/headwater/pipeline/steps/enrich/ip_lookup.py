@@ -1,8 +1,8 @@
 """`ip_lookup`: the location of an IP address.
 
-A user's `.mmdb` file (`pipeline.city_database`), MaxMind's or DB-IP's, has priority. Otherwise the country
-comes from the registries' lists, which are in the package iptocc: where an address was registered, not where
-it is used.
+A user's `.mmdb` file (`pipeline.city_database`) of MaxMind, DB-IP or IPinfo has priority. Otherwise the
+country comes from the registries' lists, which are in the package iptocc: where an address was registered,
+not where it is used. With a file of the user's, iptocc need not be installed.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import iptocc
 import maxminddb
 
 from headwater.destinations.column_types import Kind
-from headwater.errors import SettingsError
+from headwater.errors import ExtensionError, SettingsError
 from headwater.network import read_address
 from headwater.pipeline.spark.cluster_packages import local_path
 from headwater.pipeline.steps.enrich.base import Enricher, Found
@@ -32,7 +31,14 @@ _PATHS: dict[str, tuple[str | int, ...]] = {
     "autonomous_system_number": ("autonomous_system_number",),
     "autonomous_system_organization": ("autonomous_system_organization",),
 }
-"""Where a city, country or ASN file has a field."""
+"""Where a city, country or ASN file of MaxMind or DB-IP has a field."""
+_FLAT_KEYS = {
+    "continent": "continent_code",
+    "country": "country_code",
+    "country_name": "country",
+    "autonomous_system_organization": "as_name",
+}
+"""Where a file of IPinfo Lite has a field; `country` is a name there, where others have an object."""
 _NUMBERS = {"latitude": Kind.FLOAT64, "longitude": Kind.FLOAT64, "autonomous_system_number": Kind.INT64}
 
 
@@ -44,8 +50,11 @@ class IpLookup(Enricher):
     def __init__(self, settings: PipelineSettings) -> None:
         self._path = settings.city_database
         self._reader: maxminddb.Reader | None = None
+        self._country_code: Any = None
 
     def open(self) -> None:
+        if self._country_code is None:
+            self._country_code = _registries(is_needed=not self._path)
         if not self._path or self._reader is not None:
             return
         try:
@@ -57,12 +66,12 @@ class IpLookup(Enricher):
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_path": self._path, "_reader": None}
+        return {"_path": self._path, "_reader": None, "_country_code": None}
 
     def lookup(self, values: Sequence[str]) -> list[Found]:
         self.open()
         # nearly all are plain addresses: those are found at once, and only the others are taken apart
-        countries = iptocc.country_code(list(values))
+        countries = self._country_code(list(values))
         return [
             self._known(value, country) if country else self._first(value)
             for value, country in zip(values, countries, strict=True)
@@ -71,7 +80,7 @@ class IpLookup(Enricher):
     def _first(self, value: str) -> Found:
         for part in value.split(","):
             address = _address(part)
-            found = self._known(address, iptocc.country_code(address)) if address else None
+            found = self._known(address, self._country_code(address)) if address else None
             if found:
                 return found
         return None
@@ -88,6 +97,19 @@ class IpLookup(Enricher):
         return found or None
 
 
+def _registries(*, is_needed: bool) -> Any:
+    """The function that returns the countries of addresses; one that knows none where iptocc is missing."""
+    try:
+        from iptocc import country_code
+    except ImportError as error:
+        if is_needed:
+            raise ExtensionError(
+                f"`ip_lookup` needs iptocc or `pipeline.city_database`: {error}.", hint="pip install iptocc"
+            ) from error
+        return lambda asked: [None] * len(asked) if isinstance(asked, list) else None
+    return country_code
+
+
 def _address(text: str) -> str | None:
     """The address if it is globally routable; None for others."""
     parsed = read_address(text)
@@ -101,7 +123,18 @@ def _flat(record: Any) -> dict[str, Any]:
 
     found = {name: _at(record, path) for name, path in _PATHS.items()}
     found["region"] = found["region"] or _at(record, ("subdivisions", 0, "names", "en"))
+    found |= _flat_fields(record)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _flat_fields(record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a record of IPinfo Lite, in which every value is a text."""
+    texts = {key: value for key, value in record.items() if isinstance(value, str)}
+    found: dict[str, Any] = {name: texts[key] for name, key in _FLAT_KEYS.items() if key in texts}
+    number = texts.get("asn", "").removeprefix("AS")
+    if number.isdecimal():
+        found["autonomous_system_number"] = int(number)
+    return found
 
 
 def _at(node: Any, path: Sequence[str | int]) -> Any:
