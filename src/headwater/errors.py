@@ -13,6 +13,8 @@
     ├── WarehouseError             a destination
     │   ├── DestinationUnavailable the destination failed, not the rows           (retryable)
     │   ├── TableRefused           a table cannot be created or changed as needed
+    │   │   └── TableNotAllowed    it is not Headwater's, or a limit is reached
+    │   ├── TableBusy              a table is locked, or a statement took too long (retryable)
     │   ├── LoadRefused            the destination refuses these rows
     │   │   └── RowsRefused        destinations: a row broke a rule of the destination
     │   └── LockTaken              another pipeline holds the table's lock        (retryable)
@@ -117,6 +119,16 @@ class DestinationUnavailable(WarehouseError):
 
 class TableRefused(WarehouseError):
     """A table cannot be created or changed as needed; nothing was changed."""
+
+
+class TableNotAllowed(TableRefused):
+    """Headwater must not write the table: not its own, or a limit is reached. Its events are rejects."""
+
+
+class TableBusy(WarehouseError):
+    """Another session locks the table, or a statement took too long: its load is retried, others go on."""
+
+    retryable = True
 
 
 class LoadRefused(WarehouseError):

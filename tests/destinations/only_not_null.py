@@ -28,6 +28,7 @@ class OnlyNotNull(DestinationConformance):
         self, subject: Subject, staging: Path
     ) -> None:
         subject.run(self.strict_table.format("strict"))
+        subject.destination.adopt_tables = ("strict",)
         made = subject.destination.patch(table("strict", number=Kind.INT64, note=Kind.STRING))
         rows = [{"number": None if i in (4, 9) else 100 + i, "note": "x"} for i in range(12)]
         result = load(subject, staging, made, rows, id="with bad", first_row=100)
@@ -42,6 +43,7 @@ class OnlyNotNull(DestinationConformance):
 
     def test_nothing_is_stored_when_too_many_rows_are_refused(self, subject: Subject, staging: Path) -> None:
         subject.run(self.strict_table.format("strict"))
+        subject.destination.adopt_tables = ("strict",)
         made = subject.destination.patch(table("strict", number=Kind.INT64, note=Kind.STRING))
         subject.destination.max_refused = 2
         rows = [{"number": 1, "note": "good"}] + [{"number": None, "note": "bad"}] * 3

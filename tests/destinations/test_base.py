@@ -61,12 +61,17 @@ def test_the_installed_types_are_named_when_one_is_unknown() -> None:
         (
             "postgres",
             {"url": "postgresql://u:secret@db.example/shop"},
-            ("postgres://db.example:5432", "shop.public.orders"),
+            ("postgres://db.example:5432", "shop.headwater.orders"),
         ),
         (
             "redshift",
             {"url": "postgresql://u:secret@rs/shop", "staging_url": "s3://bucket/x"},
-            ("redshift://rs:5439", "shop.public.orders"),
+            ("redshift://rs:5439", "shop.headwater.orders"),
+        ),
+        (
+            "postgres",
+            {"url": "postgresql://db.example/shop", "schema": "public"},
+            ("postgres://db.example:5432", "shop.public.orders"),
         ),
         (
             "clickhouse",
@@ -76,7 +81,7 @@ def test_the_installed_types_are_named_when_one_is_unknown() -> None:
         (
             "snowflake",
             {"account": "acme-x", "user": "u", "database": "shop"},
-            ("snowflake://acme-x", "SHOP.PUBLIC.ORDERS"),
+            ("snowflake://acme-x", "SHOP.HEADWATER.ORDERS"),
         ),
         ("bigquery", {"project": "acme", "dataset": "shop"}, ("bigquery", "acme.shop.orders")),
         ("http", {"url": "https://u:secret@collect.example"}, ("http://dwh", "orders")),

@@ -69,6 +69,9 @@ class TestBigQuery(OnlyNotNull):
     keyed_table = (
         "CREATE TABLE `headwater`.`{{dataset}}`.`{}` (id INT64, note STRING, PRIMARY KEY (id) NOT ENFORCED)"
     )
+    their_table = "CREATE TABLE `headwater`.`{{dataset}}`.`{}` (id INT64, note STRING)"
+    note_row = "INSERT INTO `headwater`.`{{dataset}}`.`{}` (id, note) VALUES (1, 'theirs')"
+    view = "CREATE VIEW `headwater`.`{{dataset}}`.`{}` AS SELECT * FROM `headwater`.`{{dataset}}`.`{}`"
     strict_table = "CREATE TABLE `headwater`.`{{dataset}}`.`{}` (number INT64 NOT NULL, note STRING)"
 
     @pytest.fixture(autouse=True)

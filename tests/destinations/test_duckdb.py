@@ -91,6 +91,7 @@ def test_columns_are_found_when_a_batch_spells_them_in_another_case(tmp_path: Pa
     subject = DuckDBSubject(tmp_path)
     subject.destination.connect()
     subject.run('CREATE TABLE t ("Key" VARCHAR PRIMARY KEY, "Value" BIGINT)')
+    subject.destination.adopt_tables = ("t",)
     made = subject.destination.patch(table_of("t", [Column("key", Kind.STRING), Column("value", Kind.INT64)]))
     assert list(made.columns) == ["Key", "Value"]
     kinds = {"key": Kind.STRING, "value": Kind.INT64}
@@ -123,3 +124,36 @@ def test_each_connect_fails_when_the_ledger_cannot_be_created(tmp_path: Path) ->
     for _ in range(2):
         with pytest.raises(DestinationUnavailable, match="the disk is full"):
             destination.connect()
+
+
+def storage_version(path: Path) -> int:
+    """The version of the format in the header of a database file."""
+    return int.from_bytes(path.read_bytes()[12:20], "little")
+
+
+def test_a_new_file_can_be_opened_by_older_releases_when_nothing_else_is_configured(tmp_path: Path) -> None:
+    versions = {}
+    for version in ("", "v1.4.0", "v1.0.0"):
+        path = tmp_path / f"{version or 'default'}.duckdb"
+        settings = DuckDBSettings(path=str(path))
+        if version:
+            settings = DuckDBSettings(path=str(path), storage_compatibility_version=version)
+        destination = DuckDBDestination("duck", settings)
+        for _ in range(2):
+            destination.connect()
+            destination.patch(table_of("t", [Column("v", Kind.INT64)]))
+            destination.close()
+        versions[version] = storage_version(path)
+    assert versions == {"": 67, "v1.4.0": 67, "v1.0.0": 64}
+
+
+def test_a_file_keeps_its_format_when_it_exists(tmp_path: Path) -> None:
+    path = tmp_path / "newest.duckdb"
+    with duckdb.connect() as memory:
+        memory.execute(f"ATTACH '{path}' AS made (STORAGE_VERSION 'latest')")
+    before = storage_version(path)
+    destination = DuckDBDestination("duck", DuckDBSettings(path=str(path)))
+    destination.connect()
+    destination.patch(table_of("t", [Column("v", Kind.INT64)]))
+    destination.close()
+    assert storage_version(path) == before

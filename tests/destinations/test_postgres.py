@@ -7,6 +7,7 @@ import math
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,14 @@ from psycopg.rows import dict_row
 from headwater.destinations.base import Destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.postgres import PostgresDestination, PostgresSettings
-from headwater.destinations.table import Column, table_of
-from headwater.errors import DestinationUnavailable, WarehouseError
+from headwater.destinations.table import Column, Patch, table_of
+from headwater.errors import (
+    DestinationUnavailable,
+    TableBusy,
+    TableNotAllowed,
+    TableRefused,
+    WarehouseError,
+)
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load
 from headwater.testing.destinations.values import ValueTests
 from tests.parts.postgres import PostgresServer
@@ -150,6 +157,7 @@ def test_users_types_are_cast_to_when_a_table_is_his_own(subject: PostgresSubjec
     )
     wanted = {"id": "STRING", "day": "STRING", "amount": "FLOAT64", "tags": "STRING", "short": "STRING"}
     columns = [Column(name, Kind(kind)) for name, kind in wanted.items()] + [Column("at", Kind.TIMESTAMP)]
+    subject.destination.adopt_tables = ("own",)
     made = subject.destination.patch(table_of("own", columns))
     assert {name: column.kind.value for name, column in made.columns.items()} == wanted | {"at": "TIMESTAMP"}
     good = {
@@ -180,6 +188,7 @@ def test_a_row_is_set_aside_when_a_trigger_refuses_it(subject: PostgresSubject, 
         "IF NEW.v = 3 THEN RAISE EXCEPTION 'not three'; END IF; RETURN NEW; END $$"
     )
     subject.run("CREATE TRIGGER guard BEFORE INSERT ON guarded FOR EACH ROW EXECUTE FUNCTION refuse()")
+    subject.destination.adopt_tables = ("guarded",)
     made = subject.destination.patch(table_of("guarded", [Column("v", Kind.INT64)]))
     result = subject.destination.load(staged_load(tmp_path, made, [{"v": i} for i in range(6)]))
     assert [(row.row, row.reason) for row in result.refused] == [(3, "not three.")]
@@ -190,6 +199,7 @@ def test_a_row_is_set_aside_when_it_breaks_a_rule_only_beside_another(
     subject: PostgresSubject, tmp_path: Path
 ) -> None:
     subject.run("CREATE TABLE single (v bigint UNIQUE)")
+    subject.destination.adopt_tables = ("single",)
     made = subject.destination.patch(table_of("single", [Column("v", Kind.INT64)]))
     rows = [{"v": value} for value in (1, 2, 1, 3)]
     result = subject.destination.load(staged_load(tmp_path, made, rows))
@@ -209,3 +219,121 @@ def test_each_connect_fails_when_the_schema_cannot_be_created(postgres: Postgres
     for _ in range(2):
         with pytest.raises(WarehouseError):
             destination.connect()
+
+
+@contextmanager
+def fresh_database(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a database without a schema of ours."""
+    name = f"fresh_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres.url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    try:
+        yield psycopg.conninfo.make_conninfo(postgres.url, dbname=name)
+    finally:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def schemas_of(url: str, *names: str) -> list[tuple[str, str]]:
+    """The schemas of tables of these names."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(
+            "SELECT schemaname::text, tablename::text FROM pg_tables WHERE tablename = ANY(%s) ORDER BY 2, 1",
+            [list(names)],
+        ).fetchall()
+
+
+def test_tables_have_a_schema_of_their_own_when_none_is_configured(postgres: PostgresServer) -> None:
+    with fresh_database(postgres) as url:
+        destination = PostgresDestination("pg", PostgresSettings(url=url))
+        destination.connect()
+        destination.patch(table_of("t", [Column("v", Kind.INT64)]))
+        destination.close()
+        assert schemas_of(url, "t", "_headwater_loads") == [
+            ("headwater", "_headwater_loads"),
+            ("headwater", "t"),
+        ]
+
+
+def test_tables_stay_in_public_when_the_ledger_of_an_earlier_release_is_there(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    with fresh_database(postgres) as url:
+        former = PostgresDestination("pg", PostgresSettings(url=url, schema="public"))
+        former.connect()
+        made = former.patch(table_of("t", [Column("v", Kind.INT64)]))
+        load = staged_load(tmp_path, made, [{"v": 1}], id="before")
+        former.load(load)
+        former.close()
+        with psycopg.connect(url) as connection:  # an earlier release had no registry
+            connection.execute("DROP TABLE _headwater_tables")
+        destination = PostgresDestination("pg", PostgresSettings(url=url))
+        destination.connect()
+        assert destination.dataset("t")[1].endswith(".public.t")
+        assert destination.load(load).already
+        made = destination.patch(table_of("t", [Column("v", Kind.INT64), Column("w", Kind.INT64)]))
+        assert destination.load(staged_load(tmp_path, made, [{"w": 2}])).rows == 1
+        destination.close()
+        assert schemas_of(url, "t", "_headwater_loads") == [("public", "_headwater_loads"), ("public", "t")]
+
+
+def test_a_table_is_not_taken_when_another_program_creates_it_between_check_and_create(
+    postgres: PostgresServer,
+) -> None:
+    class Late(PostgresDestination):
+        """The other program is faster."""
+
+        def alter(self, table: str, patch: Patch) -> None:
+            late.run(f"CREATE TABLE {table} (v bigint)")
+            super().alter(table, patch)
+
+    late = PostgresSubject(postgres, Late)
+    late.destination.connect()
+    wanted = table_of("t", [Column("v", Kind.INT64)])
+    with pytest.raises(TableRefused, match="already exists"):
+        late.destination.patch(wanted)
+    with pytest.raises(TableNotAllowed):
+        late.destination.patch(wanted)
+    assert late.destination.tables_created_since(0) == 0
+    late.close()
+
+
+@contextmanager
+def locked(subject: PostgresSubject, table: str) -> Iterator[None]:
+    """Another session holds the strongest lock of a table."""
+    with psycopg.connect(subject.server.url) as connection:
+        name = psycopg.sql.Identifier(subject.schema, table)
+        connection.execute(psycopg.sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(name))
+        yield
+
+
+def test_other_tables_are_loaded_when_another_session_locks_one(
+    postgres: PostgresServer, tmp_path: Path
+) -> None:
+    subject = PostgresSubject(postgres)
+    settings = PostgresSettings(url=postgres.url, schema=subject.schema, lock_timeout_seconds=0.2)
+    subject.destination = PostgresDestination("pg", settings)
+    subject.destination.connect()
+    made = {name: subject.destination.patch(table_of(name, [Column("v", Kind.INT64)])) for name in "tu"}
+    load = staged_load(tmp_path, made["t"], [{"v": 1}], id="t")
+    with locked(subject, "t"):
+        with pytest.raises(TableBusy, match="lock timeout") as caught:
+            subject.destination.load(load)
+        assert caught.value.retryable
+        with pytest.raises(TableBusy):
+            subject.destination.patch(table_of("t", [Column("new", Kind.INT64)]))
+        assert subject.destination.load(staged_load(tmp_path, made["u"], [{"v": 1}])).rows == 1
+    assert subject.destination.load(load).rows == 1
+    with locked(subject, "_headwater_loads"), pytest.raises(DestinationUnavailable):
+        subject.destination.loaded(["t"])
+    subject.close()
+
+
+def test_a_statement_ends_when_it_takes_too_long(postgres: PostgresServer) -> None:
+    settings = PostgresSettings(url=postgres.url, schema="short", statement_timeout_seconds=0.1)
+    destination = PostgresDestination("pg", settings)
+    destination.connect()
+    with pytest.raises(TableBusy, match="statement timeout"):
+        destination.execute("SELECT pg_sleep(60)")
+    assert destination.execute("SELECT 1") == [(1,)]
+    destination.close()

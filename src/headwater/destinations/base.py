@@ -5,7 +5,7 @@ thread at a time calls the methods:
 
     connect    first, and again after DestinationUnavailable; creates the ledger unless it exists
     table      returns the current structure of a table
-    patch      makes a table fit; the caller holds the table's lock
+    patch      makes a table fit; the caller holds the table's lock. A table of another program is refused
     load       stores rows and their ledger entry, both or neither; a repeated id stores nothing (G5)
     close      may be called twice, and without `connect`
 
@@ -21,12 +21,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 import msgspec
 
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Table
+from headwater.errors import TableNotAllowed
 from headwater.extensions import load
 from headwater.settings import DestinationSettings, convert
 
@@ -114,6 +116,8 @@ class Destination(ABC):
 
     max_refused: int = 1_000
     """A load with more refused rows than this is refused as a whole."""
+    adopt_tables: tuple[str, ...] = ()
+    """Patterns of existing tables that may be written though Headwater did not create them."""
 
     def __init__(self, id: str, options: Any) -> None:
         """`options` is an instance of `Settings`. Opens no connection."""
@@ -134,13 +138,18 @@ class Destination(ABC):
 
     @abstractmethod
     def table(self, name: str) -> Table | None:
-        """The current structure of a table, with kinds derived from SQL types; None if it does not exist."""
+        """The current structure of a table, with kinds derived from SQL types; None if it does not exist.
+
+        TableNotAllowed for a view, which is never written.
+        """
 
     @abstractmethod
     def patch(self, wanted: Table) -> Table:
         """Create the table or add missing columns, maintain its key, and return its structure.
 
-        Never drops a column, and no key except one that Headwater created. TableRefused if that fails.
+        Never drops a column, and no key except one that Headwater created. TableRefused if that fails;
+        TableNotAllowed for a table that Headwater neither created nor adopts (`adopts`, `not_ours`), and for
+        names of its own tables. What a product records about its tables lies where the ledger lies.
         """
 
     @abstractmethod
@@ -165,6 +174,28 @@ class Destination(ABC):
         """
         return set()
 
+    def tables_created_since(self, seconds: int) -> int:
+        """The number of tables that Headwater has created since a Unix time; 0 if that is not recorded."""
+        return 0
+
+    def adopts(self, name: str) -> bool:
+        """Whether `adopt_tables` names an existing table."""
+        return any(fnmatchcase(name, pattern) for pattern in self.adopt_tables)
+
+    def not_ours(self, name: str) -> TableNotAllowed:
+        """The error for a table that exists, and that Headwater must not write."""
+        return TableNotAllowed(
+            f"destination {self.id}: the table {name!r} exists, and Headwater did not create it.",
+            hint=f"To write to it, set `adopt_tables: [{name}]` at the destination; then replay its rejects.",
+        )
+
+    def is_a_view(self, name: str) -> TableNotAllowed:
+        """The error for a name that is a view's: a row written to it would change tables behind it."""
+        return TableNotAllowed(
+            f"destination {self.id}: {name!r} is a view, and views are never written.",
+            hint="Change `table_name_template`, or drop the view; then replay its rejects.",
+        )
+
     def totals(self) -> dict[str, Total]:
         """Sums of the ledger by table; empty if they are expensive."""
         return {}
@@ -180,4 +211,6 @@ def load_destination(settings: DestinationSettings) -> Destination:
     """The destination that the settings describe, not yet connected."""
     kind = destination_class(settings.type)
     options = convert(settings.options, kind.Settings, source=f"destination {settings.id}")
-    return kind(settings.id, options)
+    made = kind(settings.id, options)
+    made.adopt_tables = settings.adopt_tables
+    return made

@@ -91,6 +91,7 @@ class BigQueryDestination(FileLoadDestination):
         supports_transactions=True,
     )
     kinds: ClassVar[dict[str, Kind]] = {"bignumeric": Kind.FLOAT64}
+    creates_in_transactions = False
     options: BigQuerySettings
     dialect = BigQueryDialect()
     staging_types: ClassVar[dict[Form, str]] = {
@@ -185,6 +186,8 @@ class BigQueryDestination(FileLoadDestination):
                 )
             except exceptions.NotFound:
                 return None
+        if found.table_type in ("VIEW", "MATERIALIZED_VIEW"):
+            raise self.is_a_view(name)
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
         return [(field.name, _type_of(field)) for field in found.schema], tuple(key)

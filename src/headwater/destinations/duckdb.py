@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.destinations.base import Capabilities
 from headwater.destinations.column_types import Kind
-from headwater.destinations.sql.dialect import Dialect, key_name
+from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect, key_name
 from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import ColumnValue
@@ -40,6 +40,13 @@ class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
     memory_limit: Annotated[
         str, msgspec.Meta(description="Memory limit of the engine, such as `2GB`; empty: DuckDB's default.")
     ] = ""
+    storage_compatibility_version: Annotated[
+        str,
+        msgspec.Meta(
+            description="Oldest DuckDB that can open a new file; an existing file keeps its format; "
+            "empty: the installed release."
+        ),
+    ] = "v1.4.0"
     threads: Annotated[
         int, msgspec.Meta(ge=0, description="Threads of the engine; 0: one for each core.")
     ] = 0
@@ -97,6 +104,8 @@ class DuckDBDestination(SqlDestination):
         config = {"memory_limit": self.options.memory_limit, "threads": self.options.threads or ""}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
+            if self.options.storage_compatibility_version and not path.exists():
+                self._create_file(path)
             self._connection = duckdb.connect(str(path), config={k: v for k, v in config.items() if v})
         except (duckdb.Error, OSError) as error:
             raise DestinationUnavailable(
@@ -107,6 +116,12 @@ class DuckDBDestination(SqlDestination):
             self.execute("SET TimeZone = 'UTC'")
             self.create_ledger("PRIMARY KEY (load_id)")
 
+    def _create_file(self, path: Path) -> None:
+        """Create the database; not by an option of its connection, with which all in a process must agree."""
+        version = self.dialect.literal(self.options.storage_compatibility_version)
+        with duckdb.connect() as memory:
+            memory.execute(f"ATTACH {self.dialect.literal(str(path))} AS made (STORAGE_VERSION {version})")
+
     def close(self) -> None:
         if self._connection is not None:
             self._connection.close()
@@ -115,18 +130,19 @@ class DuckDBDestination(SqlDestination):
     def table(self, name: str) -> Table | None:
         literal = self.dialect.literal
         here = "schema_name = current_schema() AND database_name = current_database()"
+        stored = self._stored_name(name, here)
+        if stored is None:
+            return None
         found = self.execute(
             f"SELECT column_name, data_type FROM duckdb_columns() WHERE {here} "
-            f"AND table_name = {literal(name)} AND NOT internal ORDER BY column_index"
+            f"AND table_name = {literal(stored)} AND NOT internal ORDER BY column_index"
         )
-        if not found:
-            return None
         indexes = self.execute(
             f"SELECT comment FROM duckdb_indexes() WHERE {here} AND index_name = {literal(key_name(name))}"
         )
         constraints = self.execute(
             f"SELECT constraint_column_names FROM duckdb_constraints() WHERE {here} "
-            f"AND table_name = {literal(name)} AND constraint_type = 'PRIMARY KEY'"
+            f"AND table_name = {literal(stored)} AND constraint_type = 'PRIMARY KEY'"
         )
         return Table(
             name,
@@ -134,6 +150,22 @@ class DuckDBDestination(SqlDestination):
             tuple(msgspec.json.decode(indexes[0][0], type=list[str])) if indexes else (),
             tuple(constraints[0][0]) if constraints else (),
         )
+
+    def _stored_name(self, name: str, here: str) -> str | None:
+        """The name under which a table is stored: DuckDB compares names without regard to case."""
+        found = self.execute(
+            f"SELECT table_name, false FROM duckdb_tables() WHERE {here} AND NOT internal "
+            f"AND lower(table_name) = lower({self.dialect.literal(name)}) UNION ALL "
+            f"SELECT view_name, true FROM duckdb_views() WHERE {here} AND NOT internal "
+            f"AND lower(view_name) = lower({self.dialect.literal(name)})"
+        )
+        folded = name.translate(ASCII_LOWER)
+        for stored, is_view in found:
+            if stored.translate(ASCII_LOWER) == folded:
+                if is_view:
+                    raise self.is_a_view(name)
+                return str(stored)
+        return None
 
     def alter(self, table: str, patch: Patch) -> None:
         name, key = self.relation(table), self.dialect.quoted(key_name(table))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 import psycopg
@@ -71,6 +71,13 @@ def _writable(column: pa.Array) -> pa.Array:
 class PostgresSettings(PostgresProtocolSettings, frozen=True, kw_only=True):
     """Options of the type `postgres`."""
 
+    lock_timeout_seconds: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, description="A table that another session locks for longer is loaded later; 0: no limit."
+        ),
+    ] = 10.0
+
 
 class PostgresDialect(Dialect):
     """Postgres' aggregates and JSON."""
@@ -121,12 +128,14 @@ class PostgresDestination(PostgresProtocolDestination):
 
     def prepare_session(self) -> None:
         self.execute("SET standard_conforming_strings = on; SET TIME ZONE 'UTC'; SET extra_float_digits = 1")
+        self.execute(f"SET lock_timeout TO {round(self.options.lock_timeout_seconds * 1000)}")
+        self.choose_schema()
         with self.transaction():
             # two processes that start at once would both create it, and the second would fail
             self.execute("SELECT pg_advisory_xact_lock(hashtext('headwater ledger'))")
             self.create_schema()
             self.create_ledger("PRIMARY KEY (load_id)")
-        self.execute(f"SET search_path = {self.dialect.quoted(self.options.schema)}")
+        self.execute(f"SET search_path = {self.dialect.quoted(self.schema)}")
         if self.ready().info.server_version < self.has_input_check_from:
             self._is_valid = "pg_temp.headwater_fits"
             self.execute(_FITS)
@@ -139,6 +148,8 @@ class PostgresDestination(PostgresProtocolDestination):
         )
         if not found:
             return None
+        if self.execute(f"SELECT 1 FROM pg_class WHERE oid = {here} AND relkind IN ('v', 'm')"):
+            raise self.is_a_view(name)
         keys = self.execute(
             "SELECT c.relname, i.indisprimary, array_agg(a.attname::text ORDER BY k.place) "
             "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "
@@ -171,6 +182,7 @@ class PostgresDestination(PostgresProtocolDestination):
         if not self.loaded([load.id]):
             staged, table = StagedFiles(load.files), self.table(load.table.name)
             if table is not None and self._needs_copy_only(staged, load, table):
+                self.check_ours(table.name)
                 try:
                     return self._copy_into_target(staged, load)
                 except RowsRefused:

@@ -119,6 +119,7 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
 
     def prepare_session(self) -> None:
         self.execute("SET TIME ZONE 'UTC'")
+        self.choose_schema()
         self.create_schema()
         self.create_own_tables()
 
@@ -126,7 +127,7 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
         return self.dialect.quoted(name)  # a temporary table is in a schema of the session
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
-        schema = self.dialect.literal(self.dialect.fold(self.options.schema))
+        schema = self.dialect.literal(self.dialect.fold(self.schema))
         table = self.dialect.literal(name)
         columns = self.execute(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod) FROM pg_attribute AS a "
@@ -136,6 +137,11 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
         )
         if not columns:
             return None
+        if self.execute(
+            "SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
+            f"WHERE n.nspname = {schema} AND c.relname = {table} AND c.relkind IN ('v', 'm')"
+        ):
+            raise self.is_a_view(name)
         key = self.execute(
             "SELECT k.column_name FROM information_schema.table_constraints AS t "
             "JOIN information_schema.key_column_usage AS k ON k.constraint_name = t.constraint_name "

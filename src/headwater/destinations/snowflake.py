@@ -29,10 +29,15 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import ASCII_LOWER, ASCII_UPPER, Dialect
 from headwater.destinations.sql.errors import CHANGED, contract_error, error_of_sqlstate, first_line
 from headwater.destinations.sql.file_load import FileLoadDestination, TransferFormat
+from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 
+logger = logging.getLogger(__name__)
 logging.getLogger("snowflake.connector").setLevel(logging.WARNING)  # it logs every statement at INFO
+
+OWN_SCHEMA, FORMER_SCHEMA = "HEADWATER", "PUBLIC"
+"""The schema of tables where none is configured, and that of releases which had no schema of their own."""
 
 _STAGE = "_HEADWATER_STAGE"
 _NUMERIC, _INTEGER, _NTZ = "NUMBER(38,18)", "NUMBER(38,0)", "TIMESTAMP_NTZ"
@@ -47,8 +52,12 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     user: Annotated[str, msgspec.Meta(description="The user.")]
     database: Annotated[str, msgspec.Meta(description="Database of the tables; it must exist.")]
     schema: Annotated[
-        str, msgspec.Meta(description="Schema of the tables; created if it does not exist.")
-    ] = "PUBLIC"
+        str,
+        msgspec.Meta(
+            description="Schema of the tables; created if it does not exist; empty: `HEADWATER`, or `PUBLIC` "
+            "if an earlier release has its ledger there."
+        ),
+    ] = ""
     warehouse: Annotated[str, msgspec.Meta(description="Virtual warehouse; empty: the user's default.")] = ""
     role: Annotated[str, msgspec.Meta(description="Role; empty: the user's default.")] = ""
     password: Annotated[str, msgspec.Meta(description="The password; write it as `${env.NAME}`.")] = ""
@@ -57,6 +66,13 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ""
     private_key_password: Annotated[str, msgspec.Meta(description="Password of `private_key_file`.")] = ""
     login_timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for the login.")] = 30
+    lock_timeout_seconds: Annotated[
+        int,
+        msgspec.Meta(ge=0, description="A table that another transaction locks for longer is loaded later."),
+    ] = 60
+    statement_timeout_seconds: Annotated[
+        int, msgspec.Meta(ge=1, description="A statement that takes longer ends, and its load is retried.")
+    ] = 1_800
     parameters: Annotated[
         dict[str, str | int | bool],
         msgspec.Meta(description="Further arguments of Snowflake's `connect`, such as `authenticator`."),
@@ -98,6 +114,7 @@ class SnowflakeDestination(FileLoadDestination):
         supports_transactions=True,
     )
     kinds: ClassVar[dict[str, Kind]] = {"number": Kind.FLOAT64, "variant": Kind.JSON}
+    creates_in_transactions = False
     options: SnowflakeSettings
     dialect = SnowflakeDialect()
     staging_types: ClassVar[dict[Form, str]] = {
@@ -123,11 +140,12 @@ class SnowflakeDestination(FileLoadDestination):
     transfer_format = TransferFormat(pa.int64())
 
     def __init__(self, id: str, options: Any) -> None:
+        self.schema = options.schema or OWN_SCHEMA
         super().__init__(id, options)
         self._connection: Any = None
 
     def dataset(self, table: str) -> tuple[str, str]:
-        name = f"{self.options.database}.{self.options.schema}.{table}"
+        name = f"{self.options.database}.{self.schema}.{table}"
         return f"snowflake://{self.options.account}", name.upper()
 
     def connect(self) -> None:
@@ -147,7 +165,11 @@ class SnowflakeDestination(FileLoadDestination):
                 user=options.user,
                 database=options.database,
                 autocommit=True,
-                session_parameters={"TIMEZONE": "UTC"},
+                session_parameters={
+                    "TIMEZONE": "UTC",
+                    "LOCK_TIMEOUT": options.lock_timeout_seconds,
+                    "STATEMENT_TIMEOUT_IN_SECONDS": options.statement_timeout_seconds,
+                },
                 login_timeout=options.login_timeout_seconds,
                 application="headwater",
                 # no thread of the client outlives `close`
@@ -160,11 +182,12 @@ class SnowflakeDestination(FileLoadDestination):
                 f"destination {self.id}: no connection to Snowflake: {first_line(error)}.",
                 hint="Check `account`, `user` and their key or password; the load is retried.",
             ) from error
-        with self.closed_on_error():
+        with self.closed_on_error(), self.using_own_tables():
             self._prepare_session()
 
     def _prepare_session(self) -> None:
-        database, schema = self.options.database, self.options.schema
+        self._choose_schema()
+        database, schema = self.options.database, self.schema
         place = f"{self.dialect.quoted(database)}.{self.dialect.quoted(schema)}"
         if not self.execute(
             f"SELECT 1 FROM {self.dialect.quoted(database)}.information_schema.schemata "
@@ -174,6 +197,21 @@ class SnowflakeDestination(FileLoadDestination):
         self.execute(f"USE SCHEMA {place}")
         self.execute(f"CREATE TEMPORARY STAGE IF NOT EXISTS {_STAGE}")
         self.create_own_tables(f"{self.dialect.quoted('attempt')} text")
+
+    def _choose_schema(self) -> None:
+        """Stay in the former default schema if the ledger is there, and no schema is configured."""
+        if self.options.schema:
+            return
+        found = self.execute(
+            "SELECT table_schema "
+            f"FROM {self.dialect.quoted(self.options.database)}.information_schema.tables "
+            f"WHERE table_name = {self._stored(LEDGER)} "
+            f"AND table_schema IN ('{OWN_SCHEMA}', '{FORMER_SCHEMA}')"
+        )
+        if found == [(FORMER_SCHEMA,)]:
+            logger.info("destination %s: the tables stay in %s, where the ledger is.", self.id, FORMER_SCHEMA)
+            self.schema = FORMER_SCHEMA
+            self.ledger = Ledger(self.relation(LEDGER), self.dialect)
 
     def close(self) -> None:
         if self._connection is not None:
@@ -194,7 +232,7 @@ class SnowflakeDestination(FileLoadDestination):
             raise self._translated(error) from error
 
     def relation(self, name: str) -> str:
-        names = (self.options.database, self.options.schema, name)
+        names = (self.options.database, self.schema, name)
         return ".".join(self.dialect.quoted(each) for each in names)
 
     def structure(self, name: str) -> tuple[list[tuple[str, str]], tuple[str, ...]] | None:
@@ -209,11 +247,18 @@ class SnowflakeDestination(FileLoadDestination):
         ]
         keys = self.execute(f"SHOW PRIMARY KEYS IN TABLE {self.relation(name)}")
         # created_on, database_name, schema_name, table_name, column_name, key_sequence, …
-        own = [
-            row for row in keys if self.dialect.fold(str(row[2])) == self.dialect.fold(self.options.schema)
-        ]
+        own = [row for row in keys if self.dialect.fold(str(row[2])) == self.dialect.fold(self.schema)]
         in_order = sorted(own, key=lambda row: int(row[5]))
         return columns, tuple(self.dialect.fold(str(row[4])) for row in in_order)
+
+    def check_ours(self, name: str) -> None:
+        # DESCRIBE TABLE describes views too
+        if self.execute(
+            f"SELECT 1 FROM {self.dialect.quoted(self.options.database)}.information_schema.views "
+            f"WHERE table_schema = {self._stored(self.schema)} AND table_name = {self._stored(name)}"
+        ):
+            raise self.is_a_view(name)
+        super().check_ours(name)
 
     def kind_of(self, sql_type: str) -> Kind:
         is_integer = sql_type.startswith("NUMBER(") and sql_type.endswith(",0)")

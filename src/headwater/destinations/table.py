@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterable
 
 import msgspec
 
 from headwater.destinations.column_types import Kind
-from headwater.errors import TableRefused
+from headwater.errors import TableNotAllowed, TableRefused
 
 UNMAPPED = "_unmapped_data"
 """Column of the values that do not fit their own column: a JSON object by column name."""
 
 ROW = "_headwater_row"
 """Staged column that orders the rows; it is not stored."""
+
+OWN_PREFIX = "_headwater_"
+"""Names of the tables that Headwater keeps for itself begin with it: the ledger, the registry, staging."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -103,6 +107,17 @@ def check_names(table: Table, max_bytes: int) -> None:
                 f"the name {name[:80]!r}… has {len(name.encode())} bytes; the maximum is {max_bytes}.",
                 hint="The pipeline shortens names before it patches a table.",
             )
+    if is_reserved(table.name):
+        raise TableNotAllowed(
+            f"the table name {table.name!r} is reserved: Headwater's own tables begin with {OWN_PREFIX}.",
+            hint="Change `table_name_template`, so that it gives another name.",
+        )
+
+
+def is_reserved(name: str) -> bool:
+    """Whether a name is one of Headwater's own tables, however it is quoted, and written in which case."""
+    plain = unicodedata.normalize("NFKC", name).strip(" \t\r\n\"'`[]")
+    return plain.casefold().startswith(OWN_PREFIX)
 
 
 _TYPE = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_ ,()\[\]=.]|'[^'\\]*')*")

@@ -18,6 +18,8 @@ Hours = Annotated[float, msgspec.Meta(gt=0, le=1_000_000)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
 # Part of file names, where a dot, a slash or a bar would end it (G12).
 Id = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}\Z")]
+# As the names that the pipeline makes, with wildcards.
+TablePattern = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9_*?]+\Z")]
 Pointer = Annotated[str, msgspec.Meta(pattern=r"^/")]
 
 
@@ -381,6 +383,32 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     table_name_template: Annotated[
         str, doc("Table of an event, such as `{{ event_type | lower }}`; if empty, the event is skipped.")
     ] = "events"
+    tables: Annotated[
+        tuple[TablePattern, ...],
+        doc(
+            "Tables that the template may name, such as `page_*`; empty: all. Set it where browsers fill the "
+            "fields of the template."
+        ),
+    ] = ()
+    unlisted_tables: Annotated[
+        str,
+        msgspec.Meta(pattern=r"^[a-z_][a-z0-9_]*\Z"),
+        doc("Where events of other tables go: `reject`, or the name of a default table."),
+    ] = "reject"
+    reserved_tables: Annotated[
+        tuple[TablePattern, ...],
+        doc("Tables that are never written, beside Headwater's own, which begin with `_headwater_`."),
+    ] = ()
+    adopt_tables: Annotated[
+        tuple[TablePattern, ...],
+        doc("Existing tables that are written though Headwater did not create them."),
+    ] = ()
+    max_tables_per_load: Annotated[
+        Count, doc("Most tables of one file or micro-batch; events of further tables are rejects.")
+    ] = 1_000
+    max_new_tables_per_hour: Annotated[
+        Count, doc("Most tables that are created within an hour; events of further ones are rejects.")
+    ] = 200
     enrichment: Annotated[tuple[EnrichmentSettings, ...], doc("Rules that look values up.")] = ()
     mappings: Annotated[MappingSettings, doc("How fields become columns.")] = MappingSettings()
     primary_key: Annotated[

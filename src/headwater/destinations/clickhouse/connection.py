@@ -13,8 +13,9 @@ from headwater.destinations.clickhouse.sql import DIALECT
 from headwater.destinations.sql.errors import contract_error, first_line
 from headwater.errors import DestinationUnavailable
 
-# Codes of errors that a row causes, and of those that a table or a statement causes.
+# Codes of errors that a row causes; those of a lock or a time limit; those that a table or statement causes.
 _ROW_ERRORS = {6, 27, 38, 41, 53, 70, 72, 321, 349, 407, 469}
+_LOCK_ERRORS = {159, 473}
 _TABLE_ERRORS = {10, 15, 16, 36, 43, 44, 47, 57, 60, 62, 69, 80, 122, 386, 524}
 
 
@@ -39,15 +40,17 @@ class Properties(NamedTuple):
 class ClickHouseServer:
     """A connection to one database of a server, or of the engine in this process."""
 
-    def __init__(self, destination: str, url: str, database: str) -> None:
+    def __init__(self, destination: str, url: str, database: str, settings: dict[str, int]) -> None:
         self._destination = destination
         self.database = database
         try:
             if url.startswith("chdb://"):
                 folder = url.removeprefix("chdb://")
-                self._client = clickhouse_connect.get_client(interface="chdb", path=folder)
+                self._client = clickhouse_connect.get_client(interface="chdb", path=folder, settings=settings)
             else:
-                self._client = clickhouse_connect.get_client(dsn=url, autogenerate_session_id=False)
+                self._client = clickhouse_connect.get_client(
+                    dsn=url, autogenerate_session_id=False, settings=settings
+                )
         except (ClickHouseError, OSError) as error:
             raise DestinationUnavailable(
                 f"destination {destination}: no connection to ClickHouse: {first_line(error)}.",
@@ -125,5 +128,9 @@ class ClickHouseServer:
         except (ClickHouseError, OSError) as error:
             code = getattr(error, "code", None)
             raise contract_error(
-                self._destination, error, blames_row=code in _ROW_ERRORS, blames_table=code in _TABLE_ERRORS
+                self._destination,
+                error,
+                blames_row=code in _ROW_ERRORS,
+                blames_table=code in _TABLE_ERRORS,
+                blames_lock=code in _LOCK_ERRORS,
             ) from error

@@ -61,6 +61,15 @@ class ClickHouseSettings(msgspec.Struct, frozen=True, kw_only=True):
     database: Annotated[
         str, msgspec.Meta(description="Database of the tables; created if it does not exist.")
     ] = "default"
+    lock_timeout_seconds: Annotated[
+        int, msgspec.Meta(ge=1, description="A table that is locked for longer is loaded later.")
+    ] = 30
+    statement_timeout_seconds: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0, description="A statement that takes longer ends, and its load is retried; 0: no limit."
+        ),
+    ] = 1_800
 
 
 class _Marker(msgspec.Struct):
@@ -89,6 +98,7 @@ class ClickHouseDestination(SqlDestination):
         merge=Merge.EVENTUAL,
     )
     dialect = DIALECT
+    creates_in_transactions = False
     options: ClickHouseSettings
 
     def __init__(self, id: str, options: Any) -> None:
@@ -106,7 +116,11 @@ class ClickHouseDestination(SqlDestination):
     def connect(self) -> None:
         if self._open is not None:
             return
-        server = ClickHouseServer(self.id, self.options.url, self.options.database)
+        limits = {
+            "lock_acquire_timeout": self.options.lock_timeout_seconds,
+            "max_execution_time": self.options.statement_timeout_seconds,
+        }
+        server = ClickHouseServer(self.id, self.options.url, self.options.database, limits)
         # CREATE … IF NOT EXISTS needs a privilege even where the database exists
         if not server.execute(
             f"SELECT 1 FROM system.databases WHERE name = {DIALECT.literal(server.database)}"
@@ -117,6 +131,11 @@ class ClickHouseDestination(SqlDestination):
             f"CREATE TABLE IF NOT EXISTS {self.ledger.relation} ({columns}, "
             f"state UInt8, loaded_at {TIME} DEFAULT now64(6)) "
             "ENGINE = ReplacingMergeTree(state) ORDER BY load_id"
+        )
+        columns = ", ".join(self.registry.column_definitions(self.capabilities.types))
+        server.execute(
+            f"CREATE TABLE IF NOT EXISTS {self.registry.relation} ({columns}) "
+            "ENGINE = MergeTree ORDER BY table_name"
         )
         self._open = server
 
@@ -141,6 +160,8 @@ class ClickHouseDestination(SqlDestination):
         properties = self._server.properties(name)
         if properties is None:
             return None
+        if properties.engine.endswith(("View", "Dictionary")):
+            raise self.is_a_view(name)
         columns = {
             column: Column(column, Kind.JSON if column == UNMAPPED else kind_of(type), type)
             for column, type in self._server.columns(name)
@@ -166,6 +187,13 @@ class ClickHouseDestination(SqlDestination):
             # a table that Headwater did not create keeps its order: rows are appended to it
             if properties is not None and _marker(properties):
                 self._rebuild(table, properties, patch.set_key)
+
+    def check_ours(self, name: str) -> None:
+        properties = self._server.properties(name)
+        if (
+            properties is None or _marker(properties) is None
+        ):  # CREATE marks a table, so no crash parts the two
+            super().check_ours(name)
 
     def column_type(self, column: Column) -> str:
         # Nullable: otherwise a field that an event does not have would read as 0 or ''

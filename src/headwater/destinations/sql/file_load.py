@@ -129,7 +129,7 @@ class FileLoadDestination(SqlDestination):
     def alter(self, table: str, patch: Patch) -> None:
         definitions = self.column_definitions(patch.add)
         if patch.create:
-            self.create(table, definitions)
+            self.execute(f"CREATE TABLE {self.relation(table)} ({', '.join(definitions)})")
         elif definitions:
             self.add_columns(table, definitions)
         if patch.create or patch.drop_key or patch.set_key:

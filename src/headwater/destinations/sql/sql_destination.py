@@ -16,6 +16,7 @@ staging table first, derive from `file_load.FileLoadDestination`. ClickHouse, wh
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -28,8 +29,9 @@ from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, T
 from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_refused_rows
 from headwater.destinations.sql import statements
-from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
 from headwater.destinations.sql.ledger import LEDGER, Ledger
+from headwater.destinations.sql.registry import REGISTRY, Registry
 from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import (
@@ -42,7 +44,13 @@ from headwater.destinations.table import (
     check_sql_type,
     diff,
 )
-from headwater.errors import LoadRefused, TableRefused, WarehouseError
+from headwater.errors import (
+    DestinationUnavailable,
+    LoadRefused,
+    TableBusy,
+    TableRefused,
+    WarehouseError,
+)
 
 
 class StagedColumn(NamedTuple):
@@ -89,10 +97,19 @@ class SqlDestination(Destination):
     """Kinds of the product's own SQL types, by name in lower case; those of standard SQL are known."""
     native_forms: ClassVar[dict[str, Form]] = {}
     """By SQL type, as `table` returns it: the form of which a column takes every value."""
+    creates_in_transactions: ClassVar[bool] = True
+    """Whether a table can be created in the transaction that registers it."""
 
     def __init__(self, id: str, options: Any) -> None:
         super().__init__(id, options)
         self.ledger = Ledger(self.relation(LEDGER), self.dialect)
+        self._in_transaction = False
+        self._ours: set[str] = set()
+
+    @property
+    def registry(self) -> Registry:
+        """The statements on the registry of tables."""
+        return Registry(self.relation(REGISTRY), self.relation(LEDGER), self.dialect)
 
     @contextmanager
     def closed_on_error(self) -> Iterator[None]:
@@ -140,8 +157,12 @@ class SqlDestination(Destination):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Commit the statements of the block, or roll them back if it raises."""
+        """Commit the statements of the block, or roll them back if it raises; a block in it joins it."""
+        if self._in_transaction:
+            yield
+            return
         self.execute("BEGIN TRANSACTION")
+        self._in_transaction = True
         try:
             yield
             self.execute("COMMIT")
@@ -151,6 +172,8 @@ class SqlDestination(Destination):
             except WarehouseError:
                 pass  # a failed COMMIT has rolled back already, or the connection is lost
             raise
+        finally:
+            self._in_transaction = False
 
     def execute_together(self, work: Sequence[str]) -> None:
         """Execute the statements in one transaction."""
@@ -165,7 +188,9 @@ class SqlDestination(Destination):
         """Call `store` in the transaction that enters the load; False if it is entered already."""
         try:
             with self.transaction():
-                if not self.claim_load(table, loaded):
+                with self.using_own_tables():
+                    is_first = self.claim_load(table, loaded)
+                if not is_first:
                     raise _RollBack
                 store()
                 crash_point("load.before_commit")
@@ -210,19 +235,28 @@ class SqlDestination(Destination):
         self.execute(f"CREATE TABLE IF NOT EXISTS {self.relation(name)} ({', '.join(definitions)})")
 
     def create_ledger(self, *further: str) -> None:
-        """Create the ledger unless it exists; `further` are columns or constraints."""
-        columns = self.ledger.column_definitions({kind: self.sql_type(kind) for kind in Kind})
-        loaded_at = f"{self.dialect.quoted('loaded_at')} {self.sql_type(Kind.TIMESTAMP)}"
-        self.create(LEDGER, [*columns, loaded_at, *further])
+        """Create ledger and registry unless they exist.
+
+        `further` are columns or constraints of the ledger.
+        """
+        types = {kind: self.sql_type(kind) for kind in Kind}
+        loaded_at = f"{self.dialect.quoted('loaded_at')} {types[Kind.TIMESTAMP]}"
+        self.create(LEDGER, [*self.ledger.column_definitions(types), loaded_at, *further])
+        self.create(REGISTRY, self.registry.column_definitions(types))
 
     def patch(self, wanted: Table) -> Table:
         check_names(wanted, self.capabilities.max_identifier_length)
         existing = self.table(wanted.name)
+        if existing is not None:
+            self.check_ours(wanted.name)
         patch = diff(existing, wanted, folds_case=self.capabilities.folds_case)
         if existing is not None and not patch:
             return existing
         try:
-            self.alter(wanted.name, patch)
+            if patch.create:
+                self._create_ours(wanted.name, patch)
+            else:
+                self.alter(wanted.name, patch)
         except LoadRefused as refusal:
             text = f"destination {self.id}: the table {wanted.name!r} cannot be made to fit: {refusal.text}"
             hint = "If rows repeat the key, remove the repetitions or configure another key; then run again."
@@ -231,10 +265,60 @@ class SqlDestination(Destination):
         assert result is not None, "the table was just created"
         return result
 
+    # --- ownership
+
+    def check_ours(self, name: str) -> None:
+        """Raise TableNotAllowed for an existing table that Headwater must not write (G12)."""
+        own = self._registered_name(name)
+        if own in self._ours:
+            return
+        with self.using_own_tables():
+            if not self.execute(self.registry.has(own)):
+                if self.execute(self.registry.has_load(name, own)):
+                    origin = "ledger"
+                elif self.adopts(own):
+                    origin = "adopted"
+                else:
+                    raise self.not_ours(name)
+                self.execute(self.registry.insert(own, origin))
+        self._ours.add(own)
+
+    def _create_ours(self, name: str, patch: Patch) -> None:
+        """Create and register a table; CREATE fails if another program has created it meanwhile."""
+        own = self._registered_name(name)
+        self._ours.discard(own)  # the user has dropped it
+        register = self.registry.insert(own, "created", int(time.time()))
+        if self.creates_in_transactions:
+            with self.transaction():
+                self.alter(name, patch)
+                self.execute(register)
+        else:
+            # in this order: a crash in between leaves a table that must be adopted, never one that is taken
+            self.alter(name, patch)
+            self.execute(register)
+        self._ours.add(own)
+
+    def tables_created_since(self, seconds: int) -> int:
+        with self.using_own_tables():
+            return int(self.execute(self.registry.created_since(seconds))[0][0])
+
+    def _registered_name(self, name: str) -> str:
+        name = self.dialect.fold(name)
+        return name.translate(ASCII_LOWER) if self.capabilities.folds_case else name
+
+    @contextmanager
+    def using_own_tables(self) -> Iterator[None]:
+        """A lock on the ledger or the registry stops every load: then the destination is unavailable."""
+        try:
+            yield
+        except TableBusy as busy:
+            raise DestinationUnavailable(busy.text, hint=busy.hint) from busy
+
     # --- the ledger
 
     def loaded(self, ids: Sequence[str]) -> set[str]:
-        return {str(row[0]) for row in self.execute(self.ledger.ids_query(ids))} if ids else set()
+        with self.using_own_tables():
+            return {str(row[0]) for row in self.execute(self.ledger.ids_query(ids))} if ids else set()
 
     def loaded_between(self, low: str, high: str) -> set[str]:
         return {str(row[0]) for row in self.execute(self.ledger.between_query(low, high))}
@@ -244,7 +328,8 @@ class SqlDestination(Destination):
 
     def ledger_entry(self, id: str) -> Loaded | None:
         """The answer to a load that is entered already."""
-        rows = self.execute(self.ledger.entry_query(id))
+        with self.using_own_tables():
+            rows = self.execute(self.ledger.entry_query(id))
         return self.ledger.loaded(rows[0]) if rows else None
 
     # --- loads
@@ -275,6 +360,7 @@ class SqlDestination(Destination):
                 f"the table {load.table.name!r} does not exist.",
                 hint="Run again: it is created before each load.",
             )
+        self.check_ours(table.name)
         with self.staging_relation(staged, self.match_columns(staged, load, table)) as relation:
             unmapped = self._count_not_fitting(relation, RowSelection())
             if unmapped and UNMAPPED not in table.columns:

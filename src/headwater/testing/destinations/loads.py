@@ -76,6 +76,7 @@ class LoadTests(Suite):
         self, subject: Subject, staging: Path
     ) -> None:
         subject.run(self.strict_table.format("strict"))
+        subject.destination.adopt_tables = ("strict",)
         made = subject.destination.patch(table("strict", number=Kind.INT64, note=Kind.STRING))
         rows = [{"number": 13 if i in (4, 17) else 100 + i, "note": "x"} for i in range(20)]
         result = load(subject, staging, made, rows, id="with bad", first_row=100)
@@ -91,6 +92,7 @@ class LoadTests(Suite):
 
     def test_nothing_is_stored_when_too_many_rows_are_refused(self, subject: Subject, staging: Path) -> None:
         subject.run(self.strict_table.format("strict"))
+        subject.destination.adopt_tables = ("strict",)
         made = subject.destination.patch(table("strict", number=Kind.INT64, note=Kind.STRING))
         subject.destination.max_refused = 5
         rows = [{"number": 1, "note": "good"}] + [{"number": 13, "note": "bad"}] * 6
@@ -195,6 +197,7 @@ class KeyTests(Suite):
 
     def test_a_users_own_key_stays_when_none_is_configured(self, subject: Subject, staging: Path) -> None:
         subject.run(self.keyed_table.format("mine"))
+        subject.destination.adopt_tables = ("mine",)
         made = subject.destination.patch(table("mine", id=Kind.INT64, note=Kind.STRING, extra=Kind.BOOL))
         assert (made.primary_key, made.users_key, made.key) == ((), ("id",), ("id",))
         load(subject, staging, made, [{"id": 1, "note": "a", "extra": True}, {"id": 2, "note": "b"}])
@@ -203,6 +206,7 @@ class KeyTests(Suite):
 
     def test_a_users_own_key_is_used_when_it_is_the_configured_one(self, subject: Subject) -> None:
         subject.run(self.keyed_table.format("mine"))
+        subject.destination.adopt_tables = ("mine",)
         made = subject.destination.patch(table_of("mine", [Column("id", Kind.INT64)], ["id"]))
         assert (made.primary_key, made.users_key, made.key) == ((), ("id",), ("id",))
 

@@ -63,6 +63,12 @@ class Suite(ABC):
     """An explicit SQL type that takes 12, and neither 70000 nor `many`."""
     keyed_table: ClassVar[str] = "CREATE TABLE {} (id bigint PRIMARY KEY, note text)"
     """Makes a table with a key that its user created."""
+    their_table: ClassVar[str] = ""
+    """Makes a table of another program with the same columns; empty: the same table."""
+    note_row: ClassVar[str] = "INSERT INTO {} (id, note) VALUES (1, 'theirs')"
+    """Inserts a row into that table."""
+    view: ClassVar[str] = "CREATE VIEW {} AS SELECT * FROM {}"
+    """Makes a view of a table."""
     strict_table: ClassVar[str] = "CREATE TABLE {} (number bigint CHECK (number <> 13), note text)"
     """Makes a table that refuses the number 13."""
     many_rows: ClassVar[int] = 260_000
