@@ -30,6 +30,7 @@ def test_all_is_well_when_tokens_and_destinations_are(
 ) -> None:
     destination = DUCKDB | {
         "table_name_template": "{{ event_type | lower | default('events') }}",
+        "tables": ["events", "page_*"],
         "only_keys": ["web"],
         "enrichment": [{"name": "ip_lookup", "from": "/source_ip", "to": "/geo"}],
         "mappings": {"fields": [{"src": "/a", "dst": "/b", "action": "move"}]},
@@ -47,6 +48,14 @@ def test_all_is_well_when_tokens_and_destinations_are(
             {"table_name_template": "a\n{{ b | lowr }}"}, "line 2, column 8: there is no", id="filter"
         ),
         pytest.param({"table_name_template": "{% for x in y %}{% endfor %}"}, "is not possible", id="loop"),
+        pytest.param(
+            {"table_name_template": "_Headwater-loads"}, "`_headwater_loads` is reserved", id="own table"
+        ),
+        pytest.param(
+            {"unlisted_tables": "orders", "reserved_tables": ["order*"]},
+            "change `unlisted_tables`",
+            id="default",
+        ),
         pytest.param({"type": "pigeon"}, "no destination of the type `pigeon`", id="type"),
         pytest.param({"pahth": "x"}, "`pahth` is not a setting", id="option"),
         pytest.param(
@@ -122,3 +131,22 @@ def test_a_problem_is_reported_when_the_brokers_or_the_object_store_are_unreacha
     assert "secret" not in text
     reported = findings(headwater, tmp_path, settings, "--connect")
     assert [level for about, level, _ in reported if about == "events.kafka"] == ["problem"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_open"),
+    [
+        pytest.param({"table_name_template": "{{ event_type }}"}, True, id="a field"),
+        pytest.param({"table_name_template": "{{ event_type }}", "tables": ["a*"]}, False, id="a list"),
+        pytest.param({"table_name_template": "{{ event_type }}", "only_keys": ["s"]}, False, id="servers"),
+        pytest.param({}, False, id="one table"),
+    ],
+)
+def test_a_warning_names_the_list_when_browsers_can_name_tables(
+    headwater: Headwater, tmp_path: Path, changes: dict[str, Any], is_open: bool
+) -> None:
+    tokens = [TOKEN, {"id": "s", "server_secret": "s2"}]
+    found = findings(headwater, tmp_path, {"tokens": tokens, "destinations": [DUCKDB | changes]})
+    [(_, level, text)] = [each for each in found if each[0] == "destination dwh"]
+    assert level == ("warning" if is_open else "ok")
+    assert ("tables:" in text) is is_open

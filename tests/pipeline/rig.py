@@ -117,7 +117,8 @@ class Rig:
 
     def tables(self, id: str = "dwh") -> set[str]:
         return {row[0] for row in self.sql("SELECT table_name FROM duckdb_tables()", id)} - {
-            "_headwater_loads"
+            "_headwater_loads",
+            "_headwater_tables",
         }
 
     def rejects(self, id: str = "dwh") -> list[EventError]:

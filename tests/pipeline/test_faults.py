@@ -53,7 +53,8 @@ def database(postgres: PostgresServer) -> Database:
 def test_the_rest_lands_when_a_destination_refuses_a_row(rig: Rig) -> None:
     with duckdb.connect(str(rig.database())) as connection:
         connection.execute("CREATE TABLE events (n BIGINT CHECK (n <> 13), note VARCHAR)")
-    report = rig.load({"n": 12}, {"n": 13, "note": "unlucky"}, {"n": 14})
+    events = [{"n": 12}, {"n": 13, "note": "unlucky"}, {"n": 14}]
+    report = rig.load(*events, adopt_tables=["events"])
     assert [row["n"] for row in rig.rows()] == [12, 14]
     [reject] = rig.rejects()
     assert "CHECK" in reject.error
@@ -183,3 +184,27 @@ def test_rejects_are_kept_and_reported_when_their_destination_is_not_configured(
     assert rig.waiting() == [waiting]
     assert rig.cycle().is_complete
     assert len(rig.rejects()) == 1
+
+
+def test_the_other_tables_go_on_when_a_session_locks_one(rig: Rig, database: Database) -> None:
+    import psycopg
+
+    own = database.destination
+    own["options"] |= {"lock_timeout_seconds": 0.2}
+    settings = rig.settings(own | {"table_name_template": "{{ t }}"})
+    rig.file([{"t": "a", "n": 0}, {"t": "b", "n": 0}])
+    assert rig.cycle(settings).is_complete
+    paths = [rig.file([{"t": "a", "n": n}, {"t": "b", "n": n}]) for n in (1, 2)]
+    with psycopg.connect(database.server.url) as other:
+        other.execute(f"LOCK TABLE {database.schema}.a IN ACCESS EXCLUSIVE MODE".encode())
+        report = rig.cycle(settings)
+        assert not report.is_complete
+        # the reason is where `headwater status` finds it
+        for path in paths:
+            assert "lock timeout" in rig.status(path).pairs["dwh", "a"].error
+            assert rig.status(path).is_done("dwh", "b")
+        assert any("lock timeout" in error for error in report.errors)
+        assert database.run("SELECT n FROM b ORDER BY n") == [(0,), (1,), (2,)]
+    assert rig.rejects() == []
+    assert rig.cycle(settings).is_complete
+    assert database.run("SELECT n FROM a ORDER BY n") == [(0,), (1,), (2,)]

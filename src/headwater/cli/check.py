@@ -298,7 +298,13 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         about = f"destination {destination.id}"
         for problem in problems:
             yield Finding(about, "problem", problem.removeprefix(f"{about}: "))
-        if not problems:
+        if not problems and _is_open_to_browsers(settings, destination):
+            text = (
+                "anyone who has a client secret can name its tables; list those that the template may give "
+                "in `tables`, such as `tables: [pageview, order_*]`"
+            )
+            yield Finding(about, "warning", text)
+        elif not problems:
             reached = ", reached" if connect else ""
             yield Finding(about, "ok", f"type {destination.type}{reached}")
 
@@ -360,14 +366,26 @@ def _locks(settings: Settings) -> Finding:
     return _finding("pipeline.lock", check)
 
 
+def _is_open_to_browsers(settings: Settings, destination: DestinationSettings) -> bool:
+    from headwater.pipeline.steps.table_rules import open_to_browsers
+    from headwater.pipeline.steps.template import Template
+
+    is_constant = Template(destination.table_name_template).constant is not None
+    return open_to_browsers(settings, destination, is_constant=is_constant)
+
+
 def _problems(settings: DestinationSettings, pipeline: PipelineSettings, connect: bool) -> Iterator[str]:
     from headwater.destinations.base import load_destination
     from headwater.pipeline.steps import mapping
     from headwater.pipeline.steps.enrich.base import load_enricher
+    from headwater.pipeline.steps.route import Router
+    from headwater.pipeline.steps.table_rules import TableRules
     from headwater.pipeline.steps.template import Template
 
     try:
-        Template(settings.table_name_template)
+        Router(
+            Template(settings.table_name_template), max_identifier_length=63, rules=TableRules.of(settings)
+        )
     except HeadwaterError as error:
         yield str(error)
     for problem in mapping.problems(settings.mappings):

@@ -6,6 +6,7 @@ Start reading at `Loader.load`.
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING, Protocol
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, RefusedRow
 from headwater.destinations.table import ROW, Table
-from headwater.errors import DestinationUnavailable
+from headwater.errors import DestinationUnavailable, TableBusy, TableNotAllowed
 from headwater.pipeline.lineage_hints import job_description, writing_to
 from headwater.pipeline.load_report import Outcome, Times
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.batch_schema import BatchColumn
+from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.fit_table import TablePatcher, wanted_columns
@@ -30,6 +32,8 @@ from headwater.settings import DestinationSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+logger = logging.getLogger(__name__)
 
 NO_COLUMN = "no field of the event becomes a column"
 
@@ -93,8 +97,9 @@ class Loader:
     def load(self, batch: Batch) -> None:
         """Runs the steps after routing: parse, enrich, map, type, patch, stage, load, record.
 
-        An error before the load step concerns all parts and is raised, and so is an unreachable destination.
-        Another error of one part is recorded for that part, and the others are loaded.
+        An error before the load step concerns all parts and is raised, and so is the error of a destination
+        or table that cannot be used now. Another error of one part is recorded for that part, and the others
+        are loaded. Events of a table that must not be written are rejects.
         """
         table, lines = batch.table, batch.lines  # 1 route: done before the call, by Router
         in_ledger = self._parts_in_ledger(batch)
@@ -102,15 +107,20 @@ class Loader:
             with self.times.of("parse"):
                 fields = batch.fields or find_fields(lines, self.lookups.browser_keys)  # 2 parse
             events = events_only(lines, fields)
-            patched, staged = Table(table, {}), dict[int, StagedRows]()
+            patched, staged, refusal = Table(table, {}), dict[int, StagedRows](), NO_COLUMN
             if len(in_ledger) < len(batch.parts) and self._columns(fields):
                 with self.times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
                     lookups = self.lookups.find(events, fields, folder)  # 3 enrich
                 columns = self._columns(fields)  # 4 map, 5 type
-                with self.times.of("patch"):
-                    fit, patched = self.tables.patch(table, fields.root, columns)  # 6 patch
-                with self.times.of("stage"), writing_to(lines.sparkSession, self.destination, table):
-                    staged = self.stager.stage(project(events, fit, lookups), folder)  # 7 stage
+                try:
+                    with self.times.of("patch"):
+                        fit, patched = self.tables.patch(table, fields.root, columns)  # 6 patch
+                except TableNotAllowed as error:
+                    logger.error("%s/%s: %s", self.settings.id, table, error)
+                    refusal = str(error)
+                else:
+                    with self.times.of("stage"), writing_to(lines.sparkSession, self.destination, table):
+                        staged = self.stager.stage(project(events, fit, lookups), folder)  # 7 stage
             for number, part in batch.parts.items():
                 own = part.fields or fields
                 try:
@@ -119,8 +129,8 @@ class Loader:
                     elif number in staged and self._columns(own):
                         outcome = self._load_part(part, own, patched, staged[number])  # 8 load
                     else:
-                        outcome = self._reject_part(part, own)
-                except DestinationUnavailable:
+                        outcome = self._reject_part(part, own, refusal)
+                except (DestinationUnavailable, TableBusy):
                     raise
                 except Exception as error:
                     part.origin.record_failure(table, error)
@@ -160,12 +170,12 @@ class Loader:
             unmapped=loaded.unmapped + (staged.unmapped if staged is not None else 0),
         )
 
-    def _reject_part(self, part: BatchPart, fields: BatchFields) -> Outcome:
-        """Rejects all lines: no event has a field that becomes a column."""
+    def _reject_part(self, part: BatchPart, fields: BatchFields, reason: str) -> Outcome:
+        """Rejects all lines: no event has a field that becomes a column, or the table is not allowed."""
         if fields.malformed:
             self.rejects.write(malformed_lines(part.lines), part.origin.name)
         if fields.events:
-            events = events_only(part.lines, fields).selectExpr("*", f"'{NO_COLUMN}' AS {REASON}")
+            events = events_only(part.lines, fields).selectExpr("*", f"{literal(reason)} AS {REASON}")
             self.rejects.write(events, part.origin.name)
         return Outcome(rejected=fields.events + fields.malformed)
 

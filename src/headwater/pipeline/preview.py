@@ -15,6 +15,7 @@ from headwater.pipeline.steps.parse_events import find_fields, malformed_lines
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import REASON, read_lines
 from headwater.pipeline.steps.route import TABLE, name_tables
+from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
 
@@ -64,7 +65,8 @@ def _preview(
     capabilities = product.capabilities
     template = Template(destination.table_name_template)
     limit = capabilities.max_identifier_length
-    for row in name_tables(lines, template, max_identifier_length=limit).collect():
+    rules = TableRules.of(destination)
+    for row in name_tables(lines, template, max_identifier_length=limit, rules=rules).collect():
         found.table, found.reason = row[TABLE], row[REASON] or ""
     if not found.table:
         return found

@@ -20,7 +20,7 @@ from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
 from headwater.destinations.locks import load_locks
 from headwater.durable_files import try_lock
-from headwater.errors import DestinationUnavailable, HeadwaterError
+from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy
 from headwater.log.files.archive import archive
 from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.incoming import finish_interrupted
@@ -35,6 +35,7 @@ from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.read_lines import read_lines
 from headwater.pipeline.steps.route import SMALL_BYTES, RoutedFiles, Router
 from headwater.pipeline.steps.stage import DriverStager, SharedStager, SparkStager, Stager
+from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
 
@@ -100,6 +101,7 @@ class _Cycle:
         self._locks = load_locks(settings.pipeline.lock, settings.locks_dir)
         self._connected: dict[str, Destination] = {}
         self._unavailable: dict[str, DestinationUnavailable] = {}
+        self._busy: dict[tuple[str, str], HeadwaterError] = {}  # tables that are locked
         self._browser_keys = {token.id: token.client_secret for token in settings.tokens}
 
     def close(self) -> None:
@@ -180,6 +182,7 @@ class _Cycle:
             Template(settings.table_name_template),
             max_identifier_length=destination_class(settings.type).capabilities.max_identifier_length,
             browser_keys=browser_keys,
+            rules=TableRules.of(settings),
         )
         if self._is_unavailable(settings, files, router.constant):
             return
@@ -236,6 +239,9 @@ class _Cycle:
         todo = [number for number in having if files[number].begin_table(table, routed.files[number])]
         if not todo:
             return
+        if busy := self._busy.get((settings.id, table)):
+            self._record_failure(table, busy, [files[number] for number in todo])
+            return
         whole = routed.all_files
         parts = {
             number: BatchPart(
@@ -250,13 +256,23 @@ class _Cycle:
             loader.load(Batch(table, whole.lines_for(table), parts, whole.fields.get(table)))
         except DestinationUnavailable as error:
             self._unavailable[settings.id] = error
-            for number in todo:
-                if files[number].is_open(table):
-                    files[number].record_failure(table, error)
+            self._record_failure(table, error, [files[number] for number in todo])
+        except (
+            TableBusy,
+            LockTaken,
+        ) as error:  # the next cycle tries again; other files need not wait as long
+            self._busy[settings.id, table] = error
+            self._record_failure(table, error, [files[number] for number in todo])
         except Exception as error:
             if len(files) > 1:
                 raise
             files[0].record_failure(table, error)
+
+    @staticmethod
+    def _record_failure(table: str, error: Exception, files: Sequence[FileInCycle]) -> None:
+        for each in files:
+            if each.is_open(table):
+                each.record_failure(table, error)
 
     def _rejects(self, settings: DestinationSettings) -> RejectWriter:
         return RejectWriter(self._settings.events_dir, settings.id, self._clock)

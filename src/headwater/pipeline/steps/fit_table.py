@@ -6,6 +6,7 @@ The type of a column of the table wins over that of the batch; values that do no
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from headwater.destinations.base import Capabilities, Destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.locks import Locks
 from headwater.destinations.table import UNMAPPED, Column, Table, table_of
+from headwater.errors import TableNotAllowed
 from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns, column_name
 from headwater.pipeline.steps.convert import may_not_fit
 from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Path, parse_pointer
@@ -203,7 +205,10 @@ class TablePatcher:
             has_key = not wanted.primary_key or wanted.primary_key in (known.primary_key, known.users_key)
             if has_key and fit.fits(known):
                 return fit, with_mapping_casts(known, wanted)
-        _, wanted = plan(self._destination.table(name))
+        existing = self._destination.table(name)
+        if existing is None:
+            self._check_new(name)
+        _, wanted = plan(existing)
         for _ in range(MAX_REFITS):
             with self._locks.hold(self._settings.id, name):
                 table = self._destination.patch(wanted)
@@ -212,6 +217,16 @@ class TablePatcher:
                 break
         self._known[name] = with_mapping_casts(table, wanted)
         return fit, self._known[name]
+
+    def _check_new(self, name: str) -> None:
+        """Raise TableNotAllowed if enough tables were created within the last hour."""
+        limit = self._settings.max_new_tables_per_hour
+        created = self._destination.tables_created_since(int(time.time()) - 3_600)
+        if created >= limit:
+            raise TableNotAllowed(
+                f"{created} tables were created within an hour, and {name!r} would be one more.",
+                hint="Raise `max_new_tables_per_hour` of the destination, or wait; then replay its rejects.",
+            )
 
     def forget(self, name: str) -> None:
         """Discards what is known about a table."""

@@ -20,6 +20,7 @@ from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.parse_events import FieldParser, find_fields
 from headwater.pipeline.steps.read_lines import FILE, LINE, REASON, lines_of_file
+from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 
 if TYPE_CHECKING:
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 BUCKETS = 32
 SMALL_BYTES = 16 * 1024 * 1024
 """Files up to this size are routed and scanned for their fields in one job."""
-MAX_TABLES = 1_000
-"""Maximum tables of one file; lines of further tables are rejects."""
 
 TABLE = "_headwater_table"
 _BUCKET = "_headwater_bucket"
@@ -49,6 +48,8 @@ class RoutedLines:
     """The fields of the tables, where routing found them in the same pass."""
     bucket: Callable[[int], DataFrame] | None = None
     """Reads the lines of one bucket, where they were written by buckets."""
+    too_many: str = ""
+    """The reason of lines whose table is one too many."""
 
     def lines_for(self, table: str) -> DataFrame:
         """The lines of a table with their numbers."""
@@ -57,13 +58,14 @@ class RoutedLines:
 
     def rejects(self) -> DataFrame:
         """The lines that have no table because of an error, with the reason."""
-        return _with_reason(self.lines.where(self.is_rejected))
+        return _with_reason(self.lines.where(self.is_rejected), self.too_many)
 
     @property
     def is_rejected(self) -> str:
         """SQL condition: the line has no table because of an error."""
         known = ", ".join(literal(name) for name in self.tables) or "''"
-        return f"{REASON} IS NOT NULL OR ({TABLE} != '' AND {TABLE} NOT IN ({known}))"
+        over_limit = f"{TABLE} != '' AND {TABLE} NOT IN ({known}) AND {LINE} RLIKE '[^ \\t\\r]'"
+        return f"{REASON} IS NOT NULL OR ({over_limit})"
 
 
 @dataclass
@@ -83,15 +85,16 @@ class RoutedFiles:
         if len(self.files) == 1:
             return self.all_files.rejects()
         own = [f"({FILE} = {number} AND ({self.files[number].is_rejected}))" for number in files]
-        return _with_reason(self.all_files.lines.where(" OR ".join(own) or "false"))
+        return _with_reason(self.all_files.lines.where(" OR ".join(own) or "false"), self.all_files.too_many)
 
 
-def _with_reason(lines: DataFrame) -> DataFrame:
-    too_many = literal(f"the template gives more than {MAX_TABLES} tables in one file")
-    return lines.selectExpr(LINE, ROW, f"coalesce({REASON}, {too_many}) AS {REASON}")
+def _with_reason(lines: DataFrame, too_many: str) -> DataFrame:
+    return lines.selectExpr(LINE, ROW, f"coalesce({REASON}, {literal(too_many)}) AS {REASON}")
 
 
-def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: int) -> DataFrame:
+def name_tables(
+    lines: DataFrame, template: Template, *, max_identifier_length: int, rules: TableRules | None = None
+) -> DataFrame:
     """The lines that are not blank, with the name of their table (empty: none) and the reason for none."""
     from pyspark.sql import functions
 
@@ -101,30 +104,43 @@ def name_tables(lines: DataFrame, template: Template, *, max_identifier_length: 
     parser.plan()
     name, failure = template.sql(lambda path: parser.path(path).sql)
     named = parser.apply(lines).selectExpr(LINE, ROW, f"{name} AS {TABLE}", f"{failure} AS {REASON}")
+    sanitised = sanitise_sql(TABLE, max_identifier_length)
+    named = named.selectExpr(
+        LINE, ROW, REASON, f"if({REASON} IS NOT NULL OR {TABLE} = '', '', {sanitised}) AS {TABLE}"
+    )
+    table, reason = (rules or TableRules()).sql(TABLE, REASON)
+    named = named.selectExpr(LINE, ROW, f"{table} AS {TABLE}", f"{reason} AS {REASON}")
     # Most lines have a table and are not checked here; `find_fields` counts the malformed ones among them.
     check = compiled_classes.event_check(named, LINE)
     checked = named.withColumn(
         _CHECK, functions.when((named[TABLE] == "") | named[REASON].isNotNull(), check)
     )
-    table = sanitise_sql(TABLE, max_identifier_length)
     return checked.where(f"coalesce({_CHECK}, 'x') != ''").selectExpr(
         LINE,
         ROW,
         f"coalesce({_CHECK}, {REASON}) AS {REASON}",
-        f"CASE WHEN {_CHECK} IS NOT NULL OR {REASON} IS NOT NULL OR {TABLE} = '' THEN '' "
-        f"ELSE {table} END AS {TABLE}",
+        f"if({_CHECK} IS NULL, {TABLE}, '') AS {TABLE}",
     )
 
 
 class Router:
     """Routes lines by a template; `browser_keys` are the api_key values of browser events, one per line."""
 
-    def __init__(self, template: Template, *, max_identifier_length: int, browser_keys: str = "") -> None:
+    def __init__(
+        self,
+        template: Template,
+        *,
+        max_identifier_length: int,
+        browser_keys: str = "",
+        rules: TableRules | None = None,
+    ) -> None:
         self._template = template
+        self._rules = rules or TableRules()
         self._max_length = max_identifier_length
         self._browser_keys = browser_keys
         self.constant = sanitise(template.constant, max_identifier_length) if template.constant else ""
         """The one table of all lines, where the template always gives the same; else empty."""
+        self._rules.check(self.constant)
 
     def route(self, lines: DataFrame) -> RoutedLines:
         """Names the table of each line and finds the fields of each table, in one job."""
@@ -133,9 +149,9 @@ class Router:
             named = lines.selectExpr(
                 "*", f"{literal(self.constant)} AS {TABLE}", f"cast(NULL AS string) AS {REASON}"
             )
-            return _routed(named, {self.constant: fields})
+            return _routed(named, {self.constant: fields}, self._rules)
         named = self._named(lines)
-        return _routed(named, BatchFields.by_table(self._scan(named, "0L")))
+        return _routed(named, BatchFields.by_table(self._scan(named, "0L")), self._rules)
 
     def route_files(self, lines: DataFrame, files: int) -> RoutedFiles:
         """Routes the lines of several small files, also in one job."""
@@ -143,8 +159,11 @@ class Router:
         answers = self._scan(named, FILE)
         found = BatchFields.by_file(answers)
         return RoutedFiles(
-            _routed(named, BatchFields.by_table(answers)),
-            [_routed(lines_of_file(named, number), found.get(number, {})) for number in range(files)],
+            _routed(named, BatchFields.by_table(answers), self._rules),
+            [
+                _routed(lines_of_file(named, number), found.get(number, {}), self._rules)
+                for number in range(files)
+            ],
         )
 
     def route_large(self, lines: DataFrame, folder: ExecutorFolder) -> RoutedLines:
@@ -161,7 +180,7 @@ class Router:
 
         if isinstance(folder, ObjectFolder):
             files = write_objects(bucketed, folder, by=_BUCKET)
-            routed = _counted(as_read(read_objects(spark, folder, files, schema)))
+            routed = _counted(as_read(read_objects(spark, folder, files, schema)), self._rules)
             routed.bucket = lambda key: as_read(
                 read_objects(spark, folder, [file for file in files if file.key == key], schema)
             )
@@ -174,28 +193,29 @@ class Router:
             .parquet(str(folder))
         )
         stored = as_read(spark.read.schema(f"{schema}, {_BUCKET} int").parquet(str(folder)))
-        routed = _counted(stored)
+        routed = _counted(stored, self._rules)
         routed.bucket = lambda key: stored.where(f"{_BUCKET} = {key}")
         return routed
 
     def _named(self, lines: DataFrame) -> DataFrame:
-        return name_tables(lines, self._template, max_identifier_length=self._max_length)
+        return name_tables(lines, self._template, max_identifier_length=self._max_length, rules=self._rules)
 
     def _scan(self, named: DataFrame, file: str) -> list[str]:
         numbered = named.selectExpr("*", f"{file} AS {_FILE}")
         return compiled_classes.scan(numbered, LINE, TABLE, REASON, _FILE, browser_keys=self._browser_keys)
 
 
-def _routed(named: DataFrame, fields: dict[str, BatchFields]) -> RoutedLines:
+def _routed(named: DataFrame, fields: dict[str, BatchFields], rules: TableRules) -> RoutedLines:
     nowhere = fields.pop("", BatchFields())
     lines = {name: each.events + each.malformed for name, each in fields.items()}
     order = sorted((name for name in lines if lines[name]), key=lambda name: (-lines[name], name))
-    over_limit = sum(lines[name] for name in order[MAX_TABLES:])
-    tables = {name: lines[name] for name in order[:MAX_TABLES]}
-    return RoutedLines(named, tables, nowhere.skipped, nowhere.malformed + over_limit, fields)
+    over_limit = sum(lines[name] for name in order[rules.max_tables :])
+    tables = {name: lines[name] for name in order[: rules.max_tables]}
+    rejected = nowhere.malformed + over_limit
+    return RoutedLines(named, tables, nowhere.skipped, rejected, fields, too_many=rules.too_many)
 
 
-def _counted(stored: DataFrame) -> RoutedLines:
+def _counted(stored: DataFrame, rules: TableRules) -> RoutedLines:
     counts = (
         stored.groupBy(TABLE)
         .agg({"*": "count", REASON: "count"})
@@ -208,8 +228,8 @@ def _counted(stored: DataFrame) -> RoutedLines:
         if not row[TABLE]:
             rejected += row["reasons"]
             skipped += row["lines"] - row["reasons"]
-        elif len(tables) < MAX_TABLES:
+        elif len(tables) < rules.max_tables:
             tables[row[TABLE]] = row["lines"]
         else:
             rejected += row["lines"]
-    return RoutedLines(stored, tables, skipped, rejected)
+    return RoutedLines(stored, tables, skipped, rejected, too_many=rules.too_many)

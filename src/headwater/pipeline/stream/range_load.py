@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headwater.crash_points import crash_point
 from headwater.destinations.table import ROW
-from headwater.errors import HeadwaterError, LoadRefused, TableRefused
+from headwater.errors import HeadwaterError, LoadRefused, LockTaken, TableBusy, TableRefused
 from headwater.log.streams import Planned
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import Outcome
@@ -49,6 +49,10 @@ class _RangeOrigin:
         raise error
 
 
+class _TablePostponed(Exception):
+    """A table is locked, and the others of the range are loaded first."""
+
+
 @dataclass
 class RangeLoad:
     """One range. `save_plan` writes the cursor; `retry` repeats a load until the destination is reachable.
@@ -69,24 +73,45 @@ class RangeLoad:
     def run(self, lines: DataFrame) -> Outcome:
         """Routes the lines, loads all tables, and writes the rejects."""
         routed = self.router.route(lines)
+        postponed = []
         for table in routed.tables:
-            self._load_table(table, routed.lines_for(table), routed.fields.get(table))
+            try:
+                fields = routed.fields.get(table)
+                self._load_table(table, routed.lines_for(table), fields, may_postpone=len(routed.tables) > 1)
+            except _TablePostponed as error:
+                logger.warning(
+                    "%s, table %s: %s; the other tables come first.", self.positions.name, table, error
+                )
+                postponed.append(table)
+        for table in postponed:
+            self._load_table(table, routed.lines_for(table), None)
         if routed.rejected:
             self.loader.rejects.write(routed.rejects(), self.positions.name)
             self.result.rejected += routed.rejected
         self.result.skipped += routed.skipped
         return self.result
 
-    def _load_table(self, table: str, lines: DataFrame, fields: BatchFields | None) -> None:
+    def _load_table(
+        self, table: str, lines: DataFrame, fields: BatchFields | None, *, may_postpone: bool = False
+    ) -> None:
         if already_loaded := self.loaded.already_loaded_sql(self.positions, table):
             self.result.rows += lines.where(already_loaded).count()
-            lines, fields = lines.where(f"NOT ({already_loaded})"), None
+            lines, fields, may_postpone = lines.where(f"NOT ({already_loaded})"), None, False
 
         def load(piece: PositionRange) -> None:
             is_whole = piece == self.positions
             own = lines if is_whole else lines.where(f"{ROW} >= {piece.first} AND {ROW} < {piece.end}")
             known = [fields] if is_whole and fields is not None else []
-            self.retry(lambda: self._load_piece(table, piece, own, known))
+
+            def attempt() -> None:
+                try:
+                    self._load_piece(table, piece, own, known)
+                except (TableBusy, LockTaken) as error:
+                    if may_postpone and is_whole:  # rows that are counted already must not come again
+                        raise _TablePostponed(_reason(error)) from error
+                    raise
+
+            self.retry(attempt)
 
         search = BadRowSearch(
             load,

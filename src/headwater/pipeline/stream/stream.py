@@ -19,7 +19,7 @@ from headwater.crash_points import crash_point
 from headwater.destinations.base import load_destination
 from headwater.destinations.locks import Locks
 from headwater.durable_files import FolderLock
-from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken
+from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.log.streams import Planned, StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
@@ -33,6 +33,7 @@ from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager
+from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.archive import StreamArchive
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range
@@ -90,6 +91,7 @@ class Stream:
             Template(destination.table_name_template),
             max_identifier_length=self._destination.capabilities.max_identifier_length,
             browser_keys=browser_keys,
+            rules=TableRules.of(destination),
         )
         self._loader = Loader(
             destination,
@@ -277,7 +279,7 @@ class Stream:
                     self._destination.connect()
                     self._is_connected = True
                 return function()
-            except (DestinationUnavailable, LockTaken) as error:
+            except (DestinationUnavailable, LockTaken, TableBusy) as error:
                 self._log_outage(error)
                 self._record_error(reason_of(error))
                 self._disconnect()
