@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import duckdb
 import msgspec
@@ -20,6 +20,10 @@ from headwater.pipeline.load_report import Report
 from headwater.settings import Settings
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig
+from tests.pipeline.stream_rig import StreamRig, until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Database:
@@ -208,3 +212,27 @@ def test_the_other_tables_go_on_when_a_session_locks_one(rig: Rig, database: Dat
     assert rig.rejects() == []
     assert rig.cycle(settings).is_complete
     assert database.run("SELECT n FROM a ORDER BY n") == [(0,), (1,), (2,)]
+
+
+def test_a_streams_other_tables_come_first_when_a_session_locks_one(
+    spark: SparkSession, tmp_path: Path, database: Database
+) -> None:
+    import psycopg
+
+    own = database.destination
+    own["options"] |= {"lock_timeout_seconds": 0.2}
+    with StreamRig(spark, tmp_path) as rig:
+        settings = rig.stream_settings(own | {"table_name_template": "{{ t }}"})
+        rig.drained(settings, {"t": "a", "n": 0}, {"t": "b", "n": 0})
+        end = rig.put(settings, *({"t": t, "n": n} for t in "ab" for n in (1, 2)))
+        with psycopg.connect(database.server.url) as other:
+            other.execute(f"LOCK TABLE {database.schema}.a IN ACCESS EXCLUSIVE MODE".encode())
+            with rig.stream(settings):
+                until(lambda: database.run("SELECT count(*) FROM b") == [(3,)], "the other table")
+                until(lambda: "lock timeout" in rig.cursor().error, "the reason in the status")
+                other.rollback()
+                until(lambda: rig.cursor().position >= end, "the end of the queue")
+        cursor = rig.cursor()
+        assert (cursor.rows, cursor.rejected, cursor.missing, cursor.error) == (6, 0, 0, "")
+        assert database.run("SELECT n FROM a ORDER BY n") == [(0,), (1,), (2,)]
+        assert rig.rejects() == []

@@ -136,7 +136,8 @@ def test_the_structure_is_read_again_when_a_changed_table_refuses_an_insert(rig:
 
 def test_the_bad_rows_alone_are_rejects_when_the_destination_refuses_them(rig: StreamRig) -> None:
     rig.sql("CREATE TABLE events (n BIGINT CHECK (n <> 13))")
-    cursor = rig.drained(rig.stream_settings(), *({"n": n} for n in range(11, 16)))
+    settings = rig.stream_settings({"adopt_tables": ["events"]})
+    cursor = rig.drained(settings, *({"n": n} for n in range(11, 16)))
     assert [row["n"] for row in rig.rows()] == [11, 12, 14, 15]
     assert (cursor.rows, cursor.rejected, cursor.missing) == (4, 1, 0)
     [reject] = rig.rejects()

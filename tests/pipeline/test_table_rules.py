@@ -29,9 +29,10 @@ def counts(report: Report) -> tuple[int, int, int, int]:
     found = [each for file in report.files for each in file.destinations]
     for each in found:
         assert each.events == each.rows + each.skipped + each.rejected
-    return tuple(
+    events, rows, skipped, rejected = (
         sum(getattr(each, name) for each in found) for name in ("events", "rows", "skipped", "rejected")
-    )  # type: ignore[return-value]
+    )
+    return events, rows, skipped, rejected
 
 
 def reasons(rig: Rig) -> list[str]:
