@@ -53,7 +53,7 @@ CATALOGUE: tuple[Description, ...] = (
     ),
     _describe("histogram", "gateway_request_seconds", "route", "From the request's last byte to the answer."),
     _describe("gauge", "gateway_connections", "", "Open connections."),
-    _describe("gauge", "gateway_pending_bytes", "", "Bytes of events waiting for their commit."),
+    _describe("gauge", "gateway_pending_bytes", "", "Bytes of requests in memory, heads included."),
     _describe("counter", "log_events_appended", "", "Events committed to the log."),
     _describe("counter", "log_bytes_appended", "", "Bytes of those events, before compression."),
     _describe("histogram", "log_commit_seconds", "", "One group commit, fsync included."),

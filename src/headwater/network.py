@@ -65,6 +65,14 @@ def is_from_this_machine(peer: str, headers: Mapping[str, str]) -> bool:
     return not any(name in _FORWARDING or name.startswith("x-forwarded") for name in headers)
 
 
+def address_block(address: str) -> str:
+    """Return what stands for one sender: an IPv4 address, or the /64 network of an IPv6 address."""
+    found = read_address(address)
+    if isinstance(found, IPv6Address):
+        return str(ip_network((int(found) >> 64 << 64, 64)))
+    return str(found) if found is not None else address
+
+
 class ClientAddresses:
     """Finds the address of a client behind trusted proxies."""
 
@@ -84,3 +92,8 @@ class ClientAddresses:
                 break
             found = farther
         return str(found) if found is not None else peer
+
+    def trusts(self, peer: str) -> bool:
+        """Return whether this is the address of a trusted proxy."""
+        address = read_address(peer)
+        return address is not None and any(address in network for network in self._networks)

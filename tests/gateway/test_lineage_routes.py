@@ -163,7 +163,7 @@ def test_metrics_are_openmetrics_when_they_are_served(tmp_path: Path) -> None:
         }
         assert samples["headwater_gateway_requests_total", "200"] == 1
         assert samples["headwater_gateway_requests_total", "400"] == 1
-        assert samples["headwater_gateway_pending_bytes", ""] == 0
+        assert 0 < samples["headwater_gateway_pending_bytes", ""] < 2048  # the request for them
         assert samples["headwater_gateway_connections", ""] == 1
 
 

@@ -77,7 +77,6 @@ class PageClient:
             ViewSources(status, Rejects(self.settings, self.store)),
             lambda: EventTail(folder / "log", self.events_dir),
             live=LiveStreams(interval_seconds=0.01),
-            wrong_token_seconds=0.0,
         )
         self.routes = Router()
         self.page.add(self.routes)
@@ -90,7 +89,11 @@ class PageClient:
 
     def request(self, method: str, target: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """The answer as a server gives it: route, access, handler."""
-        server = SimpleNamespace(pending_bytes=0, count_response=lambda request, status: None)
+        server = SimpleNamespace(
+            pending_bytes=0,
+            count_response=lambda request, status: None,
+            seconds_to_slow=lambda request: 0.0,
+        )
         # a stream ends after its first events: the client is gone
         connection = SimpleNamespace(
             server=server,

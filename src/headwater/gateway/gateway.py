@@ -12,6 +12,7 @@ from headwater.gateway.failed_events import load_handler
 from headwater.gateway.lineage_routes import LineageRoutes
 from headwater.gateway.operator_routes import add_operator_routes
 from headwater.gateway.replay import replay
+from headwater.http.auth import OperatorAccess
 from headwater.http.router import Router
 from headwater.http.server import HttpServer
 from headwater.log.queue.log import Log
@@ -67,7 +68,7 @@ class Gateway:
         handler = load_handler(settings.failed_events, rejects)
         self._lineage = LineageRoutes(settings, log, handler, metrics, clock)
         self._lineage.add(self.router)
-        add_operator_routes(self.router, metrics, self._unready_reasons)
+        add_operator_routes(self.router, metrics, OperatorAccess(settings), self._unready_reasons)
 
     @property
     def port(self) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.network import is_from_this_machine, is_loopback
+from headwater.network import is_from_this_machine, is_loopback, read_address
 from headwater.settings import GatewaySettings
 
 
@@ -80,8 +80,59 @@ class AdminToken:
         return self._forbidden
 
 
+class OperatorAccess:
+    """Guards what names outlets and their URLs: metrics, and the reasons of /readyz.
+
+    With API keys or an admin token, one of them is required. Without, the `Host` header must have a name that
+    no foreign site can have: a site may resolve its own name to our address and read us through a browser
+    in our network. An address, a name without a dot and a name of a private zone cannot be registered, and
+    these are what scrapers in that network use.
+    """
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        keys = (*settings.key_texts, *([settings.admin_token] if settings.admin_token.strip() else ()))
+        self._keys = BearerKeys(keys, "gateway.api_keys` or `gateway.admin_token", "API key or admin token")
+        self._is_local = is_loopback(settings.host)
+        self._own_name = settings.host.lower()
+        self._forbidden = Problem(
+            403,
+            "forbidden",
+            "Without a key this is served under an address or a local name of this server only.",
+            hint="Set `gateway.api_keys` or `gateway.admin_token`; send `Authorization: Bearer <key>`.",
+        ).response()
+
+    def authorize(self, request: Request) -> Response | None:
+        """Return the refusal, or None if the request is allowed; for `Router.serve`."""
+        if not self._keys.is_empty:
+            allowed = self._keys.allow(request.headers.get("authorization"))
+            return None if allowed else self._keys.refusal
+        host = request.headers.get("host", "")
+        if self._is_local:
+            is_allowed = _is_own_name(host) and is_from_this_machine(request.peer, request.headers)
+        else:
+            is_allowed = _is_own_name(host) or _is_private_name(host) or _name(host) == self._own_name
+        return None if is_allowed else self._forbidden
+
+
+# Zones that are reserved, or that the root of the DNS does not delegate.
+_PRIVATE_ZONES = (
+    *(".local", ".localhost", ".internal", ".svc", ".home.arpa"),
+    *(".corp", ".home", ".intranet", ".lan", ".private"),
+)
+
+
+def _is_private_name(host: str) -> bool:
+    name = _name(host)
+    return "." not in name or name.endswith(_PRIVATE_ZONES) or read_address(host) is not None
+
+
 def _is_own_name(host: str) -> bool:
-    name, colon, port = host.rpartition(":")
-    if not colon or not port.isdigit():
-        name = host
+    name = _name(host)
     return not name or is_loopback(name)
+
+
+def _name(host: str) -> str:
+    name, colon, port = host.strip().rpartition(":")
+    if not colon or not port.isdigit():
+        name = host.strip()
+    return name.lower().rstrip(".")

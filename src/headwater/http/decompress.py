@@ -17,6 +17,7 @@ STEP_BYTES = 16 * 1024
 PADDING_BYTES = 64 * 1024
 GZIP = 31  # zlib's window size with the gzip container
 ZSTD_WINDOW_LOG = 23  # 8 MiB, what every zstd decoder should support; larger ones cost memory
+STATE_BYTES = 64 * 1024  # of a decoder, without the window of zstd
 
 # A decoder of one member or frame: `zlib.decompressobj` and `ZstdDecompressor` share these names.
 _MemberDecoder = Any
@@ -39,6 +40,11 @@ class BodyDecoder:
         self._members = 0
         self._bytes_in = 0
         self._bytes_out = 0
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the decoder holds: its state, and what it has written into its window."""
+        return STATE_BYTES + min(self._bytes_out, 1 << ZSTD_WINDOW_LOG)
 
     def feed(self, data: bytes) -> bytes:
         """Return what the next bytes of the body decode to."""

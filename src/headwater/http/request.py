@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from headwater.http.router import Route
 
 
+FRAMING_FACTOR = 8  # bytes of chunk sizes per byte of the body; 5 if each byte is a chunk
+
+
 class Request:
     """One request. `respond` may be called later, in the loop's thread; the connection keeps the order.
 
     `body` is without its Content-Encoding; `problem` says why it could not be decoded. Header names are lower
-    case. `arrived` counts the body's bytes as they were sent. `size` is the memory of the request, which
-    counts against `gateway.max_pending_bytes` until the request is answered. `caller` is set by
+    case. `arrived` counts the body's bytes as they were sent, `framing` the other bytes, and `unproductive`
+    those of them since the last byte of the body. `size` is the memory of the request, its head included,
+    which counts against `gateway.max_pending_bytes` until the request is answered. `caller` is set by
     `Route.before_body`. `answered` is called with the response.
     """
 
@@ -28,14 +32,17 @@ class Request:
         "answered",
         "arrived",
         "body",
+        "buffer",
         "caller",
-        "chunks",
         "closes",
         "connection",
         "decoder",
         "finished_at",
+        "framing",
         "headers",
+        "is_slowed",
         "method",
+        "packed",
         "path_parameters",
         "problem",
         "refusal",
@@ -44,6 +51,7 @@ class Request:
         "size",
         "stream",
         "target",
+        "unproductive",
         "version",
     )
 
@@ -53,13 +61,17 @@ class Request:
         self.target = b""
         self.version = "1.1"
         self.headers: dict[str, str] = {}
-        self.chunks: list[bytes] = []
         self.body = b""
+        self.buffer: bytearray | None = None  # the body, while it arrives in several parts
         self.decoder: BodyDecoder | None = None
+        self.packed = bytearray()  # not decoded yet
         self.problem: Problem | None = None
         self.arrived = 0
+        self.framing = 0
+        self.unproductive = 0
         self.size = 0
         self.closes = False
+        self.is_slowed = False
         self.refusal: Response | None = None
         self.response: Response | None = None
         self.stream: Stream | None = None
@@ -100,34 +112,95 @@ class Request:
         """Whether the client has closed the connection, or its half of it; may be read by any thread."""
         return self.connection.is_abandoned
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the body that are in memory."""
+        return len(self.body) + (len(self.buffer) if self.buffer is not None else 0)
+
     def read_body(self) -> bytes:
         """Return the body without its Content-Encoding; Problem if it could not be decoded."""
         if self.problem is not None:
             raise self.problem
         return self.body
 
+    def append(self, part: bytes) -> None:
+        """Add a part of the body. Many tiny parts take no more memory than a large one."""
+        if self.buffer is not None:
+            self.buffer += part
+        elif self.body:
+            self.buffer, self.body = bytearray(self.body), b""
+            self.buffer += part
+        else:
+            self.body = part
+        self.reserve(len(part))
+
+    def complete(self) -> None:
+        """Make the body of its parts, after the last one; check that a compressed one is whole."""
+        decoder, self.decoder = self.decoder, None
+        if decoder is not None:
+            self.reserve(-decoder.memory)
+            try:
+                decoder.finish()
+            except Problem as problem:
+                self.problem = problem
+        if self.buffer is not None:
+            self.body, self.buffer = bytes(self.buffer), None
+
+    def decode(self) -> None:
+        """Add what has arrived of a compressed body: once for all chunks that came together."""
+        if self.decoder is None or not self.packed:
+            return
+        packed, self.packed = bytes(self.packed), bytearray()
+        memory = self.decoder.memory
+        try:
+            self.append(self.decoder.feed(packed))
+            self.reserve(self.decoder.memory - memory)
+        except Problem as problem:
+            self.problem = problem
+            self.release()
+
     def reserve(self, size: int) -> None:
         """Count memory that the request takes beyond its body, such as a copy of it."""
         self.size += size
         self.connection.server.pending_bytes += size
 
+    def count_framing(self, size: int, most: int, is_unproductive: bool) -> bool:
+        """Count bytes that are not the body's; return whether there are too many."""
+        self.unproductive = self.unproductive + size if is_unproductive else 0
+        self.framing += size
+        if self.framing <= most:
+            self.reserve(size)  # beyond it they are no longer in memory, only counted
+        return self.unproductive > most or self.framing > most + FRAMING_FACTOR * self.arrived
+
     def release(self) -> None:
-        """Drop the body, and no longer count its memory."""
+        """Drop the body, and no longer count the memory."""
         self.connection.server.pending_bytes -= self.size
         self.size = 0
         self.body = b""
-        self.chunks = []
+        self.buffer = self.decoder = None
 
     def respond(self, response: Response) -> None:
         """Answer, once. The bytes are sent when all earlier requests of the connection are answered."""
         if self.response is not None:
             return
+        server = self.connection.server
+        if response.status == 401 and not self.is_slowed and (seconds := server.seconds_to_slow(self)):
+            self._respond_later(response, seconds)
+            return
         self.response = response
         self.release()
         if self.answered is not None:
             self.answered(response)
-        self.connection.server.count_response(self, response.status)
+        server.count_response(self, response.status)
         self.connection.flush()
+
+    def _respond_later(self, response: Response, seconds: float) -> None:
+        """Answer a wrong key, after a pause, as the last request of its connection."""
+        self.is_slowed = self.closes = True
+        self.release()
+        self.headers, self.target = {}, b""  # the client may leave meanwhile, and come again
+        self.connection.read_no_more()
+        asyncio.get_running_loop().call_later(seconds, self.respond, response)
 
     def start_stream(
         self, status: int = 200, *, content_type: str = JSON, headers: Mapping[str, str] | None = None

@@ -17,6 +17,7 @@ from headwater.errors import HeadwaterError
 
 JSON = "application/json"
 MAX_HEAD_BYTES = 64 * 1024  # request line and headers; common servers allow 8 to 64 KiB
+MAX_HEADERS = 256  # each takes far more memory than its bytes; common servers allow 100 or more
 _NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 _NO_DETAILS: Mapping[str, object] = MappingProxyType({})
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
@@ -136,11 +137,23 @@ MALFORMED = _refusal(
 NO_HOST = _refusal(
     400, "bad_http", "The `Host` header is missing.", "Send a `Host` header, as HTTP/1.1 requires."
 )
+BAD_HOST = _refusal(
+    400,
+    "bad_http",
+    "There is more than one `Host` header, or its value is not a host.",
+    "Send one `Host` header with a name or address, and a port if it is not the usual one.",
+)
+REPEATED_HEADER = _refusal(
+    400,
+    "bad_http",
+    "A header that may have one value only was sent twice.",
+    "Send `Authorization`, `Content-Length`, `Content-Type`, `Expect` and `Transfer-Encoding` once.",
+)
 UNKNOWN_TRANSFER_ENCODING = _refusal(
     400,
     "bad_http",
-    "The Transfer-Encoding is unknown.",
-    "Send `Transfer-Encoding: chunked` or `Content-Length`.",
+    "The Transfer-Encoding is unknown, or the HTTP version has none.",
+    "Send `Transfer-Encoding: chunked` with HTTP/1.1, or `Content-Length`.",
 )
 CONNECT = _refusal(405, "method_not_allowed", "This server is not a proxy.", "Use GET or POST.")
 TIMEOUT = _refusal(
@@ -155,14 +168,27 @@ UNKNOWN_EXPECTATION = _refusal(
 HEAD_TOO_LARGE = _refusal(
     431,
     "headers_too_large",
-    f"The request line and headers exceed {MAX_HEAD_BYTES} bytes.",
-    "Send shorter headers or a shorter query.",
+    f"The request line and headers exceed {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers.",
+    "Send fewer or shorter headers, or a shorter query.",
+)
+TOO_MUCH_FRAMING = _refusal(
+    431,
+    "framing_too_large",
+    "The sizes and extensions of chunks, and trailers, are too large for the body.",
+    "Send larger chunks, without extensions and trailers.",
 )
 TOO_MANY_CONNECTIONS = _refusal(
     503,
     "too_many_connections",
     "There are more connections than `gateway.max_connections` allows.",
     "Try again later, or raise `gateway.max_connections`.",
+    retry=True,
+)
+TOO_MANY_OF_ADDRESS = _refusal(
+    503,
+    "too_many_connections",
+    "This address has more connections than `gateway.max_connections_per_address` allows.",
+    "Use fewer connections, or raise the limit; list a proxy or balancer in `gateway.trusted_proxies`.",
     retry=True,
 )
 STOPPING = _refusal(

@@ -18,13 +18,14 @@ class Route(NamedTuple):
     """The handler of a method and path.
 
     `before_body` is called when the headers have arrived. If it returns a response, the request is answered
-    with it, and its body is not kept.
+    with it, and its body is not kept. A probe is served also beyond the limits of connections.
     """
 
     path: str
     handler: Handler
     needs_no_key: bool
     before_body: BeforeBody | None = None
+    is_probe: bool = False
 
 
 Methods = dict[str, Route]
@@ -47,6 +48,7 @@ class Router:
         *,
         needs_no_key: bool = False,
         before_body: BeforeBody | None = None,
+        is_probe: bool = False,
     ) -> None:
         """Serve a route that OpenAPI does not describe. The handler is a function or a coroutine function."""
         if "{" in path:
@@ -54,13 +56,30 @@ class Router:
         else:
             methods = self._paths.setdefault(path, {})
             self._targets[path.encode()] = methods
-        methods[method] = Route(path, handler, needs_no_key, before_body)
+        methods[method] = Route(path, handler, needs_no_key, before_body, is_probe)
 
-    def serve(self, endpoint: Endpoint, handler: Handler, *, before_body: BeforeBody | None = None) -> None:
-        """Serve a declared endpoint. It needs an API key if `key` is among its security schemes."""
+    def serve(
+        self,
+        endpoint: Endpoint,
+        handler: Handler,
+        *,
+        before_body: BeforeBody | None = None,
+        checks_keys: bool = False,
+        is_probe: bool = False,
+    ) -> None:
+        """Serve a declared endpoint.
+
+        It needs an API key if `key` is among its security schemes, unless its `before_body` checks keys.
+        """
         self.endpoints.append(endpoint)
-        needs_no_key = "key" not in endpoint.security
-        self.add(endpoint.method, endpoint.path, handler, needs_no_key=needs_no_key, before_body=before_body)
+        self.add(
+            endpoint.method,
+            endpoint.path,
+            handler,
+            needs_no_key=checks_keys or "key" not in endpoint.security,
+            before_body=before_body,
+            is_probe=is_probe,
+        )
 
     @property
     def paths(self) -> set[str]:

@@ -11,19 +11,23 @@ from typing import Any
 
 from headwater.clock import Clock
 from headwater.errors import HeadwaterError, SettingsError
+from headwater.http.admission import Admission, Peer
 from headwater.http.auth import BearerKeys
 from headwater.http.connection import Connection
+from headwater.http.handshake import Handshake
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response, body_too_large
 from headwater.http.router import Router
+from headwater.http.wrong_keys import WrongKeys
 from headwater.metrics import Metrics
+from headwater.network import ClientAddresses, address_block
 from headwater.settings import GatewaySettings, TlsSettings
 
 logger = logging.getLogger(__name__)
 
 BACKLOG = 1024  # connections that the kernel holds while the loop is busy
 DEADLINE_SECONDS = 0.25  # precision of the deadlines
-HANDSHAKE_SECONDS = 10.0  # for TLS
+SCARCE = 0.75  # of `max_pending_bytes`: beyond it requests must arrive within HURRY_SECONDS
 _STATUS_TEXT = {status: str(status) for status in range(100, 600)}
 
 
@@ -38,7 +42,7 @@ class HttpServer:
         self.router = router
         self.port = settings.port
         self.monotonic = clock.monotonic
-        self.connections: set[Connection] = set()
+        self.admission = Admission(settings)
         self.pending_bytes = 0
         self.is_stopping = False
         self.date = b""  # for the `Date` header
@@ -46,13 +50,15 @@ class HttpServer:
         self._now = clock.now
         self._keys = BearerKeys(settings.key_texts)
         self._tls = tls_context(settings.tls) if settings.tls is not None else None
+        self._wrong_keys = WrongKeys(clock)
+        self._clients = ClientAddresses(settings.trusted_proxies)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._no_connections = asyncio.Event()
         self._responses = metrics.counter("gateway_requests")
         self._seconds = metrics.histogram("gateway_request_seconds")
-        metrics.gauge("gateway_connections").set(lambda: len(self.connections))
+        metrics.gauge("gateway_connections").set(lambda: len(self.admission))
         metrics.gauge("gateway_pending_bytes").set(lambda: self.pending_bytes)
 
     async def start(self) -> None:
@@ -62,11 +68,9 @@ class HttpServer:
         tls = self._tls
         try:
             self._listener = await loop.create_server(
-                lambda: Connection(self),
+                (lambda: Connection(self)) if tls is None else (lambda: Handshake(self, tls)),
                 settings.host,
                 settings.port,
-                ssl=tls,
-                ssl_handshake_timeout=HANDSHAKE_SECONDS if tls is not None else None,
                 backlog=BACKLOG,
                 reuse_address=True,
             )
@@ -88,13 +92,13 @@ class HttpServer:
         listener, self._listener = self._listener, None
         listener.close()
         self.is_stopping = True
-        for connection in list(self.connections):
+        for connection in self.admission:
             connection.stop()
-        if self.connections:
+        if len(self.admission):
             try:
                 await asyncio.wait_for(self._no_connections.wait(), timeout_seconds)
             except TimeoutError:
-                for connection in list(self.connections):
+                for connection in self.admission:
                     connection.abort()
         if self._deadline_timer is not None:
             self._deadline_timer.cancel()
@@ -108,16 +112,24 @@ class HttpServer:
 
     # --- called by connections ---------------------------------------------------------------------------
 
-    @property
-    def free_bytes(self) -> int:
-        """Bytes that requests may still take in memory."""
-        return self.settings.max_pending_bytes - self.pending_bytes
+    def has_room(self, request: Request, more: int = 0) -> bool:
+        """Return whether a request fits into memory with `more` bytes of its body.
 
-    def remove(self, connection: Connection) -> None:
+        The head of one that is alone does not count, so that `max_body_bytes` may be `max_pending_bytes`.
+        """
+        pending, limit = self.pending_bytes, self.settings.max_pending_bytes
+        return pending + more <= limit or (pending == request.size and request.body_bytes + more <= limit)
+
+    def remove(self, connection: Peer) -> None:
         """Forget a connection that has ended."""
-        self.connections.discard(connection)
-        if self.is_stopping and not self.connections:
+        self.admission.remove(connection)
+        if self.is_stopping and not len(self.admission):
             self._no_connections.set()
+
+    def seconds_to_slow(self, request: Request) -> float:
+        """Count a wrong key; return how long its answer must wait."""
+        client = self._clients.find(request.peer, request.headers.get("x-forwarded-for", ""))
+        return self._wrong_keys.seconds_to_wait(address_block(client))
 
     def before_body(self, request: Request) -> Response | None:
         """Find the route when the headers have arrived; return the response if the body does not matter."""
@@ -159,8 +171,13 @@ class HttpServer:
         """Expire connections: one timer for all of them costs less than a timer for each."""
         self.date = formatdate(self._now(), usegmt=True).encode()
         now = self.monotonic()
-        for connection in [each for each in self.connections if each.deadline <= now]:
-            connection.expire()
+        is_full = self.admission.is_full
+        is_scarce = is_full or self.pending_bytes > SCARCE * self.settings.max_pending_bytes
+        for connection in self.admission:
+            if connection.deadline <= now or (
+                is_scarce and connection.is_slow(now, arriving_only=not is_full)
+            ):
+                connection.expire()
         self._deadline_timer = asyncio.get_running_loop().call_later(DEADLINE_SECONDS, self._check_deadlines)
 
 

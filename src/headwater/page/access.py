@@ -53,7 +53,8 @@ class PageAccess:
     def page(self, request: Request) -> Response | None:
         """The refusal of a request for a page, or a redirect to the sign-in form; for `Router.add`."""
         refusal = self.data(request)
-        if refusal is not None and self.has_token:
+        # A wrong key is answered 401, so that it is slowed like any other.
+        if refusal is not None and self.has_token and "authorization" not in request.headers:
             return redirect(link("sign_in", next=own_path(request.target.decode("latin-1"))))
         return refusal
 

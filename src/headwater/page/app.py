@@ -45,7 +45,6 @@ from headwater.page.views.view import Parameters, View
 
 MAX_FORM_BYTES = 64 * 1024
 DONE = ("replay", "drop", "unlink", "relink")  # changes that the next page reports
-WRONG_TOKEN_SECONDS = 1.0  # before the answer to a wrong token
 
 
 class ViewSources(NamedTuple):
@@ -83,13 +82,11 @@ class Page:
         make_tail: Callable[[], EventTail],
         *,
         live: LiveStreams | None = None,
-        wrong_token_seconds: float = WRONG_TOKEN_SECONDS,
     ) -> None:
         self._pool = pool
         self._access = access
         self._sources = sources
         self._make_tail = make_tail
-        self._wrong_token_seconds = wrong_token_seconds
         self.live = live or LiveStreams()
 
     def add(self, routes: Router) -> None:
@@ -276,7 +273,6 @@ class Page:
         if self._access.accepts_token(form.get("token", [""])[-1].strip()):
             request.respond(redirect(following, {"Set-Cookie": self._access.cookie()}))
             return
-        await asyncio.sleep(self._wrong_token_seconds)
         request.respond(self._sign_in_document(401, following, is_wrong=True))
 
     async def _sign_out(self, request: Request) -> None:

@@ -109,9 +109,19 @@ class GatewaySettings(msgspec.Struct, frozen=True, kw_only=True):
             "as a browser's event with the same bytes and an `eventn_ctx.event_id`; 0: each is stored."
         ),
     ] = 600.0
-    max_connections: Annotated[Count, doc("Open connections; further ones are answered 503.")] = 1_000
+    max_connections: Annotated[
+        Count, doc("Open connections, TLS handshakes included; further ones are answered 503, except probes.")
+    ] = 1_000
+    max_connections_per_address: Annotated[
+        int,
+        msgspec.Meta(ge=0),
+        doc(
+            "Open connections of one IPv4 address or IPv6 /64 network outside `trusted_proxies`; further "
+            "ones are answered 503. 0: nine tenths of `max_connections`, so that no address takes all."
+        ),
+    ] = 0
     max_pending_bytes: Annotated[
-        Bytes, doc("Bytes of requests in memory that wait for the disk; beyond it: 503 with Retry-After.")
+        Bytes, doc("Bytes of requests in memory, heads included; beyond it: 503 with Retry-After.")
     ] = 32 * MIB
     request_timeout_seconds: Annotated[Seconds, doc("A request must arrive whole within this time.")] = 30.0
     idle_timeout_seconds: Annotated[Seconds, doc("A connection without a request is closed after it.")] = 75.0
