@@ -11,7 +11,7 @@ import pytest
 from .sources import modules
 
 # What `re` makes of a pattern: no public module gives the parsed form.
-from re import _constants, _parser  # type: ignore[attr-defined]  # isort: skip
+from re import _constants, _parser  # isort: skip
 
 ENDS = {"compile", "match", "search", "fullmatch", "sub", "split", "findall", "finditer"}
 
