@@ -78,12 +78,13 @@ def test_an_outlet_is_made_when_another_package_brings_its_type() -> None:
             r"`stranger` \(elsewhere_outlets:NotOne\) breaks the contract of .*Outlet",
         ),
         ("broken", r"cannot be imported: ModuleNotFoundError: No module named 'elsewhere_missing'"),
-        ("broken", r"Install what it needs, or remove the package elsewhere, which brings it"),
+        ("broken", r"Run `pip install --force-reinstall elsewhere`, or `pip uninstall elsewhere`\.$"),
+        ("stranger", r"all of its methods, or run `pip uninstall elsewhere`\.$"),
         ("absent", r"no outlet of the type `absent`.*broken, console, dataset, file, good, http, kafka"),
         ("datasett", r"Did you mean `dataset`\?"),
         (
             "http",
-            r"elsewhere_outlets:Good\) and the package headwater .*Remove the package elsewhere\.$",
+            r"elsewhere_outlets:Good\) and the package headwater .*Run `pip uninstall elsewhere`\.$",
         ),
     ],
 )
@@ -117,15 +118,25 @@ def test_a_class_is_had_when_it_is_installed_twice() -> None:
     assert issubclass(outlet_class("console"), Outlet)
 
 
-def test_the_extra_is_named_when_a_destination_cannot_be_imported() -> None:
-    with pytest.raises(ExtensionError, match=r"pip install 'headwater\[pipeline,broken\]'"):
+def test_the_extra_is_named_when_a_destination_of_ours_cannot_be_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    monkeypatch.delitem(sys.modules, "headwater.destinations.duckdb", raising=False)
+    with pytest.raises(ExtensionError) as raised:
+        destination_class("duckdb")
+    assert raised.value.hint == "Run `pip install 'headwater[pipeline,duckdb]'`."
+
+
+def test_its_package_is_named_when_a_destination_of_others_cannot_be_imported() -> None:
+    with pytest.raises(ExtensionError, match="pip install --force-reinstall elsewhere"):
         destination_class("broken")
 
 
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("broken", r"rule `broken` .*elsewhere_missing.*pip install 'headwater\[pipeline\]'"),
+        ("broken", r"rule `broken` .*elsewhere_missing.*or `pip uninstall elsewhere`\.$"),
         ("stranger", r"rule `stranger` .*breaks the contract of .*Enricher"),
     ],
 )
@@ -160,5 +171,5 @@ def test_the_others_are_loaded_by_name_when_some_of_a_group_are_broken() -> None
         ("second", "Good"),
     ]
     assert ["`absent`" in failures[0].text, "`broken`" in failures[1].text] == [True, True]
-    assert all("remove the package elsewhere" in failure.hint for failure in failures)
+    assert all("pip uninstall elsewhere" in failure.hint for failure in failures)
     assert load_all("elsewhere.none") == ({}, [])

@@ -38,7 +38,7 @@ def load(group: str, name: str, base: type[T], *, what: str, install: str = "") 
         raise ExtensionError(
             f"the {what} `{name}` ({entry.value}) breaks the contract of "
             f"{base.__module__}.{base.__qualname__}.",
-            hint=f"Make it a subclass with all of its methods, or remove {_package(entry)}.",
+            hint=f"Make it a subclass with all of its methods, or run `{_uninstall(entry)}`.",
         )
     return loaded
 
@@ -68,19 +68,18 @@ def _entries(group: str) -> dict[str, list[EntryPoint]]:
 def _import(entries: list[EntryPoint], what: str, install: str) -> Any:
     entry = entries[0]
     if len(entries) > 1:  # which comes first depends on the order of the path
-        packages = " and ".join(sorted(f"{_package(each)} ({each.value})" for each in entries))
-        others = sorted({_package(each) for each in entries if not _is_ours(each)})
+        packages = " and ".join(sorted(f"the package {_package(each)} ({each.value})" for each in entries))
+        others = sorted({_uninstall(each) for each in entries if not _is_ours(each)})
         raise ExtensionError(
-            f"the {what} `{entry.name}` is defined by {packages}.",
-            hint=f"Remove {others[0]}." if len(others) == 1 else f"Keep one of {', '.join(others)}.",
+            f"the {what} `{entry.name}` is defined by {packages}.", hint=f"Run `{'` or `'.join(others)}`."
         )
     try:
         return entry.load()
     except Exception as error:
-        ours = f" (for ours: {install})" if install else ""
-        hint = f"Install what it needs{ours}, or remove {_package(entry)}, which brings it."
+        repair = f"pip install --force-reinstall {_package(entry)}"
+        hint = f"Run `{repair}`, or `{_uninstall(entry)}`."
         if _is_ours(entry):
-            hint = f"Run `{install or 'pip install --force-reinstall headwater'}`."
+            hint = f"Run `{install or repair}`."
         raise ExtensionError(
             f"the {what} `{entry.name}` ({entry.value}) cannot be imported: {type(error).__name__}: {error}.",
             hint=hint,
@@ -92,4 +91,8 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def _package(entry: EntryPoint) -> str:
-    return f"the package {entry.dist.name}" if entry.dist is not None else "its package"
+    return entry.dist.name if entry.dist is not None else entry.module.partition(".")[0]
+
+
+def _uninstall(entry: EntryPoint) -> str:
+    return f"pip uninstall {_package(entry)}"

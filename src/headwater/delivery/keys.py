@@ -55,7 +55,7 @@ def find(value: Any, path: tuple[str, ...]) -> Any:
 
 def remove(value: Any, path: tuple[str, ...]) -> None:
     """Remove the field at the path, if it is there."""
-    parent = find(value, path[:-1])
+    parent = find(value, path[:-1]) if len(path) > 1 else value
     if isinstance(parent, dict):
         parent.pop(path[-1], None)
 
@@ -66,7 +66,12 @@ class Keys:
     def __init__(self, group_by: Sequence[str] = (), *, other_names: Mapping[str, str] | None = None) -> None:
         """`other_names` has the pointer of the field to take for one that an event lacks."""
         self._paths = [(pointer, parse_pointer(pointer)) for pointer in group_by]
-        self._others = {pointer: parse_pointer(other) for pointer, other in (other_names or {}).items()}
+        names = dict(other_names or {})
+        self._others = [
+            (number, parse_pointer(names[pointer]))
+            for number, pointer in enumerate(group_by)
+            if pointer in names
+        ]
         self._known: dict[tuple[bytes, ...], Key] = {}
 
     @property
@@ -88,10 +93,9 @@ class Keys:
         except orjson.JSONDecodeError:
             event = None
         values = [find(event, path) for _, path in self._paths]
-        if self._others:
-            for number, (pointer, _) in enumerate(self._paths):
-                if values[number] is ABSENT and pointer in self._others:
-                    values[number] = find(event, self._others[pointer])
+        for number, path in self._others:
+            if values[number] is ABSENT:
+                values[number] = find(event, path)
         # absent differs from null: it has no canonical form at all
         canonical = tuple(
             b"" if value is ABSENT else orjson.dumps(value, option=orjson.OPT_SORT_KEYS) for value in values
@@ -120,6 +124,8 @@ class Keys:
 
     def strip(self, event: dict[str, Any]) -> dict[str, Any]:
         """The parsed event without the key's fields, for outlets that state them elsewhere; changes it."""
-        for path in (*(path for _, path in self._paths), *self._others.values()):
+        for _, path in self._paths:
+            remove(event, path)
+        for _, path in self._others:
             remove(event, path)
         return event

@@ -443,12 +443,15 @@ class HttpReceiverOutlet(Outlet):
         if 400 <= status < 500 and status not in retryable:
             raise EventRefused(text)
         hint = ""
-        if status in (401, 403, 407):
-            hint = "Check the outlet's api_key."
+        if status in (401, 403):
+            hint = f"Set `api_key` of outlet {self.settings.name} to a key with access."
+        elif status == 407:
+            hint = "Set HTTPS_PROXY to https://USER:PASSWORD@HOST:PORT."
         elif status in (404, 405):
-            hint = "Check the outlet's url."
+            hint = f"Set `url` of outlet {self.settings.name} to the receiver's API."
         elif 300 <= status < 400:
-            hint = f"Redirects are not followed; it points to {answer.headers.get('location', 'nowhere')}."
+            text += f" and points to {answer.headers.get('location', 'nowhere')}"
+            hint = f"Set `url` of outlet {self.settings.name} to that address: redirects are not followed."
         wish = retry_after_seconds(answer.headers.get("retry-after"), self._clock.now())
         raise OutletUnavailable(
             text, hint=hint, retry_after_seconds=wish, pauses_all=bool(wish) and status in pausing_all

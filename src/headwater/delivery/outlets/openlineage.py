@@ -202,7 +202,7 @@ class OpenLineageOutlet(HttpReceiverOutlet):
         if _is_page(answer):
             raise OutletUnavailable(
                 f"{bare_url(self._single)} answered with a web page: {excerpt(answer)}",
-                hint="Check the outlet's url: the server there is not an OpenLineage backend.",
+                hint=f"Set `url` of outlet {self.settings.name} to an OpenLineage backend.",
             )
         return DELIVERED
 
