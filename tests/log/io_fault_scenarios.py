@@ -94,7 +94,7 @@ class LoadedFiles:
                 status.save()
                 archive(file)
                 record(["archived", file.name])
-        clean_archive(folder, 30, START + 3 * DAY)
+        clean_archive(folder, 30, clock=ManualClock(START + 3 * DAY))
 
     def check(self, folder: Path, recorded: list[Any]) -> None:
         finish_interrupted(folder)

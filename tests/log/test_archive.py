@@ -79,9 +79,9 @@ def test_old_days_go_when_their_time_is_over(tmp_path: Path) -> None:
         archive(unprocessed(tmp_path)[0])
     (tmp_path / "archive" / "precious").mkdir()
     (tmp_path / "archive" / "2026-99-99").mkdir()
-    assert clean_archive(tmp_path, 0, NOW) == 0
-    assert clean_archive(tmp_path, 30, NOW) == 2
-    left = sorted(path.name for path in (tmp_path / "archive").iterdir())
+    assert clean_archive(tmp_path, 0, clock=ManualClock(NOW)) == 0
+    assert clean_archive(tmp_path, 30, clock=ManualClock(NOW)) == 2
+    left = sorted(path.name for path in (tmp_path / "archive").iterdir() if path.is_dir())
     assert left == ["2026-10-17", "2026-10-18", "2026-11-16", "2026-99-99", "precious"]
 
 
@@ -104,3 +104,30 @@ def test_the_original_stays_when_the_copy_cannot_be_put_in_its_place(tmp_path: P
         archive(file)
     assert file.path.exists()
     assert [path.name for path in file.archive_path.parent.iterdir()] == [file.archive_path.name]
+
+
+@pytest.mark.parametrize("is_first", [True, False], ids=["no time was witnessed", "time was witnessed"])
+def test_no_day_goes_when_the_clock_has_leapt_ahead(tmp_path: Path, is_first: bool) -> None:
+    a_file(tmp_path)
+    archive(unprocessed(tmp_path)[0])
+    if not is_first:
+        assert clean_archive(tmp_path, 30, clock=ManualClock(NOW)) == 0
+    for hours in range(3):  # cycles of a machine whose clock is 32 days ahead
+        wrong = ManualClock(NOW + 32 * 86400 + hours * 3600)
+        assert clean_archive(tmp_path, 30, clock=wrong) == 0
+    assert clean_archive(tmp_path, 30, clock=ManualClock(NOW + 86400)) == 0  # it was set right
+    removed_at = [
+        day for day in range(2, 40) if clean_archive(tmp_path, 30, clock=ManualClock(NOW + day * 86400))
+    ]
+    assert removed_at in ([31], [32])  # a right clock removes it, at most a day later
+
+
+def test_the_other_days_are_removed_when_one_cannot_be(tmp_path: Path) -> None:
+    for days in (41, 40, 0):
+        a_file(tmp_path, NOW - days * 86400)
+        archive(unprocessed(tmp_path)[0])
+    (tmp_path / "archive" / "2026-10-06" / "foreign").mkdir()
+    (tmp_path / "archive" / "2026-10-07" / "foreign.txt").write_text("x")
+    assert clean_archive(tmp_path, 30, clock=ManualClock(NOW)) == 2
+    assert [path.name for path in (tmp_path / "archive").glob("2026-10-*/*")] == ["foreign"]
+    assert clean_archive(tmp_path, 30, clock=ManualClock(NOW)) == 0

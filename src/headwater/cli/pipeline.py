@@ -225,7 +225,7 @@ class _Cycles:
         report = self._load() if batch_files(settings) else None
         self._print(report)
         keep_counts(settings.events_dir, time.time())
-        removed = clean_archive(settings.events_dir, settings.events.archive_days, time.time())
+        removed = clean_archive(settings.events_dir, settings.events.archive_days)
         if removed:
             logger.info("Removed %d archived files, older than `events.archive_days`.", removed)
         return report is None or report.is_complete

@@ -10,15 +10,18 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
+from headwater.clock import Clock
 from headwater.crash_points import crash_point
 from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
 from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader
 from headwater.log.files.file_status import FileStatus, is_checked
-from headwater.log.files.layout import EventFolder, IncomingFile
+from headwater.log.files.layout import EventFolder, IncomingFile, archived_files
+from headwater.log.witnessed_clock import WitnessedClock
 
 logger = logging.getLogger(__name__)
 
+LEAP_SECONDS = 3 * 86400.0  # between two cycles, which cron may start once a day; a longer time is a leap
 DRAFT_SECONDS = 24 * 3600  # the process that wrote a draft this old is dead
 # CPU seconds per GB of events, and compression ratio: ISA-L level 2: 1.7 and 6.2; zlib level 3: 7.9 and 6.0;
 # zlib level 6: 18 and 7.2. With zlib the archive took a seventh of the CPU time of a load.
@@ -102,10 +105,14 @@ def _is_left_over(path: Path, long_ago: float) -> bool:
         return False
 
 
-def clean_archive(events_dir: Path, days: float, now: float) -> int:
-    """Remove the archived days that are older than `days` (0: none); returns the number of their files."""
+def clean_archive(events_dir: Path, days: float, *, clock: Clock | None = None) -> int:
+    """Remove the archived days that are older than `days` (0: none); returns the number of their files.
+
+    A clock that has leapt ahead removes nothing: see `WitnessedClock`.
+    """
     if not days:
         return 0
+    now = _witnessed_now(events_dir, days, clock)
     limit = (datetime.fromtimestamp(now, UTC) - timedelta(days=days)).date()
     removed = 0
     for folder in sorted(EventFolder(events_dir).archive.glob("????-??-??")):
@@ -118,13 +125,35 @@ def clean_archive(events_dir: Path, days: float, now: float) -> int:
     return removed
 
 
+def _witnessed_now(events_dir: Path, days: float, clock: Clock | None) -> float:
+    path = EventFolder(events_dir).archive / "clock"
+    newest = 0.0
+    if not path.exists() and (files := archived_files(events_dir)):
+        newest = files[-1].at.timestamp()
+    witnessed = WitnessedClock(
+        path, limit_seconds=days * 86400, gap_seconds=LEAP_SECONDS, clock=clock, newest=newest
+    )
+    now = witnessed.now()
+    try:
+        make_folder(path.parent)
+        witnessed.save(now=True)
+    except OSError as error:
+        logger.error("The time could not be recorded in %s: %s", path, error)
+    return now
+
+
 def _remove_day(folder: Path) -> int:
     """Remove the files of a day; a folder among them is not ours, and stays with the day's folder."""
     removed = 0
-    for path in folder.iterdir():
-        if not path.is_dir():
-            path.unlink(missing_ok=True)
-            removed += path.suffix == ".gz"
+    try:
+        for path in folder.iterdir():
+            if not path.is_dir():
+                path.unlink(missing_ok=True)
+                removed += path.suffix == ".gz"
+    except FileNotFoundError:
+        return removed  # another pipeline was faster
+    except OSError as error:
+        logger.error("%s could not be removed: %s", folder, error)
     with contextlib.suppress(OSError):  # not empty, or removed by another pipeline
         folder.rmdir()
     return removed

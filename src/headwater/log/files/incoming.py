@@ -15,8 +15,8 @@ from pathlib import Path
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
-from headwater.durable_files import Disk, FolderLock, cut_torn_line, sync_folder
-from headwater.errors import LogClosed, LogFull, LogLocked
+from headwater.durable_files import Disk, FolderLock, cut_torn_line, is_same_file, sync_folder
+from headwater.errors import LogClosed, LogError, LogFull, LogLocked, LogUnavailable
 from headwater.log.files.archive import finish_archiving
 from headwater.log.files.checked_lines import LineReader, LineWriter, Written
 from headwater.log.files.file_status import FileStatus
@@ -56,6 +56,7 @@ class Incoming:
         self.disk = disk or Disk()
         self.folder.make()
         self._lock = FolderLock(self.folder.incoming, wait_seconds=lock_seconds)
+        self._lock_guard = threading.Lock()
         try:
             _complete_left_overs(self.folder, self.clock, self.disk)
         except BaseException:
@@ -105,6 +106,17 @@ class Incoming:
             file.release()
         self._lock.release()
 
+    def require_folder(self) -> None:
+        """Take the folder again if it or its lock was removed; LogLocked if another process has it."""
+        with self._lock_guard:
+            if self._lock.is_held():
+                return
+            self.folder.make()
+            lock = FolderLock(self.folder.incoming, wait_seconds=0.0)
+            self._lock.release()
+            self._lock = lock
+            logger.error("%s was removed or replaced; it was locked again.", self.folder.incoming)
+
     def _file(self, token_id: str) -> _TokenFile:
         if (file := self._files.get(token_id)) is not None:
             return file
@@ -131,8 +143,9 @@ class _TokenFile:
         self._began = 0.0
         self._closed_at: float | None = None  # when the last file was closed
         self._gap_seconds = 0.0  # from the last file to the next
-        self.healthy = True
-        self.group_commit = GroupCommit(self._commit, self._rotate_if_due, TICK_SECONDS, MAX_COMMIT_BYTES)
+        self._is_stored = True  # the last commit
+        self._is_on_path = True
+        self.group_commit = GroupCommit(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
         metrics = owner.metrics
         self._events = metrics.counter("incoming_events_appended")
         self._bytes = metrics.counter("incoming_bytes_appended")
@@ -140,19 +153,23 @@ class _TokenFile:
         self._seconds = metrics.histogram("incoming_commit_seconds")
         self._rotated = metrics.counter("incoming_files_rotated")
 
+    @property
+    def healthy(self) -> bool:
+        return self._is_stored and self._is_on_path
+
     def _commit(self, group: list[PendingAppend]) -> None:
         self.group_commit.run_and_log_errors(self._rotate_if_due)
         data, checksums = self._lines.lines(body for append in group for body in append.bodies)
         began = self._owner.clock.monotonic()
         try:
             self._write(data)
-        except OSError as error:
-            self.healthy = False
-            failure = classify(error, self._owner.folder.incoming)
+        except (OSError, LogError) as error:
+            self._is_stored = False
+            failure = error if isinstance(error, LogError) else classify(error, self._owner.folder.incoming)
             self._errors.add(1, "full" if isinstance(failure, LogFull) else "io")
             self.group_commit.run_and_log_errors(self._cut_unacknowledged)
             raise failure from error
-        self.healthy = True
+        self._is_stored = True
         self._lines.wrote(checksums)
         self._seconds.observe(self._owner.clock.monotonic() - began)
         self._events.add(sum(len(append.bodies) for append in group), self._token_id)
@@ -162,9 +179,9 @@ class _TokenFile:
         disk = self._owner.disk
         if self._is_torn:
             self._cut_unacknowledged()
+        self._follow_path()
         if self._fd is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
-            self._fd = os.open(self._path, flags, 0o644)
+            self._fd = self._create()
             self._size, self._lines = 0, LineWriter()
         if not self._size:
             self._began = self._owner.clock.monotonic()
@@ -174,9 +191,61 @@ class _TokenFile:
         disk.write(self._fd, data)
         crash_point("incoming.after_write")
         disk.sync(self._fd)
+        if not is_same_file(self._fd, self._path):
+            raise LogUnavailable(
+                f"{self._path} was removed while it was written; nothing was acknowledged.",
+                hint="Find out which process removed it. Send the event again.",
+            )
         self._is_torn = False
         self._size += len(data)
         crash_point("incoming.after_sync")
+
+    def _create(self) -> int:
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+    def _tick(self) -> None:
+        try:
+            self._cut_unacknowledged()
+            self._follow_path()
+        except (OSError, LogError) as error:
+            if self._is_on_path:
+                logger.error("Events of %s cannot be stored: %s", self._token_id, error)
+            self._is_on_path = False
+            return
+        self._is_on_path = True
+        self._rotate_if_due()
+
+    def _follow_path(self) -> None:
+        """Begin a file again if it is not the one on its path any more, and keep what was acknowledged.
+
+        A file that was removed is still open: its events are written to the new one. One that was moved
+        keeps them where it is now. A file that took its place is completed like that of a dead writer.
+        """
+        self._owner.require_folder()
+        if self._fd is None or is_same_file(self._fd, self._path):
+            return
+        is_lost = os.fstat(self._fd).st_nlink == 0 and self._size > 0
+        if self._path.exists():
+            is_lost = is_lost and not _begins_with(self._path, self._fd, self._size)
+            _complete_left_over(self._path, self._token_id, self._owner.clock, self._owner.disk)
+        if is_lost:
+            fresh = self._create()
+            try:
+                for at in range(0, self._size, MAX_COMMIT_BYTES):
+                    part = os.pread(self._fd, min(MAX_COMMIT_BYTES, self._size - at), at)
+                    self._owner.disk.write(fresh, part)
+                self._owner.disk.sync(fresh)
+                sync_folder(self._path.parent)
+            except BaseException:
+                self._path.unlink(missing_ok=True)
+                os.close(fresh)
+                raise
+            os.close(self._fd)
+            self._fd = fresh
+            logger.error("%s was removed; its events were written again.", self._path)
+        else:
+            logger.error("%s was moved or replaced; another file was begun.", self._path)
+            self.release()
 
     def _cut_unacknowledged(self) -> None:
         """Cut off what was not acknowledged; until that succeeds nothing is written behind it."""
@@ -208,6 +277,9 @@ class _TokenFile:
         if self._fd is None or not self._size:
             return
         self._cut_unacknowledged()
+        self._follow_path()
+        if self._fd is None:
+            return
         crash_point("incoming.before_rotate")
         _complete(self._path, self._token_id, self._owner.clock, self._lines.written)
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
@@ -247,22 +319,34 @@ def finish_interrupted(events_dir: Path, *, clock: Clock | None = None) -> None:
 
 def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
     for token_id, path in folder.active_files().items():
-        fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            size, end = cut_torn_line(fd, disk)
-            if end < size:
-                # whole lines are kept, acknowledged or not; a part of one was never acknowledged
-                logger.warning(
-                    "%s ended in %d bytes of an unfinished write; they were cut.", path, size - end
-                )
-            disk.sync(fd)
-        finally:
-            os.close(fd)
-        if end:
-            _complete(path, token_id, clock, _count_lines(path))
-        else:
-            path.unlink()
+        _complete_left_over(path, token_id, clock, disk)
     sync_folder(folder.incoming)
+
+
+def _complete_left_over(path: Path, token_id: str, clock: Clock, disk: Disk) -> None:
+    fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        size, end = cut_torn_line(fd, disk)
+        if end < size:
+            # whole lines are kept, acknowledged or not; a part of one was never acknowledged
+            logger.warning("%s ended in %d bytes of an unfinished write; they were cut.", path, size - end)
+        disk.sync(fd)
+    finally:
+        os.close(fd)
+    if end:
+        _complete(path, token_id, clock, _count_lines(path))
+    else:
+        path.unlink()
+
+
+def _begins_with(path: Path, fd: int, size: int) -> bool:
+    """Whether a file has the first `size` bytes of an open one."""
+    with path.open("rb") as file:
+        for at in range(0, size, MAX_COMMIT_BYTES):
+            part = os.pread(fd, min(MAX_COMMIT_BYTES, size - at), at)
+            if file.read(len(part)) != part:
+                return False
+    return True
 
 
 def _count_lines(path: Path) -> Written | None:

@@ -85,7 +85,7 @@ class Streams:
         self._find_sources()
         if time.monotonic() - self._cleaned_at >= CLEAN_SECONDS or not self._cleaned_at:
             self._cleaned_at = time.monotonic()
-            clean_archive(self._settings.events_dir, self._settings.events.archive_days, time.time())
+            clean_archive(self._settings.events_dir, self._settings.events.archive_days)
 
     def close(self) -> None:
         """Ends all streams after their loads under way."""
