@@ -61,7 +61,7 @@ def sync_file(path: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder and its missing parents; their names survive a power cut."""
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(0o700, parents=True, exist_ok=True)  # events may be confidential
     for each in missing:
         sync_folder(each.parent)
 

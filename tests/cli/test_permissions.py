@@ -10,10 +10,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from headwater.log.queue.log import Log
 from headwater.permissions import find_denied, permission_hint
+from tests.support.server import Server
+
+from .conftest import Headwater
 
 # Root may use every file, unless the process gives up that right.
 AS_ANY_USER = ["setpriv", "--bounding-set=-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
@@ -79,3 +83,53 @@ def test_the_owner_is_named_when_a_file_is_another_users(tmp_path: Path) -> None
         assert "sudo chown -R" in found
         assert found.endswith("or run Headwater as the owner, root.")
     assert find_denied([tmp_path, tmp_path / "new" / "deeper"]) is None
+
+
+def test_no_other_user_can_read_a_file_when_the_server_has_made_it(tmp_path: Path) -> None:
+    settings = {
+        "gateway": {"port": 0},
+        "tokens": [{"id": "web", "server_secret": "s"}],
+        "destinations": [{"id": "dwh", "type": "duckdb", "path": "dwh.duckdb", "mode": "stream"}],
+        "graph": {"enabled": True},
+    }
+    umask = os.umask(0)  # the most generous one
+    try:
+        server = Server(tmp_path, settings)
+    finally:
+        os.umask(umask)
+    with server:
+        assert server.post().status_code == 200
+        assert server.post({"not": "an event"}).status_code == 400
+        found = httpx2.post(f"{server.url}/api/v1/s2s/event?token=s", json={"a": 1})
+        assert found.status_code == 200, found.text
+        data = tmp_path / "headwater-data"
+        paths = [data, *data.rglob("*")]
+        assert {"rejects.db", "index.db", "incoming", "graph"} <= {path.name for path in paths}
+        assert [str(path) for path in paths if path.stat().st_mode & 0o077] == []
+
+
+def test_check_warns_when_other_users_can_read_the_data(headwater: Headwater, tmp_path: Path) -> None:
+    (tmp_path / "headwater-data").mkdir(mode=0o700)
+    (tmp_path / "headwater.yml").write_text('{"gateway": {"port": 0}, "log": {"retention_bytes": 200000000}}')
+    assert "ok: data_dir" in headwater("check").output
+    (tmp_path / "headwater-data").chmod(0o755)
+    assert "warning: data_dir: every user of this machine can look into" in headwater("check").output
+
+
+def test_no_other_user_can_read_a_file_when_the_pipeline_makes_it(tmp_path: Path) -> None:
+    code = """
+import os
+from click.testing import CliRunner
+from headwater.cli.main import cli
+os.umask(0)
+done = CliRunner().invoke(cli, ["-c", "headwater.yml", "pipeline", "run"])
+print(done.exit_code, oct(os.umask(0)), done.output)
+"""
+    config = (
+        '{"tokens": [{"id": "a", "client_secret": "x"}], "destinations": [{"id": "d", "type": "duckdb"}]}'
+    )
+    (tmp_path / "headwater.yml").write_text(config)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("0 0o77 "), done.stdout

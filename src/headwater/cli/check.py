@@ -161,6 +161,9 @@ def _data_dir(settings: Settings, running: bool) -> Finding:
         return Finding("data_dir", "ok", f"{folder} is in use by a running server")
     if reason := _unusable(folder, folder / "log", folder / "graph"):
         return Finding("data_dir", "problem", reason)
+    if folder.exists() and folder.stat().st_mode & 0o007:
+        text = f"every user of this machine can look into {folder}; run `chmod -R o= {folder}`"
+        return Finding("data_dir", "warning", text)
     disk = os.statvfs(nearest(folder))
     free = disk.f_bavail * disk.f_frsize
     if free < settings.log.retention_bytes:

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
 from headwater.cli.output import format_table, json_text, progress
-from headwater.cli.process import announce, configure_logging, on_stop_signal
+from headwater.cli.process import announce, configure_logging, keep_files_private, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
@@ -52,6 +52,7 @@ with_lineage = click.option(
 @click.group("pipeline")
 def command() -> None:
     """Load events into tables."""
+    keep_files_private()
 
 
 @command.command("run")

@@ -29,6 +29,11 @@ def configure_logging(settings: Settings) -> None:
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
+def keep_files_private() -> None:
+    """Create files as 0600 and folders as 0700 from now on, whatever the user's umask allows (G12)."""
+    os.umask(0o077)
+
+
 def announce(settings: Settings, text: str) -> None:
     """Print a line that people wait for to stderr, whatever `log_level` is, in the form of `log_format`."""
     if settings.log_format == "json":

@@ -14,7 +14,7 @@ import click
 
 from headwater.cli.exposure import exposures
 from headwater.cli.options import log_folder, with_settings
-from headwater.cli.process import announce, configure_logging, on_stop_signal
+from headwater.cli.process import announce, configure_logging, keep_files_private, on_stop_signal
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.durable_files import DiskReserve
 from headwater.errors import HeadwaterError, LogFull
@@ -60,6 +60,7 @@ def command(settings: Settings, graph: bool | None) -> None:
     once, which loses no acknowledged event either.
     """
     configure_logging(settings)
+    keep_files_private()
     with_graph = graph if graph is not None else bool(settings.graph.enabled)
     with asyncio.Runner(loop_factory=new_loop) as runner:
         runner.run(_serve(settings, with_graph=with_graph))
