@@ -9,6 +9,7 @@ import pytest
 
 from headwater.cli.process import JsonLines, TextLines
 
+HOSTILE = "\x1b[2J\x9b2J\u202e\u2028\r\n2026-01-01T00:00:00.000Z ERROR a.b: forged \x07\ud800"
 PRINT = """
 import logging, sys
 from headwater.cli.process import configure_logging
@@ -40,7 +41,19 @@ def test_a_line_is_one_object_with_its_traceback_when_the_form_is_json(failed: l
 def test_the_traceback_follows_when_the_form_is_text(failed: logging.LogRecord) -> None:
     first, *rest = TextLines().format(failed).splitlines()
     assert first.endswith("Z ERROR a.b: it failed")
-    assert rest[-1] == "ValueError: no"
+    assert rest[-1] == "  ValueError: no"
+
+
+@pytest.mark.parametrize("form", [TextLines(), JsonLines()], ids=["text", "json"])
+def test_no_text_leaves_its_line_or_moves_the_cursor_when_it_is_logged(form: logging.Formatter) -> None:
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        record = logging.LogRecord("a.b", logging.ERROR, "f.py", 1, "it %s", (HOSTILE,), sys.exc_info())
+    text = form.format(record)
+    assert all(character.isprintable() or character == "\n" for character in text)
+    assert not any(line.startswith("2026-") for line in text.split("\n")[1:])
+    assert "forged" in text
 
 
 @pytest.mark.parametrize(("form", "end"), [("text", "WARNING a: 3 left"), ("json", '"text":"3 left"}')])

@@ -21,7 +21,7 @@ import msgspec
 
 from headwater.cli.exposure import exposures
 from headwater.cli.options import as_json, log_folder, with_settings
-from headwater.cli.output import format_table, json_text
+from headwater.cli.output import echo, format_table, json_text
 from headwater.cli.serve import Server
 from headwater.clock import SystemClock
 from headwater.delivery.keys import Keys
@@ -88,13 +88,12 @@ def command(
     findings = list(_findings(settings, connect))
     problems = [finding for finding in findings if finding.level == "problem"]
     if as_json:
-        click.echo(json_text({"ok": not problems, "findings": findings}))
+        echo(json_text({"ok": not problems, "findings": findings}))
     else:
         colours = {"ok": "green", "warning": "yellow", "problem": "red"}
         for finding in findings:
-            click.echo(
-                f"{click.style(finding.level, fg=colours[finding.level])}: {finding.about}: {finding.text}"
-            )
+            click.secho(finding.level, fg=colours[finding.level], nl=False)
+            echo(f": {finding.about}: {finding.text}")
     if problems:
         ctx.exit(1)
 
@@ -423,7 +422,7 @@ def _show_event(settings: Settings, body: bytes, as_json: bool) -> bool:
     event = _enriched(settings, body)
     found = preview(settings, start_spark(settings), event)
     if as_json:
-        click.echo(json_text(found))
+        echo(json_text(found))
     else:
         for each in found:
             _print(each)
@@ -443,24 +442,24 @@ def _enriched(settings: Settings, body: bytes) -> bytes:
     token = settings.tokens[0]
     is_server = not token.client_secret
     sender = Sender(Token(token, SystemClock()), is_server, token.id if is_server else token.client_secret)
-    click.echo(f"enriched as a {'server' if is_server else 'browser'} event of token {token.id}", err=True)
+    echo(f"enriched as a {'server' if is_server else 'browser'} event of token {token.id}", err=True)
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S.000000Z", time.gmtime())
     return Context(sender, "127.0.0.1", "headwater check", stamp).enrich(body)[0]
 
 
 def _print(found: Preview) -> None:
-    click.echo()
+    echo()
     if found.reason:
-        click.echo(f"{found.destination}: rejected: {found.reason}")
+        echo(f"{found.destination}: rejected: {found.reason}")
         return
     if not found.table:
-        click.echo(f"{found.destination}: skipped, since its template gives no table")
+        echo(f"{found.destination}: skipped, since its template gives no table")
         return
-    click.echo(f"{found.destination}: table {found.table}")
+    echo(f"{found.destination}: table {found.table}")
     rows = [(column.name, column.kind, column.sql_type, _short(column.value)) for column in found.columns]
-    click.echo(format_table(("column", "kind", "type", "value"), rows))
+    echo(format_table(("column", "kind", "type", "value"), rows))
     if found.unmapped:
-        click.echo(f"_unmapped_data: {_short(found.unmapped)}")
+        echo(f"_unmapped_data: {_short(found.unmapped)}")
 
 
 def _short(value: object) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from headwater.cli.output import echo
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
 from headwater.settings.describe import Field, describe
@@ -63,6 +64,4 @@ def command(path: Path, force: bool) -> None:
             f"{path} exists already.", hint="Use --force to overwrite it, or name another file."
         )
     path.write_text(template(), encoding="utf-8")
-    click.echo(
-        f"Wrote {path}. Next: set the outlet's url in it, run `headwater check`, then `headwater serve`."
-    )
+    echo(f"Wrote {path}. Next: set the outlet's url in it, run `headwater check`, then `headwater serve`.")

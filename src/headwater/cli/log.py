@@ -12,10 +12,11 @@ import click
 import msgspec
 
 from headwater.cli.options import as_json, log_folder, with_settings
-from headwater.cli.output import format_bytes, format_table, format_time, json_text, progress
+from headwater.cli.output import echo, format_bytes, format_table, format_time, json_text, progress
 from headwater.errors import HeadwaterError
 from headwater.events import Event
 from headwater.log.queue import offline
+from headwater.printable import printable_block
 from headwater.settings import Settings
 
 
@@ -44,7 +45,7 @@ def stat(settings: Settings, as_json: bool) -> None:
     """Show partitions, readers and damage."""
     found = offline.stat(_folder(settings))
     if as_json:
-        click.echo(json_text(found))
+        echo(json_text(found))
         return
     rows = [
         (
@@ -56,12 +57,12 @@ def stat(settings: Settings, as_json: bool) -> None:
         )
         for it in found.partitions
     ]
-    click.echo(format_table(("first", "events", "size", "from", "to"), rows))
-    click.echo()
+    echo(format_table(("first", "events", "size", "from", "to"), rows))
+    echo()
     readers = [(reader.name, reader.position, reader.lag_events) for reader in found.readers]
-    click.echo(format_table(("reader", "position", "waiting"), readers))
+    echo(format_table(("reader", "position", "waiting"), readers))
     for path in found.damaged:
-        click.echo(f"damaged: {path}")
+        echo(f"damaged: {path}")
 
 
 @command.command("verify")
@@ -73,11 +74,11 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     with progress("verify") as report:
         problems = offline.verify(_folder(settings), report)
     if as_json:
-        click.echo(json_text({"ok": not problems, "problems": problems}))
+        echo(json_text({"ok": not problems, "problems": problems}))
     else:
         for problem in problems:
-            click.echo(_line(problem))
-        click.echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and intact")
+            echo(_line(problem))
+        echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and intact")
     if problems:
         ctx.exit(1)
 
@@ -100,17 +101,20 @@ def _line(problem: msgspec.Struct) -> str:
 def export(
     settings: Settings, first: int | None, last: int | None, output: Path | None, as_json: bool
 ) -> None:
-    """Write the events in order, one per line."""
+    """Write the events in order, one per line: their bytes, except to a terminal, which gets escapes."""
     folder = _folder(settings)
     known = offline.stat(folder)
     total = max(0, min(last or known.end - 1, known.end - 1) - max(first or 1, known.first) + 1)
     count = 0
     with progress("export") as report, _target(output) as target:
         for event in offline.export(folder, first, last):
-            target.write(_envelope(event) if as_json else _one_line(event.body))
+            line = _envelope(event) if as_json else _one_line(event.body)
+            if output is None and sys.stdout.isatty():
+                line = printable_block(line.decode(errors="backslashreplace")).encode()
+            target.write(line)
             count += 1
             report(count, total)
-    click.echo(f"{count:,} event(s) exported", err=True)
+    echo(f"{count:,} event(s) exported", err=True)
 
 
 @contextmanager
@@ -166,4 +170,4 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
         log.forget(reader)
     finally:
         log.close()
-    click.echo(json_text({"forgotten": reader}) if as_json else f"{reader} is forgotten")
+    echo(json_text({"forgotten": reader}) if as_json else f"{reader} is forgotten")

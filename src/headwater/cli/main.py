@@ -61,21 +61,27 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except HeadwaterError as error:
-            click.secho(f"error: {error.text}", fg="red", err=True)
+            from headwater.cli.output import echo
+            from headwater.printable import printable_block
+
+            click.secho(f"error: {printable_block(error.text)}", fg="red", err=True)
             if error.hint:
-                click.echo(error.hint, err=True)
+                echo(error.hint, err=True)
             ctx.exit(2 if isinstance(error, SettingsError) else 1)
         except PermissionError as error:
+            from headwater.cli.output import echo
             from headwater.permissions import permission_hint
 
             click.secho(f"error: This user may not use {error.filename}.", fg="red", err=True)
             if error.filename:
-                click.echo(permission_hint(Path(os.fsdecode(error.filename))), err=True)
+                echo(permission_hint(Path(os.fsdecode(error.filename))), err=True)
             ctx.exit(1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            click.secho(f"error: {error}", fg="red", err=True)
+            from headwater.printable import printable_block
+
+            click.secho(f"error: {printable_block(str(error))}", fg="red", err=True)
             ctx.exit(1)
 
 

@@ -11,10 +11,20 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
+from headwater.printable import printable_block, printable_line
+
+
+def echo(text: str = "", *, err: bool = False) -> None:
+    """Print text that may contain text of clients (G12)."""
+    click.echo(printable_block(text), err=err)
+
 
 def format_table(head: Sequence[str], rows: Sequence[Sequence[str | int]]) -> str:
     """Columns two spaces apart; whole numbers get separators and are right-aligned."""
-    cells = [list(head), *[[f"{cell:,}" if isinstance(cell, int) else cell for cell in row] for row in rows]]
+    cells = [
+        list(head),
+        *[[f"{cell:,}" if isinstance(cell, int) else printable_line(cell) for cell in row] for row in rows],
+    ]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     right = [bool(rows) and all(isinstance(row[i], int) for row in rows) for i in range(len(head))]
     lines = [
@@ -54,7 +64,7 @@ def format_time(at: float) -> str:
 
 def json_text(value: object) -> str:
     """Indented JSON of Structs, lists and mappings."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+    return printable_block(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())
 
 
 LINE_EVERY_SECONDS = 2.0
@@ -91,6 +101,6 @@ def _lines(title: str, every_seconds: float) -> Callable[[int, int], None]:
         if now - printed_at >= every_seconds:
             printed_at = now
             share = f" ({done * 100 // total} %)" if total else ""
-            click.echo(f"{title}: {done:,} of {total:,}{share}", err=True)
+            echo(f"{title}: {done:,} of {total:,}{share}", err=True)
 
     return report

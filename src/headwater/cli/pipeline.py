@@ -15,7 +15,7 @@ import click
 import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
-from headwater.cli.output import format_table, json_text, progress
+from headwater.cli.output import echo, format_table, json_text, progress
 from headwater.cli.process import announce, configure_logging, keep_files_private, on_stop_signal
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
@@ -25,6 +25,7 @@ from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.verify import verify_events
 from headwater.pipeline.batch.cycle import batch_files, run_cycle
 from headwater.pipeline.spark.session import SparkGone, require_running
+from headwater.printable import printable_line
 from headwater.settings import GatewaySettings, Settings
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def backfill(
     until = until or batch.default_until(settings, destination)
     files = batch.choose(settings, destination, since, origin or "")
     if not files:
-        click.echo("the archive has no events of that time")
+        echo("the archive has no events of that time")
         return
     spark = start_spark(settings)
     is_complete = True
@@ -189,7 +190,7 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
             }
             for file in files
         ]
-        click.echo(json_text(content))
+        echo(json_text(content))
     else:
         rows = [
             (
@@ -201,8 +202,8 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
             for file in files
         ]
         if rows:
-            click.echo(format_table(("file", "whole lines", "damaged", ""), rows))
-        click.echo(f"{len(files):,} file(s) read, {len(bad):,} damaged")
+            echo(format_table(("file", "whole lines", "damaged", ""), rows))
+        echo(f"{len(files):,} file(s) read, {len(bad):,} damaged")
     ctx.exit(1 if bad else 0)
 
 
@@ -301,11 +302,11 @@ class _Cycles:
             return
         if self._as_json:
             # One line per cycle, for programs that read the output as it is written.
-            click.echo(msgspec.json.encode(report or {"files": []}).decode())
+            echo(msgspec.json.encode(report or {"files": []}).decode())
         elif report is not None:
             _print_report(report)
         else:
-            click.echo("no complete files are waiting")
+            echo("no complete files are waiting")
 
 
 def _print_report(report: Report) -> None:
@@ -324,15 +325,15 @@ def _print_report(report: Report) -> None:
                     row[i] += each
     if pairs:
         head = ("destination", "table", "loads", "rows", "unmapped values", "not loaded")
-        click.echo(format_table(head, [(*key, *row) for key, row in sorted(pairs.items())]))
+        echo(format_table(head, [(*key, *row) for key, row in sorted(pairs.items())]))
     for id, (events, rows, skipped, rejected) in counts.items():
-        click.echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
+        echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
     archived = sum(file.archived for file in report.files)
-    click.echo(f"{archived:,} of {len(report.files):,} file(s) done")
+    echo(f"{archived:,} of {len(report.files):,} file(s) done")
     for damage in report.damaged:
-        click.secho(f"damaged: {damage}", fg="red", err=True)
+        click.secho(f"damaged: {printable_line(damage)}", fg="red", err=True)
     for error in report.errors:
-        click.secho(f"not loaded: {error}", fg="red", err=True)
+        click.secho(f"not loaded: {printable_line(error)}", fg="red", err=True)
 
 
 # --- Spark, and the lineage of the tables --------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -11,9 +12,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from types import FrameType
 
-import click
-import msgspec
-
+from headwater.cli.output import echo
+from headwater.printable import printable_block, printable_line
 from headwater.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,15 +39,18 @@ def announce(settings: Settings, text: str) -> None:
     if settings.log_format == "json":
         record = {"msg": text, "levelname": "INFO", "name": "headwater"}
         text = JsonLines().format(logging.makeLogRecord(record))
-    click.echo(text, err=True)
+    echo(text, err=True)
 
 
 class TextLines(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO headwater.log.queue.log: text`."""
+    """`2026-01-31T12:00:00.000Z INFO headwater.log.queue.log: text`, then a traceback, which is indented."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_time(record)} {record.levelname} {record.name}: {record.getMessage()}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_time(record)} {record.levelname} {record.name}: {printable_line(record.getMessage())}"
+        if not record.exc_info:
+            return line
+        # Indented, so that an error's text with line breaks cannot pass for a line of the log.
+        return "\n  ".join((line, *printable_block(self.formatException(record.exc_info)).split("\n")))
 
 
 class JsonLines(logging.Formatter):
@@ -62,7 +65,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return printable_line(json.dumps(line, ensure_ascii=False, separators=(",", ":")))
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -10,9 +10,10 @@ import click
 import msgspec
 
 from headwater.cli.options import as_json, with_settings
-from headwater.cli.output import format_table, format_time, json_text
+from headwater.cli.output import echo, format_table, format_time, json_text
 from headwater.log.rejects.rejects import Rejects, json_or_text
 from headwater.log.rejects.store import Reject
+from headwater.printable import printable_line
 from headwater.settings import Settings
 
 REASON_WIDTH = 70
@@ -40,11 +41,11 @@ def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, 
         counts = {} if found else rejects.counts()
     shown = found[:limit]
     if as_json:
-        click.echo(json_text([each.as_json() for each in shown]))
+        echo(json_text([each.as_json() for each in shown]))
         return
     if not shown:
         others = f"; stages with rejects: {', '.join(sorted(counts))}" if counts and not after else ""
-        click.echo(f"no rejects{f' of {stage}' if stage else ''}{' after ' + after if after else ''}{others}")
+        echo(f"no rejects{f' of {stage}' if stage else ''}{' after ' + after if after else ''}{others}")
         return
     rows = [
         (
@@ -56,9 +57,9 @@ def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, 
         )
         for each in shown
     ]
-    click.echo(format_table(("id", "at", "stage", "requested", "reason"), rows))
+    echo(format_table(("id", "at", "stage", "requested", "reason"), rows))
     if len(found) > limit:
-        click.echo(f"There are more: headwater rejects list --after {shown[-1].id}")
+        echo(f"There are more: headwater rejects list --after {shown[-1].id}")
 
 
 def _short(reason: str) -> str:
@@ -74,23 +75,22 @@ def show(settings: Settings, id: str, as_json: bool) -> None:
     with closing(Rejects.open(settings, read_only=True)) as rejects:
         found = rejects.get(id)
     if as_json:
-        click.echo(json_text(found.as_json()))
+        echo(json_text(found.as_json()))
         return
     record = found.record
     if isinstance(record, Reject):
-        click.echo(
-            f"reject {found.id} of {found.stage}, at {format_time(record.at)}, tried {found.tries} time(s)"
-        )
+        echo(f"reject {found.id} of {found.stage}, at {format_time(record.at)}, tried {found.tries} time(s)")
         if record.position is not None:
-            click.echo(f"position {record.position}, received at {format_time(record.received_at)}")
+            echo(f"position {record.position}, received at {format_time(record.received_at)}")
     else:
-        click.echo(f"reject {found.id} of {found.stage}, at {record.at or 'an unknown time'}")
-        click.echo(f"from {record.source or 'an unknown file'}; event id {record.event_id or 'unknown'}")
-    click.echo(f"reason: {found.reason}")
+        echo(f"reject {found.id} of {found.stage}, at {record.at or 'an unknown time'}")
+        id = printable_line(record.event_id) or "unknown"
+        echo(f"from {record.source or 'an unknown file'}; event id {id}")
+    echo(f"reason: {printable_line(found.reason)}")
     for detail in found.details:
-        click.echo("  " + "; ".join(f"{key}: {value}" for key, value in detail.items()))
+        echo("  " + printable_line("; ".join(f"{key}: {value}" for key, value in detail.items())))
     body = json_or_text(found.body)
-    click.echo(msgspec.json.format(bytes(body), indent=2) if isinstance(body, msgspec.Raw) else body)
+    echo(msgspec.json.format(bytes(body), indent=2).decode() if isinstance(body, msgspec.Raw) else body)
 
 
 def _numbers(_context: click.Context, _parameter: click.Parameter, ids: tuple[str, ...]) -> tuple[int, ...]:
@@ -139,12 +139,12 @@ def replay(rejects: Rejects, ids: tuple[int, ...], stage: str | None, as_json: b
     """
     requested = rejects.request_replay(ids, stage)
     if as_json:
-        click.echo(json_text({"requested": sum(requested)}))
+        echo(json_text({"requested": sum(requested)}))
         return
     if requested.server or not requested.pipeline:
-        click.echo(f"{requested.server:,} replay(s) requested of the server")
+        echo(f"{requested.server:,} replay(s) requested of the server")
     if requested.pipeline:
-        click.echo(f"{requested.pipeline:,} replay(s) requested of the pipeline")
+        echo(f"{requested.pipeline:,} replay(s) requested of the pipeline")
 
 
 @command.command("drop")
@@ -157,4 +157,4 @@ def drop(rejects: Rejects, ids: tuple[int, ...], stage: str | None, yes: bool, a
     if not yes:
         click.confirm("Remove them for good?", abort=True, err=True)
     count = rejects.drop(ids, stage)
-    click.echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")
+    echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")

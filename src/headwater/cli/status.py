@@ -8,13 +8,14 @@ from contextlib import closing
 import click
 
 from headwater.cli.options import as_json, log_folder, with_settings
-from headwater.cli.output import format_bytes, format_seconds, format_table, format_time, json_text
+from headwater.cli.output import echo, format_bytes, format_seconds, format_table, format_time, json_text
 from headwater.errors import HeadwaterError
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.offline import LogStat, ReaderStat, stat
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
 from headwater.log.rejects.totals import Dropped, Totals, is_acknowledged
+from headwater.printable import printable_line
 from headwater.settings import Settings
 
 MAX_OPEN = 20  # reasons that are listed; the others are counted
@@ -47,7 +48,7 @@ def command(settings: Settings, as_json: bool) -> None:
             "rejects_dropped": list(rejects.dropped.values()),
             "events": events,
         }
-        click.echo(json_text(content))
+        echo(json_text(content))
         return
     if found is not None:
         _print(settings, found, rejects)
@@ -80,14 +81,12 @@ def _dropped(reader: ReaderStat) -> int:
 
 
 def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
-    click.echo(
-        f"headwater {'is running' if found.running else 'is not running'}; data in {settings.data_dir}"
-    )
+    echo(f"headwater {'is running' if found.running else 'is not running'}; data in {settings.data_dir}")
     kept = f"positions {found.first:,} to {found.end - 1:,}" if found.end > found.first else "no events"
-    click.echo(f"log: {kept}, {format_bytes(found.bytes)} in {len(found.partitions)} partition(s)")
-    click.echo()
+    echo(f"log: {kept}, {format_bytes(found.bytes)} in {len(found.partitions)} partition(s)")
+    echo()
     if found.clock_ahead_seconds:
-        click.echo(
+        echo(
             f"clock: {format_seconds(found.clock_ahead_seconds)} ahead of the time that was witnessed; "
             "events do not age by it until log.retention_hours have passed"
         )
@@ -105,31 +104,31 @@ def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
             )
             for reader in found.readers
         ]
-        click.echo(format_table(head, rows))
-        click.echo("appended = delivered + rejected + dropped + waiting")
+        echo(format_table(head, rows))
+        echo("appended = delivered + rejected + dropped + waiting")
     else:
-        click.echo("no readers: no outlet has ever run on this log")
+        echo("no readers: no outlet has ever run on this log")
     for reader in found.readers:
         if _dropped(reader):
-            click.echo(
+            echo(
                 f"{reader.name} lost {reader.dropped_age:,} events to retention_hours, "
                 f"{reader.dropped_bytes:,} to retention_bytes, {reader.dropped_damage:,} to damage"
             )
     if found.dropped_unread:
-        click.echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
-    click.echo()
+        echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
+    echo()
     open_rejects = [f"{stage} {count:,}" for stage, count in rejects.counts().items()]
-    click.echo(f"rejects: {', '.join(open_rejects) or 'none'}")
+    echo(f"rejects: {', '.join(open_rejects) or 'none'}")
     for gone in rejects.dropped.values():
-        click.echo(f"{gone.events:,} reject(s) of {gone.stage} {_fate(gone)}, last at {format_time(gone.at)}")
-    click.echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
+        echo(f"{gone.events:,} reject(s) of {gone.stage} {_fate(gone)}, last at {format_time(gone.at)}")
+    echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
 
 
 def _print_events(found: EventsStat) -> None:
     """Print the pending events, the results at each destination, and why files or streams are not loaded."""
     waiting = sum(token.waiting_files for token in found.tokens) + found.replays
-    click.echo()
-    click.echo(
+    echo()
+    echo(
         f"events: {waiting:,} file(s) wait for the pipeline"
         + (f", the oldest for {format_seconds(found.oldest_seconds)}" if waiting else "")
         + f"; {found.archived_files:,} archived, {format_bytes(found.archived_bytes)}"
@@ -140,11 +139,11 @@ def _print_events(found: EventsStat) -> None:
             (each.id, format_bytes(each.active_bytes), each.waiting_files, format_bytes(each.waiting_bytes))
             for each in found.tokens
         ]
-        click.echo(format_table(head, rows))
+        echo(format_table(head, rows))
     if found.replays:
-        click.echo(f"{found.replays:,} file(s) of rejects wait for their replay")
+        echo(f"{found.replays:,} file(s) of rejects wait for their replay")
     if found.destinations:
-        click.echo()
+        echo()
         titles = (
             "destination",
             "files",
@@ -159,10 +158,10 @@ def _print_events(found: EventsStat) -> None:
             (to.id, to.files, to.events, to.rows, to.skipped, to.rejected, to.open_rejects, to.unmapped)
             for to in found.destinations
         ]
-        click.echo(format_table(titles, results))
-        click.echo("events = rows + skipped + rejected, since the oldest file in the archive")
+        echo(format_table(titles, results))
+        echo("events = rows + skipped + rejected, since the oldest file in the archive")
     if found.streams:
-        click.echo()
+        echo()
         streams = []
         for to in found.streams:
             events = to.rows + to.skipped + to.rejected
@@ -171,16 +170,16 @@ def _print_events(found: EventsStat) -> None:
                 (to.id, is_running, events, to.rows, to.skipped, to.rejected, to.missing, to.waiting)
             )
         titles = ("stream", "running", "events", "rows", "skipped", "rejected", "missing", "waiting")
-        click.echo(format_table(titles, streams))
+        echo(format_table(titles, streams))
         for each in found.streams:
             if each.error:
-                click.echo(f"stream {each.id} waits: {each.error}")
+                echo(f"stream {each.id} waits: {printable_line(each.error)}")
     for bad in found.damaged[:MAX_OPEN]:
-        click.echo(f"damaged: {bad.file}: {bad.damage}")
+        echo(f"damaged: {bad.file}: {bad.damage}")
     if len(found.damaged) > MAX_OPEN:
-        click.echo(f"and {len(found.damaged) - MAX_OPEN:,} more damaged file(s)")
+        echo(f"and {len(found.damaged) - MAX_OPEN:,} more damaged file(s)")
     if (cycle := found.last_cycle) is not None:
-        click.echo(
+        echo(
             f"last cycle: {format_time(cycle.at)}, {format_seconds(cycle.seconds)}, "
             f"{cycle.done:,} of {cycle.files:,} file(s) done"
         )
@@ -188,6 +187,6 @@ def _print_events(found: EventsStat) -> None:
         cycle.errors if cycle is not None else []
     )
     for reason in reasons[:MAX_OPEN]:
-        click.echo(f"not loaded: {reason}")
+        echo(f"not loaded: {printable_line(reason)}")
     if len(reasons) > MAX_OPEN:
-        click.echo(f"and {len(reasons) - MAX_OPEN:,} more")
+        echo(f"and {len(reasons) - MAX_OPEN:,} more")

@@ -16,7 +16,9 @@ import click
 import msgspec
 
 from headwater.cli.options import Duration, with_settings
+from headwater.cli.output import echo
 from headwater.cli.process import configure_logging, on_stop_signal
+from headwater.printable import printable_line
 from headwater.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -216,7 +218,7 @@ def _text_line(wanted: list[Part]) -> Callable[[str, str], None]:
 
     def print_line(name: str, line: str) -> None:
         # click omits the colours if stderr is not a terminal.
-        click.echo(f"{click.style(name.ljust(width), fg=colours[name])} | {line}", err=True)
+        click.echo(f"{click.style(name.ljust(width), fg=colours[name])} | {printable_line(line)}", err=True)
 
     return print_line
 
@@ -227,7 +229,7 @@ def _json_line(name: str, line: str) -> None:
         fields = msgspec.json.decode(line, type=dict[str, Any])
     except msgspec.MsgspecError:
         fields = {"text": line}
-    click.echo(msgspec.json.encode({"part": name} | fields), err=True)
+    echo(msgspec.json.encode({"part": name} | fields).decode(), err=True)
 
 
 async def _run(wanted: list[Part], print_line: Callable[[str, str], None]) -> int:

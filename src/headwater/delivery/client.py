@@ -33,6 +33,7 @@ from headwater.errors import BatchRejected
 from headwater.event_loop import new_loop
 from headwater.events import EVENT_COST, Event, fitted
 from headwater.metrics import Metrics
+from headwater.printable import printable_line
 from headwater.settings import OutletSettings
 
 logger = logging.getLogger(__name__)
@@ -237,7 +238,7 @@ class Client:
                 "Outlet %s refused %d events for good; they are lost, since no `on_rejected` takes them: %s",
                 self._settings.name,
                 len(refused),
-                refused[0][1],
+                printable_line(refused[0][1]),
             )
             return
         try:

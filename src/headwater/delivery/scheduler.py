@@ -22,6 +22,7 @@ from headwater.delivery.sessions import Backoff, Session, Settlement
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.metrics import Metrics
+from headwater.printable import printable_line
 
 logger = logging.getLogger(__name__)
 
@@ -394,7 +395,9 @@ class Scheduler:
         # once per reason, not per try or session: a night's outage is one line
         if reason not in self._logged and len(self._logged) < _LOGGED_REASONS:
             self._logged.add(reason)
-            logger.warning("Outlet %s waits and will try again: %s", self.settings.name, reason)
+            logger.warning(
+                "Outlet %s waits and will try again: %s", self.settings.name, printable_line(reason)
+            )
 
     def _gauge_failing(self) -> None:
         failing = 1 if self.reason or self._failing else 0

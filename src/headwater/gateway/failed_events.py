@@ -18,6 +18,7 @@ from headwater.extensions import load
 from headwater.gateway.openlineage_validator import Violation
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
+from headwater.printable import printable_line
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -86,7 +87,8 @@ class LogHandler:
         for event in events:
             text = event.body[:LOGGED_BYTES].decode("utf-8", "backslashreplace")
             cut = f"… ({event.size} bytes)" if event.size > LOGGED_BYTES else ""
-            logger.warning("An event was refused: %s Event: %s%s", event.reason, ascii(text)[1:-1], cut)
+            reason, shown = printable_line(event.reason), ascii(text)[1:-1]
+            logger.warning("An event was refused: %s Event: %s%s", reason, shown, cut)
 
     def close(self) -> None:
         """Release nothing."""

@@ -12,7 +12,7 @@ import click
 
 from headwater.cli.demo.delivery import DeliveryReport, run_delivery
 from headwater.cli.demo.pipeline import LoadReport, is_possible, print_report, run_pipeline, show_page
-from headwater.cli.output import format_table, json_text
+from headwater.cli.output import echo, format_table, json_text
 
 
 @click.command("demo")
@@ -50,7 +50,7 @@ def command(ctx: click.Context, events: int, part: str, page: bool | None, keep:
             else:
                 step("the second half needs Spark: pip install 'headwater[pipeline,java]'")
         if as_json:
-            click.echo(json_text({"sidecar": delivery, "pipeline": load}))
+            echo(json_text({"sidecar": delivery, "pipeline": load}))
         else:
             if delivery is not None:
                 _print(delivery, folder if keep else None)
@@ -62,7 +62,7 @@ def command(ctx: click.Context, events: int, part: str, page: bool | None, keep:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     if not keep and not as_json:
-        click.echo("The folder was removed; `headwater demo --keep` keeps it.")
+        echo("The folder was removed; `headwater demo --keep` keeps it.")
     if (delivery and (delivery.lost or delivery.out_of_order)) or (load and not load.adds_up):
         ctx.exit(1)
 
@@ -74,7 +74,7 @@ class _Steps:
         self._started = time.monotonic()
 
     def __call__(self, text: str) -> None:
-        click.echo(f"{time.monotonic() - self._started:5.1f} s  {text}", err=True)
+        echo(f"{time.monotonic() - self._started:5.1f} s  {text}", err=True)
 
 
 def _print(delivery: DeliveryReport, folder: Path | None) -> None:
@@ -86,12 +86,12 @@ def _print(delivery: DeliveryReport, folder: Path | None) -> None:
         ("lost", delivery.lost, "acknowledged but not delivered (G3)"),
         ("out of order", delivery.out_of_order, "delivered before one acknowledged earlier (G2)"),
     ]
-    click.echo()
-    click.echo(format_table(("events", "", ""), rows))
-    click.echo()
-    click.echo(f"{delivery.seconds:.0f} seconds, {delivery.kills} kills.")
+    echo()
+    echo(format_table(("events", "", ""), rows))
+    echo()
+    echo(f"{delivery.seconds:.0f} seconds, {delivery.kills} kills.")
     if folder is not None:
-        click.echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
-        click.echo(f"log, rejects   {folder / 'data'}")
-        click.echo(f"backend        {folder / 'received.ndjson'}   (the events that it received)")
-        click.echo(f"output         {folder / 'sidecar.txt'}, {folder / 'backend.txt'}")
+        echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
+        echo(f"log, rejects   {folder / 'data'}")
+        echo(f"backend        {folder / 'received.ndjson'}   (the events that it received)")
+        echo(f"output         {folder / 'sidecar.txt'}, {folder / 'backend.txt'}")

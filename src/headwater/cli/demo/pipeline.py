@@ -13,12 +13,11 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import click
 import httpx2
 import msgspec
 
 from headwater.cli.demo.shop import AGENTS, TEMPLATE, first_day, order_table, second_day
-from headwater.cli.output import format_table
+from headwater.cli.output import echo, format_table
 from headwater.destinations.base import load_destination
 from headwater.errors import HeadwaterError
 from headwater.log.files.event_counts import stat_events
@@ -190,11 +189,11 @@ def show_page(folder: Path) -> None:
     shop = DemoServer(folder, "serve", "--graph")
     try:
         shop.start()
-        click.echo(f"\nThe page is at {shop.url}/   Ctrl-C ends the demo.")
+        echo(f"\nThe page is at {shop.url}/   Ctrl-C ends the demo.")
         while shop.is_running:
             time.sleep(0.2)
     except KeyboardInterrupt:
-        click.echo()
+        echo()
     finally:
         shop.stop(seconds=STOP_SECONDS)
 
@@ -235,29 +234,29 @@ def _count(config: Path, acknowledged: int) -> LoadReport:
 def print_report(report: LoadReport, folder: Path | None) -> None:
     """Print the tables with their types, then the counts, then the trace."""
     for table in report.tables:
-        click.echo()
+        echo()
         rows = list(table.columns.items())
-        click.echo(format_table((f"table {table.name}", f"{table.rows:,} rows"), rows))
-    click.echo()
+        echo(format_table((f"table {table.name}", f"{table.rows:,} rows"), rows))
+    echo()
     numbers = [
         ("acknowledged", report.acknowledged, "answered 200, hence on disk (G1)"),
         ("rows", report.rows, "loaded, exactly once (G5)"),
         ("skipped", report.skipped, "their template gave no table"),
         ("rejected", report.rejected, "see `headwater rejects` (G6)"),
     ]
-    click.echo(format_table(("events", "", ""), numbers))
-    click.echo(
+    echo(format_table(("events", "", ""), numbers))
+    echo(
         f"acknowledged {'=' if report.adds_up else 'IS NOT'} rows + skipped + rejected; "
         f"{report.unmapped:,} value(s) that fit no column are in _unmapped_data"
     )
     for reason in report.reasons:
-        click.echo(f"rejected: {reason}")
-    click.echo("\norigins of the report's columns")
+        echo(f"rejected: {reason}")
+    echo("\norigins of the report's columns")
     for line in report.trace:
-        click.echo(line)
-    click.echo(f"\n{report.seconds:.0f} seconds.")
+        echo(line)
+    echo(f"\n{report.seconds:.0f} seconds.")
     if folder is not None:
-        click.echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
-        click.echo(f"warehouse      {folder / 'warehouse.duckdb'}")
-        click.echo(f"page           headwater -c {folder / 'headwater.yml'} up   (then open its address)")
-        click.echo(f"output         {folder / 'up.txt'}")
+        echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
+        echo(f"warehouse      {folder / 'warehouse.duckdb'}")
+        echo(f"page           headwater -c {folder / 'headwater.yml'} up   (then open its address)")
+        echo(f"output         {folder / 'up.txt'}")

@@ -19,16 +19,16 @@ from headwater.cli.lineage.text_tree import (
     dataset_picture,
     dataset_tree,
     draw,
-    plain,
 )
 from headwater.cli.options import as_json, with_settings
-from headwater.cli.output import format_seconds, format_table, json_text, progress
+from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
 from headwater.errors import ExtensionError, HeadwaterError
 from headwater.graph.ingest.import_files import import_events, read_events
 from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase, IngestResult
 from headwater.graph.store.separations import reunite, separate
+from headwater.printable import printable_line
 from headwater.settings import Settings
 
 _depth = click.option(
@@ -114,7 +114,7 @@ def show(
             trace = query.trace(
                 space, name, field, direction=direction, depth=depth or 20, indirect=not direct, limit=limit
             )
-            title = f"{plain(field)}  {plain(name)}"
+            title = f"{printable_line(field)}  {printable_line(name)}"
             _print(
                 trace,
                 lambda: column_picture(trace),
@@ -126,13 +126,13 @@ def show(
         _print(
             found,
             lambda: dataset_picture(found),
-            lambda: _both(plain(name), space, {way: dataset_tree(found, way) for way in ways}),
+            lambda: _both(printable_line(name), space, {way: dataset_tree(found, way) for way in ways}),
             how,
         )
 
 
 def _both(title: str, namespace: str, ways: dict[str, Iterator[Leaf]]) -> Iterator[str]:
-    yield click.style(title, bold=True) + click.style(f"  {plain(namespace)}", dim=True)
+    yield click.style(title, bold=True) + click.style(f"  {printable_line(namespace)}", dim=True)
     words = {"up": "made of", "down": "used for"}
     leaves = []
     for way, tree in ways.items():
@@ -169,23 +169,23 @@ def impact(
         space, name, field = _meant(query, dataset, namespace, column)
         found = query.impact(space, name, field, depth=depth or 50, limit=limit)
     if as_json:
-        click.echo(json_text(found))
+        echo(json_text(found))
         return
     if not found.datasets:
-        click.echo("No known dataset is made of it.")
+        echo("No known dataset is made of it.")
         return
-    jobs = {node.key: plain(node.name) for node in found.jobs}
+    jobs = {node.key: printable_line(node.name) for node in found.jobs}
     rows = [
         (
             each.distance,
-            plain(each.name),
-            "all" if each.columns is None else plain(", ".join(each.columns)),
+            printable_line(each.name),
+            "all" if each.columns is None else printable_line(", ".join(each.columns)),
             ", ".join(jobs[key] for key in each.jobs if key in jobs),
-            plain(each.namespace),
+            printable_line(each.namespace),
         )
         for each in found.datasets
     ]
-    click.echo(format_table(("steps", "dataset", "columns", "by", "namespace"), rows))
+    echo(format_table(("steps", "dataset", "columns", "by", "namespace"), rows))
     _say_what_is_left_out(found)
 
 
@@ -201,20 +201,20 @@ def runs(settings: Settings, job: str | None, namespace: str | None, limit: int,
         space, name = _job(query, job, namespace)
         found = query.runs(space, name, limit=limit)
     if as_json:
-        click.echo(json_text(found))
+        echo(json_text(found))
         return
     rows = [
         (
             run.state,
             (run.started_at or run.first_at or "")[:19],
             format_seconds(run.seconds) if run.seconds is not None else "",
-            plain(run.job.name),
+            printable_line(run.job.name),
             run.id,
-            plain(run.error.partition("\n")[0])[:80],
+            printable_line(run.error.partition("\n")[0])[:80],
         )
         for run in found
     ]
-    click.echo(format_table(("state", "started", "took", "job", "run", "error"), rows) if rows else "no runs")
+    echo(format_table(("state", "started", "took", "job", "run", "error"), rows) if rows else "no runs")
 
 
 def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str, str]:
@@ -224,7 +224,7 @@ def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str
     exact = [hit for hit in hits if hit.name == job] or hits
     if len(exact) == 1:
         return exact[0].namespace, exact[0].name
-    some = "; ".join(sorted(plain(f"{hit.namespace} {hit.name}") for hit in exact[:10]))
+    some = "; ".join(sorted(printable_line(f"{hit.namespace} {hit.name}") for hit in exact[:10]))
     raise HeadwaterError(
         f"{job} matches {len(exact)} jobs." if exact else f"No job is called {job}.",
         hint=f"Use -n NAMESPACE with the whole name: {some}"
@@ -244,18 +244,18 @@ def search(settings: Settings, text: str, namespace: str | None, limit: int, as_
     with GraphQuery(settings.graph_dir) as query:
         hits = query.search(text, namespace=namespace or "", limit=limit)
     if as_json:
-        click.echo(json_text(hits))
+        echo(json_text(hits))
         return
     rows = [
         (
             hit.kind,
-            plain(hit.name if hit.column is None else f"{hit.name}.{hit.column}"),
-            plain(hit.namespace),
-            plain(f"{hit.alias.namespace} {hit.alias.name}") if hit.alias else "",
+            printable_line(hit.name if hit.column is None else f"{hit.name}.{hit.column}"),
+            printable_line(hit.namespace),
+            printable_line(f"{hit.alias.namespace} {hit.alias.name}") if hit.alias else "",
         )
         for hit in hits
     ]
-    click.echo(format_table(("kind", "name", "namespace", "alias"), rows) if rows else "nothing was found")
+    echo(format_table(("kind", "name", "namespace", "alias"), rows) if rows else "nothing was found")
 
 
 @command.command("unlink")
@@ -273,7 +273,7 @@ def unlink(settings: Settings, kept: str, apart: str) -> None:
     if ids[0] == ids[1]:
         raise click.UsageError("Both are the same name.")
     separate(settings.graph_dir, *ids)
-    click.echo(f"{plain(apart)} is not the same dataset as {plain(kept)}, whatever events say")
+    echo(f"{printable_line(apart)} is not the same dataset as {printable_line(kept)}, whatever events say")
 
 
 @command.command("link")
@@ -286,10 +286,10 @@ def link(settings: Settings, one: str, other: str) -> None:
         ids = query.resolve_name(one), query.resolve_name(other)
     if not reunite(settings.graph_dir, *ids):
         raise HeadwaterError(
-            f"{plain(one)} and {plain(other)} were not unlinked.",
+            f"{printable_line(one)} and {printable_line(other)} were not unlinked.",
             hint="Events link names by the facet `symlinks`.",
         )
-    click.echo("links of the two names count again")
+    echo("links of the two names count again")
 
 
 @command.command("import")
@@ -319,17 +319,15 @@ def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> Non
         database.close()
     if as_json:
         left_out = {"mistimed": done.mistimed, "left_out": dict(done.left_out)}
-        click.echo(json_text({"events": done.events, "unreadable": done.invalid} | left_out))
+        echo(json_text({"events": done.events, "unreadable": done.invalid} | left_out))
         return
-    click.echo(f"{done.events - done.invalid:,} event(s) imported into {settings.graph_dir}")
+    echo(f"{done.events - done.invalid:,} event(s) imported into {settings.graph_dir}")
     if done.invalid:
-        click.echo(f"{done.invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
+        echo(f"{done.invalid:,} line(s) are not OpenLineage events and were skipped", err=True)
     if done.mistimed:
-        click.echo(
-            f"{done.mistimed:,} event(s) had an impossible time; the time of the import counts", err=True
-        )
+        echo(f"{done.mistimed:,} event(s) had an impossible time; the time of the import counts", err=True)
     for kind, count in done.left_out.items():
-        click.echo(f"{count:,} {kind} beyond the limits of an event were left out", err=True)
+        echo(f"{count:,} {kind} beyond the limits of an event were left out", err=True)
 
 
 def _meant(
@@ -348,9 +346,9 @@ def _print(
     if as_json and as_mermaid:
         raise click.UsageError("--json and --mermaid exclude each other.")
     if as_json:
-        click.echo(json_text(found))
+        echo(json_text(found))
     elif as_mermaid:
-        click.echo(picture().mermaid())
+        echo(picture().mermaid())
     else:
         for line in tree():
             click.echo(line)
@@ -361,4 +359,4 @@ def _say_what_is_left_out(found: Neighbourhood | Trace | Impact) -> None:
     if found.truncated:
         shares = found.left_out()
         shown = f"Shown: {shares}" if shares else "Not everything is shown"
-        click.echo(f"{shown}; use a larger --limit.", err=True)
+        echo(f"{shown}; use a larger --limit.", err=True)

@@ -9,14 +9,10 @@ from typing import NamedTuple
 import click
 
 from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace, is_part
+from headwater.printable import printable_line
 
 MAX_LINES = 2_000
 STATES = {"COMPLETE": "green", "FAIL": "red", "ABORT": "red", "RUNNING": "yellow"}
-
-
-def plain(text: str) -> str:
-    """The text without characters that would move the cursor, change colours or the direction of text."""
-    return "".join(character if character.isprintable() else f"\\u{ord(character):04x}" for character in text)
 
 
 class Leaf(NamedTuple):
@@ -46,7 +42,8 @@ def draw(roots: Iterable[Leaf]) -> Iterator[str]:
 
 
 def _named(node: DatasetNode | JobNode, **style: str | bool) -> str:
-    return click.style(plain(node.name), **style) + click.style(f"  {plain(node.namespace)}", dim=True)  # type: ignore[arg-type]
+    name, namespace = printable_line(node.name), printable_line(node.namespace)
+    return click.style(name, **style) + click.style(f"  {namespace}", dim=True)  # type: ignore[arg-type]
 
 
 def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
@@ -113,23 +110,25 @@ def column_tree(found: Trace, way: str) -> Iterator[Leaf]:
         if dataset not in with_gaps_shown:
             with_gaps_shown.add(dataset)
             for job in sorted(set(gaps.get(dataset, ()))):
-                name = plain(jobs[job].name) if job in jobs else "a job"
+                name = printable_line(jobs[job].name) if job in jobs else "a job"
                 yield Leaf(click.style(f"? {name} has no column lineage", fg="yellow"))
 
     return below(start)
 
 
 def _column(node: DatasetNode, column: str | None) -> str:
-    shown = click.style(plain(column) if column is not None else "(whole dataset)", bold=True)
-    return f"{shown}  {plain(node.name)}" + click.style(f"  {plain(node.namespace)}", dim=True)
+    shown = click.style(printable_line(column) if column is not None else "(whole dataset)", bold=True)
+    return f"{shown}  {printable_line(node.name)}" + click.style(
+        f"  {printable_line(node.namespace)}", dim=True
+    )
 
 
 def _how(edge: ColumnEdge, jobs: dict[str, JobNode]) -> str:
-    kind = " ".join(plain(part) for part in (edge.type, edge.subtype) if part)
+    kind = " ".join(printable_line(part) for part in (edge.type, edge.subtype) if part)
     colour = "green" if edge.type == "DIRECT" else "magenta"
     masked = click.style(" masked", fg="yellow") if edge.masking else ""
     stale = "" if edge.current else click.style("  (not in its latest run)", fg="yellow")
-    job = click.style(f"  by {plain(jobs[edge.job].name)}", dim=True) if edge.job in jobs else ""
+    job = click.style(f"  by {printable_line(jobs[edge.job].name)}", dim=True) if edge.job in jobs else ""
     return f"  {click.style(kind, fg=colour)}{masked}{job}{stale}"
 
 
@@ -160,8 +159,11 @@ def _for_mermaid(text: str) -> str:
 
 def dataset_picture(found: Neighbourhood) -> Picture:
     """A neighbourhood; edges that the latest run did not mention are dashed."""
-    nodes = [(node.key, f"{plain(node.name)}\n{plain(node.namespace)}", False) for node in found.datasets]
-    nodes += [(node.key, plain(node.name), True) for node in found.jobs]
+    nodes = [
+        (node.key, f"{printable_line(node.name)}\n{printable_line(node.namespace)}", False)
+        for node in found.datasets
+    ]
+    nodes += [(node.key, printable_line(node.name), True) for node in found.jobs]
     return Picture(nodes, [(edge.source, edge.target, not edge.current) for edge in found.edges])
 
 
@@ -172,8 +174,8 @@ def column_picture(found: Trace) -> Picture:
     nodes = []
     for place in found.columns:
         key = keys[place.dataset, place.column] = f"c{len(keys)}"
-        column = plain(place.column) if place.column is not None else "(whole dataset)"
-        nodes.append((key, f"{column}\n{plain(datasets[place.dataset].name)}", False))
+        column = printable_line(place.column) if place.column is not None else "(whole dataset)"
+        nodes.append((key, f"{column}\n{printable_line(datasets[place.dataset].name)}", False))
     arrows = {
         (
             keys[edge.source, edge.source_column],

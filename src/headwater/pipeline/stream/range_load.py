@@ -18,6 +18,7 @@ from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.read_lines import LINE, REASON
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
+from headwater.printable import printable_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -125,7 +126,9 @@ class RangeLoad:
                 own.selectExpr("*", f"{literal(reason)} AS {REASON}"), self.positions.name
             )
             self.result.rejected += count
-            logger.error("%s, table %s: %d event(s) rejected: %s", piece.name, table, count, reason)
+            logger.error(
+                "%s, table %s: %d event(s) rejected: %s", piece.name, table, count, printable_line(reason)
+            )
 
     def _save_cut(self, table: str, piece: PositionRange) -> None:
         self.plan.split.append((table, piece.first, piece.end))
