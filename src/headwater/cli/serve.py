@@ -30,6 +30,7 @@ from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
 from headwater.log.streams import Queues
 from headwater.metrics import Metrics, StatsdPublisher
+from headwater.network import ClientAddresses
 from headwater.permissions import permission_hint
 from headwater.settings import Settings
 
@@ -266,7 +267,13 @@ class _Graph:
         except BaseException:
             database.close()
             raise
-        self.pool: QueryPool = QueryPool(settings.graph_dir)
+        addresses = ClientAddresses(settings.gateway.trusted_proxies)
+        self.pool: QueryPool = QueryPool(
+            settings.graph_dir,
+            client_of=lambda request: addresses.find(
+                request.peer, request.headers.get("x-forwarded-for", "")
+            ),
+        )
         add_routes(gateway.router, self.pool, AdminToken(settings.gateway))
 
     def start(self) -> None:
@@ -290,6 +297,7 @@ class _Page:
     ) -> None:
         from headwater.page.access import PageAccess
         from headwater.page.app import Page, ViewSources
+        from headwater.page.live import LiveStreams
         from headwater.page.views.event_tail import EventTail
         from headwater.page.views.rates import Rates
         from headwater.page.views.system import SystemStatus
@@ -302,6 +310,7 @@ class _Page:
             PageAccess(settings.gateway),
             ViewSources(status, Rejects(settings, rejects)),
             lambda: EventTail(log_folder(settings), settings.events_dir),
+            live=LiveStreams(client_of=pool.client_of),
         )
         self._page.add(gateway.router)
 

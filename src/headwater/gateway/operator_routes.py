@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import cache
 from typing import Literal
@@ -87,8 +88,10 @@ def add_operator_routes(
         content = msgspec.json.encode(Readiness(not reasons, reasons))
         request.respond(Response(503 if reasons else 200, content))
 
-    def get_metrics(request: Request) -> None:
-        request.respond(Response(200, metrics.openmetrics().encode(), content_type=OPENMETRICS))
+    async def get_metrics(request: Request) -> None:
+        # In a thread: some gauges list a folder.
+        text = await asyncio.to_thread(metrics.openmetrics)
+        request.respond(Response(200, text.encode(), content_type=OPENMETRICS))
 
     @cache  # all routes are added before the first request
     def description() -> Response:

@@ -29,8 +29,14 @@ EVENT_STREAM = "text/event-stream; charset=utf-8"
 class LiveStreams:
     """All event streams of one server."""
 
-    def __init__(self, *, interval_seconds: float = INTERVAL_SECONDS) -> None:
+    def __init__(
+        self,
+        *,
+        interval_seconds: float = INTERVAL_SECONDS,
+        client_of: Callable[[Request], str] = lambda request: request.peer,
+    ) -> None:
         self._interval_seconds = interval_seconds
+        self._client_of = client_of
         self._count: Counter[str] = Counter()  # by the address of the client
         self._is_closed = False
 
@@ -63,7 +69,7 @@ class LiveStreams:
         await self._stream(request, new_events)
 
     async def _stream(self, request: Request, next_events: Callable[[], Awaitable[list[bytes]]]) -> None:
-        client = request.peer
+        client = self._client_of(request)
         if self._count.total() >= MAX_STREAMS or self._count[client] >= MAX_STREAMS_OF_CLIENT:
             raise Problem(
                 503,

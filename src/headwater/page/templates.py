@@ -195,6 +195,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(HERE / "templates"),
         autoescape=True,
+        auto_reload=False,  # else each page reads the times of its files
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,

@@ -70,7 +70,7 @@ class QueryPool:
     ) -> None:
         self.folder = folder
         self._limit_seconds = limit_seconds
-        self._client_of = client_of or (lambda request: request.peer)
+        self.client_of = client_of or (lambda request: request.peer)
         self._local = threading.local()
         self._open: list[GraphQuery] = []
         self._lock = threading.Lock()
@@ -99,7 +99,7 @@ class QueryPool:
 
     async def run(self, request: Request, ask: Callable[[GraphQuery], T]) -> T:
         """The result of the function, run in one of the threads; its errors are raised here."""
-        client = self._client_of(request)
+        client = self.client_of(request)
         waiting = self._waiting.setdefault(client, deque())
         if len(waiting) >= MAX_WAITING:
             raise Problem(
