@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import orjson
 import psutil
 from hypothesis import HealthCheck, given, settings
@@ -21,14 +22,14 @@ from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Refu
 from headwater.errors import BatchRejected, EventRefused, OutletUnavailable
 from headwater.events import Event
 from headwater.settings import LogSettings
-from tests.delivery.receivers import Memory, settings_of
+from tests.delivery.receivers import QUICK, Memory, settings_of
 from tests.delivery.rig import Rig, eventually
 
 EXAMPLES = 25
 
 # A fault strikes one send. "busy" is about the last event of a batch: about an earlier one, the receiver
 # itself would have changed the order.
-FAULTS = ("none", "none", "away", "wish", "busy", "short", "gone", "defect", "late")
+FAULTS = ("none", "none", "away", "wish", "pause", "busy", "short", "gone", "defect", "late")
 
 
 def faulty(chance: random.Random, bad: set[int]) -> Callable[[Batch], Any]:
@@ -41,6 +42,8 @@ def faulty(chance: random.Random, bad: set[int]) -> Callable[[Batch], Any]:
             return OutletUnavailable("away")
         if fault == "wish":
             return OutletUnavailable("later", retry_after_seconds=0.001)
+        if fault == "pause":
+            return OutletUnavailable("all wait", retry_after_seconds=0.002, pauses_all=True)
         if fault == "gone":
             return NotConnected("gone")
         if fault == "defect":
@@ -74,6 +77,7 @@ plans = st.fixed_dictionaries(
         "batch_age_seconds": st.sampled_from([0.0, 0.002]),
         "session_budget_bytes": st.integers(3_000, 20_000),
         "budget_bytes": st.integers(3_000, 60_000),
+        "max_elapsed_seconds": st.sampled_from([0.0, 0.0, 0.01]),
         "restarts": st.integers(0, 3),
     }
 )
@@ -88,9 +92,9 @@ def outlet_for(plan: dict[str, Any], chance: random.Random) -> Memory:
         "session_budget_bytes",
         "budget_bytes",
     )
-    own = settings_of(
-        name="one", group_by=("/k",), recovery_seconds=0.0, **{name: plan[name] for name in names}
-    )
+    retry = msgspec.structs.replace(QUICK, max_elapsed_seconds=plan["max_elapsed_seconds"])
+    limits = {name: plan[name] for name in names}
+    own = settings_of(name="one", group_by=("/k",), recovery_seconds=0.0, retry=retry, **limits)
     return Memory(own, faulty(chance, plan["bad"]), hard=plan["hard"])
 
 

@@ -271,7 +271,7 @@ class Scheduler:
         requests = self._metrics.counter("delivery_requests")
         name = self.settings.name
         batch, unfit = session.take(self.outlet)
-        front = session.in_flight[0].position
+        front = session.in_flight[0].position if session.in_flight else 0
         if session.first_tried[0] != front:
             session.first_tried = (front, self.now())
         if not batch.events:
