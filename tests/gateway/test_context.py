@@ -8,7 +8,7 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.gateway.context import Context, apply_template, request_context
-from headwater.gateway.tokens import Sender, Token
+from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.network import ClientAddresses

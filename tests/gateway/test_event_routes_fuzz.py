@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
 from headwater.gateway.context import Context
-from headwater.gateway.tokens import Sender, Token
+from headwater.gateway.senders.tokens import Sender, Token
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS, Running
 

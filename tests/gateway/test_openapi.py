@@ -10,8 +10,8 @@ import orjson
 
 from headwater.gateway.gateway import ENDPOINTS
 from headwater.gateway.lineage_routes import openlineage_schemas
-from headwater.http.endpoint import ANY_ENDPOINT
-from headwater.http.openapi import document
+from headwater.http.routing.endpoint import ANY_ENDPOINT
+from headwater.http.routing.openapi import document
 from tests.gateway.running import TOKENS, Running, run_event
 
 DESCRIPTION = orjson.loads(orjson.dumps(document(ENDPOINTS, openlineage_schemas())))

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from headwater.gateway.gateway import ENDPOINTS
 from headwater.gateway.lineage_routes import openlineage_schemas
-from headwater.http.openapi import document
+from headwater.http.routing.openapi import document
 from tests.gateway.running import TOKENS, Running
 
 # Examples of each endpoint.

@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.tokens import RateLimit, Token, Tokens
+from headwater.gateway.senders.tokens import RateLimit, Token, Tokens
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS

@@ -16,7 +16,7 @@ from headwater.graph.http.endpoints import add_routes
 from headwater.graph.http.query_pool import QueryPool
 from headwater.graph.marquez import endpoints as marquez_endpoints
 from headwater.http.auth import AdminToken
-from headwater.http.endpoint import ANY_ENDPOINT
+from headwater.http.routing.endpoint import ANY_ENDPOINT
 from headwater.settings import GatewaySettings
 from tests.gateway.running import Running, statuses
 from tests.gateway.running import get as raw_get

@@ -16,7 +16,7 @@ from headwater.graph.http.query_pool import QueryPool
 from headwater.graph.store.database import GraphDatabase
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Router
+from headwater.http.routing.router import Router
 from headwater.log.queue.log import Log
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.rejects import Rejects, rejects_path

@@ -17,7 +17,7 @@ import pytest
 import uvloop
 
 from headwater.cli.serve import Server
-from headwater.http.router import Router
+from headwater.http.routing.router import Router
 from headwater.settings import GatewaySettings, GraphSettings, Settings, TokenSettings
 from tests.gateway.running import wait_until
 from tests.graph.events import run_id

@@ -30,7 +30,7 @@ from headwater.durable_files import is_locked
 from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
-from headwater.gateway.tokens import Sender, Token
+from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.server import tls_context
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback

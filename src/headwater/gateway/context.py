@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from headwater.gateway.tokens import Sender
+from headwater.gateway.senders.tokens import Sender
 from headwater.http.request import Request
 from headwater.http.response import Problem
 

@@ -12,13 +12,13 @@ from headwater.gateway.acknowledger import Acknowledger
 from headwater.gateway.context import Context, request_context
 from headwater.gateway.idempotency import BrowserEvents, FirstRequest, IdempotencyKeys, respond_after
 from headwater.gateway.json_limits import JsonLimits
-from headwater.gateway.origins import PREFLIGHT_HEADERS, Origins, cors
+from headwater.gateway.senders.origins import PREFLIGHT_HEADERS, Origins, cors
+from headwater.gateway.senders.tokens import Sender, Tokens
 from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
-from headwater.gateway.tokens import Sender, Tokens
-from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Router
+from headwater.http.routing.endpoint import Answer, Body, Endpoint
+from headwater.http.routing.router import Router
 from headwater.log.event_sink import EventSink
 from headwater.metrics import Metrics
 from headwater.network import ClientAddresses

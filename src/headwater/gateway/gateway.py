@@ -13,7 +13,7 @@ from headwater.gateway.lineage_routes import LineageRoutes
 from headwater.gateway.operator_routes import add_operator_routes
 from headwater.gateway.replay import replay
 from headwater.http.auth import OperatorAccess
-from headwater.http.router import Router
+from headwater.http.routing.router import Router
 from headwater.http.server import HttpServer
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore

@@ -16,14 +16,14 @@ from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.idempotency import IdempotencyKeys
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
-from headwater.gateway.key_namespaces import KeyNamespaces
 from headwater.gateway.openlineage_validator import ECHO, SCHEMA, Budget, Validator, Violation
-from headwater.gateway.origins import Origins
+from headwater.gateway.senders.key_namespaces import KeyNamespaces
+from headwater.gateway.senders.origins import Origins
 from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
-from headwater.http.endpoint import Answer, Body, Endpoint
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response
-from headwater.http.router import Router
+from headwater.http.routing.endpoint import Answer, Body, Endpoint
+from headwater.http.routing.router import Router
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
 from headwater.printable import printable_line

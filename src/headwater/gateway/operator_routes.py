@@ -12,11 +12,11 @@ import orjson
 
 from headwater.gateway.lineage_routes import openlineage_schemas
 from headwater.http.auth import OperatorAccess
-from headwater.http.endpoint import Answer, Endpoint
-from headwater.http.openapi import document
 from headwater.http.request import Request
 from headwater.http.response import ProblemBody, Response
-from headwater.http.router import Router
+from headwater.http.routing.endpoint import Answer, Endpoint
+from headwater.http.routing.openapi import document
+from headwater.http.routing.router import Router
 from headwater.metrics import Metrics
 
 HIDDEN = "hidden: send the admin token or an API key, or use a name of this server, to read the reasons"

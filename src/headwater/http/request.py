@@ -12,7 +12,7 @@ from headwater.http.response import JSON, Problem, Response
 
 if TYPE_CHECKING:
     from headwater.http.connection import Connection
-    from headwater.http.router import Route
+    from headwater.http.routing.router import Route
 
 
 FRAMING_FACTOR = 8  # bytes of chunk sizes per byte of the body; 5 if each byte is a chunk

@@ -17,7 +17,7 @@ from headwater.http.connection import Connection
 from headwater.http.handshake import Handshake
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response, body_too_large
-from headwater.http.router import Router
+from headwater.http.routing.router import Router
 from headwater.http.wrong_keys import WrongKeys
 from headwater.metrics import Metrics
 from headwater.network import ClientAddresses, address_block

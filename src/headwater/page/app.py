@@ -19,7 +19,7 @@ from headwater.graph.store.ids import dataset_id
 from headwater.graph.store.separations import reunite, separate
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Handler, Router
+from headwater.http.routing.router import Handler, Router
 from headwater.log.rejects.rejects import Rejects
 from headwater.page.access import PageAccess, own_path
 from headwater.page.live import LiveStreams

@@ -14,9 +14,9 @@ from headwater.graph.marquez import endpoints as marquez
 from headwater.graph.query.answers import Impact, RunSummary, SearchResult
 from headwater.graph.query.query import Depth, GraphQuery, Limit, Offset
 from headwater.http.auth import AdminToken
-from headwater.http.endpoint import Endpoint, endpoint_of
 from headwater.http.response import Problem
-from headwater.http.router import Router
+from headwater.http.routing.endpoint import Endpoint, endpoint_of
+from headwater.http.routing.router import Router
 
 Kind = Literal["dataset", "job", "column"]
 

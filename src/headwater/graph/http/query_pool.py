@@ -16,10 +16,10 @@ from headwater.errors import HeadwaterError
 from headwater.graph.query.budget import LIMIT_SECONDS
 from headwater.graph.query.names import NotFound
 from headwater.graph.query.query import ClientGone, GraphQuery, QueryTimeout, QueryTooLarge
-from headwater.http.endpoint import Endpoint
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.http.router import Handler
+from headwater.http.routing.endpoint import Endpoint
+from headwater.http.routing.router import Handler
 
 WORKERS = 2  # queries at once; more would only take CPU from the intake of events
 MAX_WAITING = 64  # queries of one client

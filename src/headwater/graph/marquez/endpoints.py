@@ -16,7 +16,7 @@ from headwater.graph.query.names import NotFound, find_job
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.query import GraphQuery, Limit, Offset
 from headwater.graph.query.trace import trace
-from headwater.http.endpoint import Endpoint, endpoint_of
+from headwater.http.routing.endpoint import Endpoint, endpoint_of
 from headwater.log.queue.sqlite import select
 
 MAX_NODES = 2_000

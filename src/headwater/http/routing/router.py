@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
-from headwater.http.endpoint import Endpoint
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
+from headwater.http.routing.endpoint import Endpoint
 
 Handler = Callable[[Request], Coroutine[Any, Any, None] | None]
 BeforeBody = Callable[[Request], Response | None]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from headwater.clock import Clock
-from headwater.gateway.origins import matches
+from headwater.gateway.senders.origins import matches
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 

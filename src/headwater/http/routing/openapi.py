@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from headwater import __version__
-from headwater.http.endpoint import ANY_ENDPOINT, Answer, Endpoint, Parameter
 from headwater.http.response import ProblemBody
+from headwater.http.routing.endpoint import ANY_ENDPOINT, Answer, Endpoint, Parameter
 
 SECURITY_SCHEMES: Mapping[str, Any] = MappingProxyType(
     {
