@@ -92,6 +92,7 @@ def test_every_command_succeeds_when_the_blocks_are_run_in_order(tmp_path: Path)
     with Server(tmp_path, settings) as server:
         server.post(lineage("load_orders", ["customer"], "orders", {"price": ("customer", "balance")}))
         server.post(lineage("make_daily", ["orders"], "daily", {"total": ("orders", "price")}))
+        server.post(lineage("load_decoy", ["customer"], "decoy", {"price": ("customer", "balance")}))
         (tmp_path / "event.json").write_text(json.dumps(EVENT))
         (tmp_path / "events.ndjson").write_text('{"event_type": "a"}\n{"event_type": "b"}\n')
         command = (

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from headwater.errors import HeadwaterError, SettingsError
+from headwater.http.server import tls_context
 from headwater.settings import TlsSettings
 from tests.gateway.running import Running, get, post, read_all, run_bytes, statuses
 
@@ -111,13 +112,10 @@ def test_strangers_are_refused_when_clients_must_show_a_certificate(tmp_path: Pa
             assert client.get("/healthz").status_code == 200
 
 
-def test_start_fails_with_a_reason_when_tls_cannot_be_used(tmp_path: Path) -> None:
+def test_there_is_no_server_and_a_reason_when_tls_cannot_be_used(tmp_path: Path) -> None:
     tls = TlsSettings(certificate=str(tmp_path / "absent.crt"), key=str(tmp_path / "absent.key"))
-    gateway = Running(tmp_path, tls=tls)
     with pytest.raises(SettingsError, match=r"gateway\.tls"):
-        asyncio.run(gateway.gateway.start())
-    gateway.log.close()
-    gateway.rejects.close()
+        tls_context(tls)
 
 
 def test_start_fails_with_a_reason_when_the_port_is_taken(tmp_path: Path) -> None:

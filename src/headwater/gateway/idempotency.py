@@ -43,9 +43,10 @@ class Window(Generic[V]):
         now = self._monotonic()
         if now >= self._ends:
             self._turn()
-            if now >= self._ends + self._seconds:
+            self._ends += self._seconds
+            if now >= self._ends:
                 self._turn()
-            self._ends = now + self._seconds
+                self._ends = now + self._seconds
         return self._newer.get(key) or self._older.get(key)
 
     def put(self, key: bytes, value: V) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from headwater.clock import Clock, SystemClock
 from headwater.durable_files import replace
+from headwater.json_decoder import json_decoder
 
 logger = logging.getLogger(__name__)
 
@@ -167,7 +168,7 @@ def _load(path: Path) -> _State | None:
         content, _, checksum = path.read_bytes().strip().rpartition(b" ")
         if b"%08x" % zlib.crc32(content) != checksum:
             raise ValueError("its checksum is wrong")
-        return msgspec.json.decode(content, type=_State)
+        return json_decoder(_State).decode(content)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

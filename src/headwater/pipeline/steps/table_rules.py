@@ -91,9 +91,9 @@ class TableRules:
 
 
 def _pattern(names: Iterable[str]) -> re.Pattern[str]:
-    """The regular expression of patterns, which means the same in Java."""
+    """The regular expression of patterns; it means the same in Java, where `$` lets a newline through."""
     parts = (name.replace("*", "[a-z0-9_]*").replace("?", "[a-z0-9_]") for name in names)
-    return re.compile(f"^(?:{'|'.join(parts)})$")
+    return re.compile(rf"^(?:{'|'.join(parts)})(?![\s\S])")
 
 
 def open_to_browsers(settings: Settings, destination: DestinationSettings, *, is_constant: bool) -> bool:
