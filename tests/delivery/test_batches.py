@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headwater.delivery.batches import Buffer
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import DELIVERED, Batch, NoOptions, Outlet, Results
-from headwater.delivery.trim import TRIMMED_FIELD, trim_json
+from headwater.delivery.shorten_json import TRIMMED_FIELD, trim_json
 from headwater.errors import EventRefused
 from headwater.events import Event
 from headwater.settings import OutletSettings

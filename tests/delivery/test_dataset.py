@@ -17,7 +17,7 @@ from headwater.delivery.event_time import event_nanoseconds
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Batch
 from headwater.delivery.outlets.dataset import DataSetOutlet
-from headwater.delivery.trim import TRIMMED_FIELD
+from headwater.delivery.shorten_json import TRIMMED_FIELD
 from headwater.errors import BatchRejected, EventRefused, OutletUnavailable, SettingsError
 from headwater.events import Event
 from headwater.settings import OutletSettings, RetrySettings, convert

@@ -17,7 +17,7 @@ from headwater.graph.query.query import GraphQuery
 from headwater.graph.store.aliases import MAX_NAMES
 from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.graph.store.ids import dataset_id
-from headwater.graph.store.separations import reunite, separate
+from headwater.graph.store.separated_names import reunite, separate
 from tests.graph.events import content, dataset, dataset_event, encoded, flow, graph_of, run_event, symlinks
 
 

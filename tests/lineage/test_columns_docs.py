@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.lineage.columns.evaluation import EXPRESSIONS, RULES
+from headwater.lineage.columns.column_graph import EXPRESSION_RULES, NODE_RULES
 from headwater.lineage.columns.written_columns import ColumnSettings
 from headwater.lineage.settings import LineageSettings
 
@@ -25,8 +25,8 @@ def rows(rules: Mapping[str, tuple[Any, str]]) -> list[str]:
 def tables() -> str:
     """Both tables, as the page ends with them."""
     head = "| {} | rule |\n|---|---|\n"
-    nodes = head.format("node") + "\n".join(rows(RULES))
-    return f"{nodes}\n\n{head.format('expression')}" + "\n".join(rows(EXPRESSIONS)) + "\n"
+    nodes = head.format("node") + "\n".join(rows(NODE_RULES))
+    return f"{nodes}\n\n{head.format('expression')}" + "\n".join(rows(EXPRESSION_RULES)) + "\n"
 
 
 def test_the_page_ends_with_the_rules_when_they_are_looked_up() -> None:

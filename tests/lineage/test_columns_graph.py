@@ -14,9 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.gateway.openlineage_validator import Validator
-from headwater.lineage.columns import edges as edge_sets
-from headwater.lineage.columns.edges import EMPTY, TRANSFORMATION, Edges, Transformation, union, union_then
-from headwater.lineage.columns.evaluation import ColumnGraph, DeadlinePassed, NodeColumns
+from headwater.lineage.columns import edge_sets as edge_sets
+from headwater.lineage.columns.column_graph import ColumnGraph, DeadlinePassed, NodeColumns
+from headwater.lineage.columns.edge_sets import (
+    EMPTY,
+    TRANSFORMATION,
+    Edges,
+    Transformation,
+    union,
+    union_then,
+)
 from headwater.lineage.columns.outputs import column_lineage_facet, explicit_lineage_facet
 from headwater.lineage.columns.written_columns import (
     ColumnLineage,

@@ -14,8 +14,9 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.log.queue import offline as inspect
-from headwater.log.queue.log import Log, removals
+from headwater.log.queue.log import Log
 from headwater.log.queue.partition_file import PartitionRange, partition_paths
+from headwater.log.queue.retention import removals
 from headwater.log.queue.sqlite import damaged_file_names
 from headwater.metrics import Metrics
 from tests.log.parts import MIB, FaultyDisk, adds_up, body, copy_of, fill, read_all, small

@@ -6,6 +6,7 @@ thread at a time calls the methods:
     connect    first, and again after DestinationUnavailable; creates the ledger unless it exists
     table      returns the current structure of a table
     patch      makes a table fit; the caller holds the table's lock. A table of another program is refused
+    loaded     returns which loads the ledger has
     load       stores rows and their ledger entry, both or neither; a repeated id stores nothing (G5)
     close      may be called twice, and without `connect`
 
@@ -14,6 +15,9 @@ name, as boolean, int64, double, string, or timestamp in microseconds UTC; JSON 
 string. The int64 column `_headwater_row` orders the rows. NULL stands for a field that the event does not
 have. An upsert therefore keeps the stored value where the new row has NULL, and the result does not depend
 on how events were cut into batches.
+
+A product with SQL and transactions derives from `sql.sql_destination.SqlDestination`; `duckdb.py` is the
+shortest example, and docs/extension-points.md the guide.
 """
 
 from __future__ import annotations
@@ -182,14 +186,14 @@ class Destination(ABC):
         """Whether `adopt_tables` names an existing table."""
         return any(fnmatchcase(name, pattern) for pattern in self.adopt_tables)
 
-    def not_ours(self, name: str) -> TableNotAllowed:
+    def foreign_table_error(self, name: str) -> TableNotAllowed:
         """The error for a table that exists, and that Headwater must not write."""
         return TableNotAllowed(
             f"destination {self.id}: the table {name!r} exists, and Headwater did not create it.",
             hint=f"To write to it, set `adopt_tables: [{name}]` at the destination; then replay its rejects.",
         )
 
-    def is_a_view(self, name: str) -> TableNotAllowed:
+    def view_error(self, name: str) -> TableNotAllowed:
         """The error for a name that is a view's: a row written to it would change tables behind it."""
         return TableNotAllowed(
             f"destination {self.id}: {name!r} is a view, and views are never written.",

@@ -187,7 +187,7 @@ class BigQueryDestination(FileLoadDestination):
             except exceptions.NotFound:
                 return None
         if found.table_type in ("VIEW", "MATERIALIZED_VIEW"):
-            raise self.is_a_view(name)
+            raise self.view_error(name)
         constraints = found.table_constraints
         key = constraints.primary_key.columns if constraints and constraints.primary_key else ()
         return [(field.name, _type_of(field)) for field in found.schema], tuple(key)

@@ -163,7 +163,7 @@ class DuckDBDestination(SqlDestination):
         for stored, is_view in found:
             if stored.translate(ASCII_LOWER) == folded:
                 if is_view:
-                    raise self.is_a_view(name)
+                    raise self.view_error(name)
                 return str(stored)
         return None
 

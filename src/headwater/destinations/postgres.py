@@ -149,7 +149,7 @@ class PostgresDestination(PostgresProtocolDestination):
         if not found:
             return None
         if self.execute(f"SELECT 1 FROM pg_class WHERE oid = {here} AND relkind IN ('v', 'm')"):
-            raise self.is_a_view(name)
+            raise self.view_error(name)
         keys = self.execute(
             "SELECT c.relname, i.indisprimary, array_agg(a.attname::text ORDER BY k.place) "
             "FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid "

@@ -141,7 +141,7 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
             "SELECT 1 FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace "
             f"WHERE n.nspname = {schema} AND c.relname = {table} AND c.relkind IN ('v', 'm')"
         ):
-            raise self.is_a_view(name)
+            raise self.view_error(name)
         key = self.execute(
             "SELECT k.column_name FROM information_schema.table_constraints AS t "
             "JOIN information_schema.key_column_usage AS k ON k.constraint_name = t.constraint_name "

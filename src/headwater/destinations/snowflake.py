@@ -257,7 +257,7 @@ class SnowflakeDestination(FileLoadDestination):
             f"SELECT 1 FROM {self.dialect.quoted(self.options.database)}.information_schema.views "
             f"WHERE table_schema = {self._stored(self.schema)} AND table_name = {self._stored(name)}"
         ):
-            raise self.is_a_view(name)
+            raise self.view_error(name)
         super().check_ours(name)
 
     def kind_of(self, sql_type: str) -> Kind:

@@ -1,4 +1,6 @@
-"""The API of destinations, which store rows; the contract is `headwater.destinations.base`.
+"""The API of destinations, which store rows.
+
+docs/extension-points.md is the guide; `headwater.destinations.duckdb` is the shortest example.
 
 Needs pyarrow, which reads the staged Parquet files.
 """

@@ -14,7 +14,7 @@ from headwater.gateway.idempotency import BrowserEvents, FirstRequest, Idempoten
 from headwater.gateway.json_limits import JsonLimits
 from headwater.gateway.senders.origins import PREFLIGHT_HEADERS, Origins, cors
 from headwater.gateway.senders.tokens import Sender, Tokens
-from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
+from headwater.gateway.time_slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.routing.endpoint import Answer, Body, Endpoint

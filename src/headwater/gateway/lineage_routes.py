@@ -19,7 +19,7 @@ from headwater.gateway.json_limits import JsonLimits, UnreadableBody
 from headwater.gateway.openlineage_validator import ECHO, SCHEMA, Budget, Validator, Violation
 from headwater.gateway.senders.key_namespaces import KeyNamespaces
 from headwater.gateway.senders.origins import Origins
-from headwater.gateway.slices import EVENT_BYTES, SLICE_BYTES, Slices
+from headwater.gateway.time_slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.request import Request
 from headwater.http.response import BUSY, Problem, ProblemBody, Response
 from headwater.http.routing.endpoint import Answer, Body, Endpoint

@@ -4,9 +4,10 @@ Covers run, job and dataset events and every standard facet by container and key
 is derived (scripts/derive_openlineage_schema.py); docs/openlineage.md documents the rules.
 
 The compiled schema accepts or refuses in microseconds. Its list of errors is unbounded and copies the
-offending value into each error, so that ten megabytes of nested errors cost seconds and gigabytes. This walk
-stops after `LIMIT` violations, skips parts that the compiled schema accepts, and keeps no copies. It
-validates nested parts again and again, so a `Budget` limits its work for a request (G8, G12).
+offending value into each error, so that ten megabytes of nested errors cost seconds and gigabytes. So
+`ViolationFinder` walks the event itself: it stops after `LIMIT` violations, skips parts that the compiled
+schema accepts, and keeps no copies. It validates nested parts again and again, so a `Budget` limits its work
+for a request (G8, G12).
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Violation(msgspec.Struct, frozen=True):
 # For a value that the compiled schema refuses although the walk finds nothing.
 _UNNAMED = Violation("", "this does not fit the schema", "schema")
 _NOT_SOUGHT = Violation(
-    "", "this does not fit the schema; the request has too many violations for all to be named", "limit"
+    "", "this does not fit the schema; the request is too large for each violation to be located", "limit"
 )
 
 
@@ -125,7 +126,7 @@ class Validator:
 
     def __init__(self, *, strict: bool = False) -> None:
         self._strict = strict
-        self._finder = ViolationFinder(official_schema()["$defs"])
+        self._finder = ViolationFinder(derived_schema()["$defs"])
         self._accepted_by = {
             kind: self._finder.compiled(name).is_valid for kind, name in _DEFINITIONS.items()
         }
@@ -193,7 +194,7 @@ class Validator:
         return Validation("", first_violations([_NO_KIND, *errors]), first_violations(warnings))
 
 
-def official_schema() -> dict[str, Any]:
+def derived_schema() -> dict[str, Any]:
     """Return the derived schema of all events and facets."""
     schema: dict[str, Any] = orjson.loads(files(__package__).joinpath(SCHEMA).read_bytes())
     return schema

@@ -1,4 +1,4 @@
-"""Replays rejects of the gateway: a request in the store is carried out here, once a second.
+"""Replays the rejects of the gateway that `headwater rejects replay` has marked; it is called once a second.
 
 Rejects of outlets are replayed by `delivery.outlet_worker`, those of destinations by the next cycle of the
 pipeline. `log.rejects.rejects` requests a replay of all of them.
@@ -19,7 +19,7 @@ from headwater.log.rejects.store import Reject, RejectStore
 logger = logging.getLogger(__name__)
 
 
-def replay(rejects: RejectStore, limits: JsonLimits, validator: Validator, queue: Log) -> int:
+def replay(rejects: RejectStore, limits: JsonLimits, validator: Validator, log: Log) -> int:
     """Validate all rejects requested for replay, append those that pass, and return how many passed.
 
     Blocks. A crash between the append and the removal of the reject appends it twice. If the log fails, the
@@ -29,21 +29,21 @@ def replay(rejects: RejectStore, limits: JsonLimits, validator: Validator, queue
     try:
         while requested := rejects.requested(STAGE):
             for reject in requested:
-                passed += _replay_one(reject, rejects, limits, validator, queue)
+                passed += _replay_one(reject, rejects, limits, validator, log)
     except HeadwaterError as error:
         logger.warning("The replay of rejects is postponed: %s", error)
     return passed
 
 
 def _replay_one(
-    reject: Reject, rejects: RejectStore, limits: JsonLimits, validator: Validator, queue: Log
+    reject: Reject, rejects: RejectStore, limits: JsonLimits, validator: Validator, log: Log
 ) -> bool:
     try:
         bodies = _events(reject, limits, validator)
     except Problem as problem:
         rejects.failed_again(reject.id, problem.text)
         return False
-    queue.append_wait(bodies)
+    log.append_wait(bodies)
     rejects.replayed(reject.id)
     return True
 

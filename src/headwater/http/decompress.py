@@ -10,14 +10,16 @@ from typing import Any
 from headwater.http.response import Problem
 from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 
-# Each member (gzip) or frame (zstd) costs a decoder of its own and a copy of the rest of the step.
+# Each member (gzip) or frame (zstd) costs a decoder of its own and a copy of what is left of `STEP_BYTES`.
 MAX_MEMBERS = 1_024
 STEP_BYTES = 16 * 1024
-# Input may exceed its output by this much: blocks without output cost CPU, and no compressor writes many.
+# A body may be larger than its content by this much. Empty blocks make such a body, and decoding costs CPU.
 PADDING_BYTES = 64 * 1024
 GZIP = 31  # zlib's window size with the gzip container
 ZSTD_WINDOW_LOG = 23  # 8 MiB, what every zstd decoder should support; larger ones cost memory
 STATE_BYTES = 64 * 1024  # of a decoder, without the window of zstd
+
+_COMPRESS_ONCE = "Compress the whole body once, or send it without Content-Encoding."
 
 # A decoder of one member or frame: `zlib.decompressobj` and `ZstdDecompressor` share these names.
 _MemberDecoder = Any
@@ -74,13 +76,13 @@ class BodyDecoder:
                 data = member.unused_data
                 self._member = None
         if self._bytes_in > self._bytes_out + PADDING_BYTES:
-            raise self._broken(f"it is {PADDING_BYTES} bytes larger than its content")
+            raise self._refused(f"it is more than {PADDING_BYTES} bytes larger than its content")
         return b"".join(parts)
 
     def _begin_member(self) -> _MemberDecoder:
         self._members += 1
         if self._members > MAX_MEMBERS:
-            raise self._broken(f"it has more than {MAX_MEMBERS} members or frames")
+            raise self._refused(f"it has more than {MAX_MEMBERS} members or frames")
         self._member = self._make()
         return self._member
 
@@ -89,7 +91,12 @@ class BodyDecoder:
             400,
             "bad_encoding",
             f"The body is not {self._encoding}, or it is truncated: {reason}",
-            hint="Compress the whole body once, or send it without Content-Encoding.",
+            hint=_COMPRESS_ONCE,
+        )
+
+    def _refused(self, reason: str) -> Problem:
+        return Problem(
+            400, "bad_encoding", f"The {self._encoding} body is refused: {reason}.", hint=_COMPRESS_ONCE
         )
 
     def _too_large(self) -> Problem:

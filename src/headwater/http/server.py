@@ -18,7 +18,7 @@ from headwater.http.handshake import Handshake
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response, body_too_large
 from headwater.http.routing.router import Router
-from headwater.http.wrong_keys import WrongKeys
+from headwater.http.wrong_key_delay import WrongKeys
 from headwater.metrics import Metrics
 from headwater.network import ClientAddresses, address_block
 from headwater.settings import GatewaySettings, TlsSettings

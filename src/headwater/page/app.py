@@ -16,7 +16,7 @@ from headwater.graph.http.query_pool import QueryPool, problem_of
 from headwater.graph.query.answers import SearchResult
 from headwater.graph.query.query import GraphQuery
 from headwater.graph.store.ids import dataset_id
-from headwater.graph.store.separations import reunite, separate
+from headwater.graph.store.separated_names import reunite, separate
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
 from headwater.http.routing.router import Handler, Router

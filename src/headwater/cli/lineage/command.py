@@ -27,7 +27,7 @@ from headwater.graph.ingest.import_files import import_events, read_events
 from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase, IngestResult
-from headwater.graph.store.separations import reunite, separate
+from headwater.graph.store.separated_names import reunite, separate
 from headwater.printable import printable_line
 from headwater.settings import Settings
 

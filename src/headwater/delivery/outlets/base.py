@@ -165,7 +165,7 @@ class Outlet(ABC):
 
     def trim(self, piece: bytes, limit_bytes: int) -> bytes:
         """The piece made to fit `limit_bytes`; raises EventRefused when it cannot be."""
-        from headwater.delivery.trim import trim_json
+        from headwater.delivery.shorten_json import trim_json
 
         return trim_json(piece, limit_bytes)
 

@@ -41,7 +41,7 @@ from headwater.delivery.outlets.http_client import (
     bare_url,
     excerpt,
 )
-from headwater.delivery.trim import trim_json
+from headwater.delivery.shorten_json import trim_json
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
 from headwater.json_decoder import json_decoder

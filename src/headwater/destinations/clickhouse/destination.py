@@ -161,7 +161,7 @@ class ClickHouseDestination(SqlDestination):
         if properties is None:
             return None
         if properties.engine.endswith(("View", "Dictionary")):
-            raise self.is_a_view(name)
+            raise self.view_error(name)
         columns = {
             column: Column(column, Kind.JSON if column == UNMAPPED else kind_of(type), type)
             for column, type in self._server.columns(name)

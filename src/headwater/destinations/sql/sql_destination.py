@@ -279,7 +279,7 @@ class SqlDestination(Destination):
                 elif self.adopts(own):
                     origin = "adopted"
                 else:
-                    raise self.not_ours(name)
+                    raise self.foreign_table_error(name)
                 self.execute(self.registry.insert(own, origin))
         self._ours.add(own)
 

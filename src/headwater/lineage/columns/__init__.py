@@ -1,1 +1,1 @@
-"""Column lineage: a plan becomes a graph of column dependencies (G11). Start at written_columns.py."""
+"""Column lineage: a plan becomes a graph of column dependencies (G11). Start at column_graph.py."""

@@ -1,6 +1,6 @@
 """Rules for expressions: choices, casts, aggregates, windows, nested types, JSON, lambdas.
 
-An expression without a rule here gets the default edges of evaluation.py.
+An expression without a rule here gets the default edges of column_graph.py.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from headwater.lineage.columns.edges import (
+from headwater.lineage.columns.column_graph import Scope, expression
+from headwater.lineage.columns.edge_sets import (
     AGGREGATION,
     CONDITIONAL,
     COUNT,
@@ -22,7 +23,6 @@ from headwater.lineage.columns.edges import (
     bits,
     union,
 )
-from headwater.lineage.columns.evaluation import Scope, expression
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from headwater.lineage.columns.edges import (
+from headwater.lineage.columns.column_graph import EXPRESSION_RULES, ColumnGraph, Scope, rule
+from headwater.lineage.columns.edge_sets import (
     CONDITIONAL,
     EMPTY,
     FILTER,
@@ -19,7 +20,6 @@ from headwater.lineage.columns.edges import (
     unknown_row_filter,
     user_code,
 )
-from headwater.lineage.columns.evaluation import EXPRESSIONS, ColumnGraph, Scope, rule
 from headwater.lineage.columns.values import (
     ELEMENT,
     KEY,
@@ -518,5 +518,9 @@ def _generated(
     if cls == "VariantExplode" and width == 3:
         return [place, place, json_at(graph.sources, first).part(ELEMENT)], False
     whole = union(*(scope.edges(kid) for kid in kids))
-    step = TRANSFORMATION if cls in EXPRESSIONS or not cls.endswith("UDTF") else user_code(str(extra or cls))
+    step = (
+        TRANSFORMATION
+        if cls in EXPRESSION_RULES or not cls.endswith("UDTF")
+        else user_code(str(extra or cls))
+    )
     return [transformed(ScalarValue(whole), step if whole else IDENTITY)] * width, False

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from headwater.lineage.columns.edges import Transformation
-from headwater.lineage.columns.evaluation import ColumnGraph, DeadlinePassed
+from headwater.lineage.columns.column_graph import ColumnGraph, DeadlinePassed
+from headwater.lineage.columns.edge_sets import Transformation
 from headwater.lineage.columns.written_columns import (
     ColumnLineage,
     ColumnSettings,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from headwater.lineage.columns.edges import (
+from headwater.lineage.columns.edge_sets import (
     EMPTY,
     IDENTITY,
     TRANSFORMATION,

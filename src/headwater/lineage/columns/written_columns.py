@@ -12,8 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from headwater.lineage.columns import expression_rules, node_rules
-from headwater.lineage.columns.edges import EMPTY, Edges, Transformation, bits, transformation_of, union
-from headwater.lineage.columns.evaluation import (
+from headwater.lineage.columns.column_graph import (
     ColumnGraph,
     DeadlinePassed,
     Gap,
@@ -21,6 +20,7 @@ from headwater.lineage.columns.evaluation import (
     NodeColumnsOf,
     Scope,
 )
+from headwater.lineage.columns.edge_sets import EMPTY, Edges, Transformation, bits, transformation_of, union
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Attribute, Expression, Node, Plan

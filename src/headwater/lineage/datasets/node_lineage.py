@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.lineage.columns.evaluation import NodeColumns
+from headwater.lineage.columns.column_graph import NodeColumns
 from headwater.lineage.extend.builders import (
     DatasetBuilder,
     InputDatasetBuilder,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from headwater.lineage.columns.evaluation import NodeColumns
+from headwater.lineage.columns.column_graph import NodeColumns
 from headwater.lineage.datasets.node_lineage import NodeLineage
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import (

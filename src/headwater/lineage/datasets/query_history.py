@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headwater.lineage.columns.edges import Edges, bits
+from headwater.lineage.columns.edge_sets import Edges, bits
 from headwater.lineage.extend.builders import InputDatasetBuilder
 from headwater.lineage.naming.names import DatasetId
 
 if TYPE_CHECKING:
-    from headwater.lineage.columns.evaluation import ColumnGraph
+    from headwater.lineage.columns.column_graph import ColumnGraph
 
 LIMIT = 200_000
 

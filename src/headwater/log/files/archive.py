@@ -17,7 +17,7 @@ from headwater.errors import LogUnavailable
 from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader
 from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.layout import EventFolder, IncomingFile, archived_files
-from headwater.log.witnessed_clock import WitnessedClock
+from headwater.log.leap_safe_clock import LeapSafeClock
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ def _is_left_over(path: Path, long_ago: float) -> bool:
 def clean_archive(events_dir: Path, days: float, *, clock: Clock | None = None) -> int:
     """Remove the archived days that are older than `days` (0: none); returns the number of their files.
 
-    A clock that has leapt ahead removes nothing: see `WitnessedClock`.
+    A clock that has leapt ahead removes nothing: see `LeapSafeClock`.
     """
     if not days:
         return 0
@@ -130,7 +130,7 @@ def _witnessed_now(events_dir: Path, days: float, clock: Clock | None) -> float:
     newest = 0.0
     if not path.exists() and (files := archived_files(events_dir)):
         newest = files[-1].at.timestamp()
-    witnessed = WitnessedClock(
+    witnessed = LeapSafeClock(
         path, limit_seconds=days * 86400, gap_seconds=LEAP_SECONDS, clock=clock, newest=newest
     )
     now = witnessed.now()

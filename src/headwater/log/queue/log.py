@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from copy import copy
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import apsw
 
@@ -18,6 +17,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import FolderLock, is_same_file, make_folder
 from headwater.errors import HeadwaterError, LogError, LogFull, LogUnavailable
+from headwater.log.leap_safe_clock import GAP_SECONDS, LeapSafeClock
 from headwater.log.queue import recovery, sqlite
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Cursor, CursorRow, Outcome, doomed
@@ -26,8 +26,8 @@ from headwater.log.queue.offline import LogStat, received_at, summarise, tail_li
 from headwater.log.queue.partition_file import PartitionRange, disk_bytes
 from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
+from headwater.log.queue.retention import removals
 from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
-from headwater.log.witnessed_clock import GAP_SECONDS, WitnessedClock
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
@@ -40,8 +40,8 @@ LOOK_SECONDS = 1.0  # between two looks whether the files are still in place, if
 class Log:
     """Appends are acknowledged when they are on disk (G1); readers see them in that order (G2).
 
-    One writer thread alone changes partitions: it commits, rotates, collects and repairs. Other threads
-    read `partitions.ranges`. Thread-safe.
+    One writer thread alone changes partitions: it commits, rotates, removes old ones and repairs. Other
+    threads read `partitions.ranges`. Thread-safe.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Log:
         self._packer = Packer()
         self._stamp = max((partition.last_at for partition in found.ranges), default=0.0)
         limit = settings.retention_hours * HOUR_SECONDS
-        self._witnessed = WitnessedClock(
+        self._witnessed = LeapSafeClock(
             folder / "clock",
             limit_seconds=limit,
             gap_seconds=min(GAP_SECONDS, limit / 10),
@@ -324,8 +324,12 @@ class Log:
     def count_dropped(self, reader: str, reason: str, events: int) -> None:
         if events:
             self._metrics.counter("log_events_dropped").add(events, reader, reason)
+            setting = "log.retention_hours" if reason == "age" else "log.retention_bytes"
             logger.warning(
-                "%d events were dropped before %s finished them (%s).", events, reader or "any reader", reason
+                "%d events were removed before %s finished them: they were over `%s`.",
+                events,
+                f"the reader {reader}" if reader else "any reader",
+                setting,
             )
 
     # --- readers -------------------------------------------------------------------------------------
@@ -465,49 +469,3 @@ def _state_of(folder: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_mtime_ns
-
-
-class Removal(NamedTuple):
-    """A partition to remove: every reader has `passed` it, or it is over a limit that the user set."""
-
-    partition: PartitionRange
-    reason: Literal["passed", "age", "bytes"]
-
-
-def removals(
-    closed: Sequence[PartitionRange], positions: Iterable[int], settings: LogSettings, now: float
-) -> list[Removal]:
-    """The closed partitions to remove, oldest first; the current one always stays.
-
-    First those that every reader has passed, then those whose events are all older than `retention_hours`,
-    then the oldest until the rest and one full current partition fit into `retention_bytes`. Removal is
-    always from the old end, so the kept positions have no holes. Without a reader no partition is passed.
-    """
-    lowest = min(positions, default=0)
-    budget = settings.retention_bytes - settings.partition_bytes
-    total = sum(partition.bytes for partition in closed)
-    chosen: list[Removal] = []
-    for partition, newest_at in zip(closed, latest_times(closed), strict=True):
-        if partition.end <= lowest:
-            chosen.append(Removal(partition, "passed"))
-        elif newest_at < now - settings.retention_hours * HOUR_SECONDS:
-            chosen.append(Removal(partition, "age"))
-        elif total > budget:
-            chosen.append(Removal(partition, "bytes"))
-        else:
-            break
-        total -= partition.bytes
-    return chosen
-
-
-def latest_times(ranges: Sequence[PartitionRange]) -> list[float]:
-    """When the last event of each partition was received at the latest.
-
-    What a wrong clock dated in the future is not newer than the partitions that follow.
-    """
-    times: list[float] = []
-    latest = math.inf
-    for partition in reversed(ranges):
-        times.append(latest := min(latest, partition.last_at))
-        latest = min(latest, partition.first_at)
-    return times[::-1]

@@ -15,7 +15,7 @@ from urllib.parse import quote
 import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
-from headwater.log.queue.fork_gate import connection_class
+from headwater.log.queue.sqlite_fork_guard import connection_class
 from headwater.permissions import find_denied, permission_hint
 
 logger = logging.getLogger(__name__)

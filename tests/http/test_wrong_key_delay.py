@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.http.wrong_keys import FREE, LOG_SECONDS, MAX_ADDRESSES, MAX_SECONDS, WrongKeys
+from headwater.http.wrong_key_delay import FREE, LOG_SECONDS, MAX_ADDRESSES, MAX_SECONDS, WrongKeys
 from tests.gateway.running import TOKENS, Running, get, post, read_all, run_bytes, statuses, wait_until
 
 WRONG, RIGHT = "Authorization: Bearer guess", "Authorization: Bearer secret"

@@ -1,4 +1,4 @@
-"""One bottom-up pass over a plan: the value of each expression id, and the edges that choose a node's rows.
+"""Plan to edges: one bottom-up pass finds the inputs of each expression id, and those that decide the rows.
 
 Ids are unique in a plan, so one table of values by id serves all nodes. The exceptions are nodes that reuse
 the ids of a child for other values (a union has those of its first child): they and the nodes above them look
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.lineage.columns.edges import EMPTY, IDENTITY, TRANSFORMATION, Edges, union, union_then
+from headwater.lineage.columns.edge_sets import EMPTY, IDENTITY, TRANSFORMATION, Edges, union, union_then
 from headwater.lineage.columns.values import (
     NO_INPUT,
     InputValue,
@@ -37,13 +37,13 @@ Inputs = Callable[[Node], Sequence[DatasetId]]
 ExpressionRule = Callable[["Scope", list[Expression], Any], Value]
 NodeRule = Callable[["ColumnGraph", Node, "Scope"], None]
 
-RULES: dict[str, tuple[NodeRule, str]] = {}
-"""Rules by the simple name of Spark's class, each with its sentence in docs/column-lineage.md."""
+NODE_RULES: dict[str, tuple[NodeRule, str]] = {}
+"""Rules of plan nodes by the simple name of Spark's class, each with its sentence in the docs."""
 
-EXPRESSIONS: dict[str, tuple[ExpressionRule, str]] = {}
-"""Rules by the simple name of Spark's class, each with its sentence in docs/column-lineage.md."""
+EXPRESSION_RULES: dict[str, tuple[ExpressionRule, str]] = {}
+"""Rules of expressions, in the same form."""
 
-_OURS = ("org.apache.spark.", "headwater.")
+_KNOWN_PACKAGES = ("org.apache.spark.", "headwater.")
 _DEADLINE_EVERY = 64  # nodes between two readings of the clock
 
 
@@ -75,12 +75,12 @@ NodeColumnsOf = Callable[[Node], NodeColumns | None]
 
 def expression(*classes: str, says: str) -> Callable[[ExpressionRule], ExpressionRule]:
     """Register a rule for classes of expressions."""
-    return _register(EXPRESSIONS, classes, says)
+    return _register(EXPRESSION_RULES, classes, says)
 
 
 def rule(*classes: str, says: str) -> Callable[[NodeRule], NodeRule]:
     """Register a rule for classes of nodes."""
-    return _register(RULES, classes, says)
+    return _register(NODE_RULES, classes, says)
 
 
 def _register(rules: dict[str, tuple[R, str]], classes: Sequence[str], says: str) -> Callable[[R], R]:
@@ -158,13 +158,13 @@ class ColumnGraph:
             self._set_described(node, scope, described)
             return
         # a node of an extension may have the name of one of Spark's
-        found = RULES.get(node.simple) if node.cls.startswith(_OURS) else None
+        found = NODE_RULES.get(node.simple) if node.cls.startswith(_KNOWN_PACKAGES) else None
         try:
-            (found[0] if found else RULES["*"][0])(self, node, scope)
+            (found[0] if found else NODE_RULES["*"][0])(self, node, scope)
         except (LookupError, TypeError, ValueError, RecursionError) as error:
             # a form of the node that the rule does not know, such as that of another Spark version
             self.gap(node.simple, f"its rule failed: {type(error).__name__}: {error}")
-            RULES["*"][0](self, node, scope)
+            NODE_RULES["*"][0](self, node, scope)
 
     # --- for rules
 
@@ -296,7 +296,7 @@ class Scope:
         if tag == "a":
             return self.column(one[1])
         if tag == "f":
-            rule = EXPRESSIONS.get(one[1])
+            rule = EXPRESSION_RULES.get(one[1])
             if rule is not None:
                 return rule[0](self, one[2], one[3] if len(one) > 3 else None)
             return ScalarValue(self._function(one))
@@ -352,7 +352,7 @@ class Scope:
             tag = kid[0]
             if tag == "a" and over is None and (value := values.get(kid[1])) is not None:
                 found.append(value.edges)
-            elif tag == "f" and kid[1] not in EXPRESSIONS:
+            elif tag == "f" and kid[1] not in EXPRESSION_RULES:
                 todo += kid[2]
             elif tag != "l":
                 found.append(self.edges(kid))

@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.clock import ManualClock
-from headwater.log.witnessed_clock import GAP_SECONDS, WitnessedClock, ahead_seconds
+from headwater.log.leap_safe_clock import GAP_SECONDS, LeapSafeClock, ahead_seconds
 
 HOUR, DAY = 3600.0, 86_400.0
 LIMIT = 3 * DAY
 
 
-def opened(path: Path, clock: ManualClock, newest: float = 0.0) -> WitnessedClock:
-    return WitnessedClock(path / "clock", limit_seconds=LIMIT, clock=clock, newest=newest)
+def opened(path: Path, clock: ManualClock, newest: float = 0.0) -> LeapSafeClock:
+    return LeapSafeClock(path / "clock", limit_seconds=LIMIT, clock=clock, newest=newest)
 
 
-def run(witnessed: WitnessedClock, clock: ManualClock, seconds: float) -> None:
+def run(witnessed: LeapSafeClock, clock: ManualClock, seconds: float) -> None:
     """A process that runs for this long."""
     clock.advance(seconds)
     witnessed.save(now=True)

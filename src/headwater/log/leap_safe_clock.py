@@ -40,7 +40,7 @@ class _State(msgspec.Struct):
     behind_since: float | None = None  # the wall clock has been set back, and was then at this time
 
 
-class WitnessedClock:
+class LeapSafeClock:
     """Time that no leap ages, kept in a file between processes. Thread-safe.
 
     `limit_seconds` is the age at which something is removed. Two reads, also of two processes one after the

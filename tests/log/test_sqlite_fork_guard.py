@@ -9,7 +9,7 @@ from pathlib import Path
 FORKER = """
 import os, sys, threading
 from pathlib import Path
-from headwater.log.queue.fork_gate import guard_forks
+from headwater.log.queue.sqlite_fork_guard import guard_forks
 from headwater.log.queue.sqlite import connect, select
 
 folder = Path(sys.argv[1])

@@ -11,7 +11,7 @@ import orjson
 import pytest
 
 from headwater.gateway.openlineage_validator import BUDGET_BYTES, Budget, Validator
-from headwater.gateway.slices import SLICE_BYTES
+from headwater.gateway.time_slices import SLICE_BYTES
 from tests.gateway.openlineage_corpus import BASE
 from tests.gateway.running import TOKENS, Running, post, run_bytes, run_event, statuses
 

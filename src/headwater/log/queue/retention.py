@@ -1,0 +1,57 @@
+"""Retention: which closed partitions are removed, and why."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from headwater.log.queue.partition_file import PartitionRange
+from headwater.log.queue.partitions import HOUR_SECONDS
+from headwater.settings import LogSettings
+
+
+class Removal(NamedTuple):
+    """A partition to remove: every reader has `passed` it, or it is over a limit that the user set."""
+
+    partition: PartitionRange
+    reason: Literal["passed", "age", "bytes"]
+
+
+def removals(
+    closed: Sequence[PartitionRange], positions: Iterable[int], settings: LogSettings, now: float
+) -> list[Removal]:
+    """The closed partitions to remove, oldest first; the current one always stays.
+
+    First those that every reader has passed, then those whose events are all older than `retention_hours`,
+    then the oldest until the rest and one full current partition fit into `retention_bytes`. Removal is
+    always from the old end, so the kept positions have no holes. Without a reader no partition is passed.
+    """
+    lowest = min(positions, default=0)
+    budget = settings.retention_bytes - settings.partition_bytes
+    total = sum(partition.bytes for partition in closed)
+    chosen: list[Removal] = []
+    for partition, newest_at in zip(closed, latest_times(closed), strict=True):
+        if partition.end <= lowest:
+            chosen.append(Removal(partition, "passed"))
+        elif newest_at < now - settings.retention_hours * HOUR_SECONDS:
+            chosen.append(Removal(partition, "age"))
+        elif total > budget:
+            chosen.append(Removal(partition, "bytes"))
+        else:
+            break
+        total -= partition.bytes
+    return chosen
+
+
+def latest_times(ranges: Sequence[PartitionRange]) -> list[float]:
+    """When the last event of each partition was received at the latest.
+
+    What a wrong clock dated in the future is not newer than the partitions that follow.
+    """
+    times: list[float] = []
+    latest = math.inf
+    for partition in reversed(ranges):
+        times.append(latest := min(latest, partition.last_at))
+        latest = min(latest, partition.first_at)
+    return times[::-1]
