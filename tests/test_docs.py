@@ -25,6 +25,7 @@ from .sources import ROOT, parse
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 PROMISES = [f"G{number}" for number in range(1, 13)]
 
 
@@ -149,9 +150,23 @@ def names_in(path: Path) -> set[str]:
 def test_each_promise_has_its_tests_or_says_that_it_has_none_when_it_is_looked_up(promise: str) -> None:
     page = (ROOT / "docs" / "promises.md").read_text(encoding="utf-8")
     (row,) = re.findall(rf"^\| {promise} \|.*$", page, re.MULTILINE)
-    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", row)
-    assert named or "not in this release" in row
-    for file, test in named:
+    assert TEST.search(row) or "not in this release" in row
+
+
+def test_each_claim_about_security_has_its_tests_when_it_is_looked_up() -> None:
+    page = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    claims = re.search(r"^## Claims$(.*?)^## ", page, re.MULTILINE | re.DOTALL)
+    assert claims is not None
+    rows = [
+        row for row in re.findall(r"^\|.*$", claims[1], re.MULTILINE) if not re.match(r"\|( claim|---)", row)
+    ]
+    assert len(rows) > 30
+    assert [row for row in rows if not TEST.search(row)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=label)
+def test_every_test_that_a_page_names_exists_when_it_is_looked_up(page: Path) -> None:
+    for file, test in TEST.findall(page.read_text(encoding="utf-8")):
         assert (ROOT / file).exists(), file
         assert test in names_in(ROOT / file), f"{file}::{test}"
 

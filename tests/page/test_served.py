@@ -65,12 +65,12 @@ QUERIES = {
 class Served:
     """The server of `headwater serve --graph`, in this process; its loop has a thread of its own."""
 
-    def __init__(self, folder: Path, **gateway: Any) -> None:
+    def __init__(self, folder: Path, *, server_secret: str = "server", **gateway: Any) -> None:
         settings = Settings(
             data_dir=str(folder),
             gateway=GatewaySettings(port=0, **gateway),
             graph=GraphSettings(enabled=True),
-            tokens=(TokenSettings(id="web", client_secret="client", server_secret="server"),),
+            tokens=(TokenSettings(id="web", client_secret="client", server_secret=server_secret),),
         )
         self.server = Server(settings, with_graph=True)
         self._loop = uvloop.new_event_loop()

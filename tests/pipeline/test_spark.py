@@ -56,6 +56,11 @@ def test_the_package_is_used_when_the_machine_has_no_java(tmp_path: Path) -> Non
     assert found.is_reduced
 
 
+def test_sparks_own_page_is_off_unless_the_user_turns_it_on() -> None:
+    assert configuration(PipelineSettings())["spark.ui.enabled"] == "false"
+    assert configuration(PipelineSettings(spark={"spark.ui.enabled": True}))["spark.ui.enabled"] == "true"
+
+
 def test_the_users_settings_have_the_last_word_when_they_name_sparks_own() -> None:
     settings = PipelineSettings(
         memory="3g", spark={"spark.sql.shuffle.partitions": 7, "spark.ui.enabled": True}
