@@ -139,6 +139,10 @@ class Gauge:
     def set(self, value: float | Callable[[], float], *labels: str) -> None:
         self._values[labels] = value
 
+    def forget(self, place: int, value: str) -> None:
+        """Remove the values whose label at this place has this value."""
+        self._values = {labels: each for labels, each in self._values.items() if labels[place] != value}
+
     @property
     def values(self) -> dict[tuple[str, ...], float]:
         found: dict[tuple[str, ...], float] = {}
@@ -191,6 +195,12 @@ class Metrics:
             metric = self._metrics.setdefault(name, kind(_BY_NAME[f"headwater_{name}"]))
         assert isinstance(metric, kind)
         return metric
+
+    def forget(self, label: str, value: str) -> None:
+        """Report no more gauges with this value of a label: what they measured is gone."""
+        for metric in self:
+            if isinstance(metric, Gauge) and label in metric.description.labels:
+                metric.forget(metric.description.labels.index(label), value)
 
     def __iter__(self) -> Iterator[Counter | Gauge | Histogram]:
         return iter(list(self._metrics.values()))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import socket
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def test_everything_is_ok_when_the_configuration_is(headwater: Headwater, tmp_pa
     assert result.exit_code == 0
     assert [line.split(":")[0] for line in result.output.splitlines()] == ["ok"] * 4
     assert not (tmp_path / "headwater-data").exists()
+
+
+def test_the_limit_of_open_files_is_compared_when_the_settings_need_more(
+    headwater: Headwater, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(tmp_path, {"gateway": {"port": 0}, "outlets": [{"name": "a", "type": "console"}]})
+    assert "open files" not in findings(headwater)
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (256, 256))
+    level, text = findings(headwater)["open files"]
+    assert level == "warning"
+    assert "may open 1,170 files, and the limit is 256" in text
 
 
 def test_every_problem_is_found_when_there_are_several(headwater: Headwater, tmp_path: Path) -> None:

@@ -190,13 +190,14 @@ def test_it_stops_when_it_is_stopped_while_a_part_is_being_started(
 
 
 SIGNALLED_TWICE = """
-import os, signal
-from headwater.cli.process import on_stop_signal
+import os, signal, time
+from headwater.cli.signals import Signals
 def killed():
     raise ProcessLookupError("a part has ended meanwhile")
-on_stop_signal(lambda: None, "in order", killed)
+Signals(lambda: None, "in order", exit_now=killed)
 os.kill(os.getpid(), signal.SIGINT)
 os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
 """
 
 

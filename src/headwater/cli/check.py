@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from headwater.cli import descriptors
 from headwater.cli.exposure import exposures
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_table, json_text
@@ -120,6 +121,7 @@ def server_findings(settings: Settings, connect: bool = False) -> Iterator[Findi
 
 def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     yield from server_findings(settings, connect)
+    yield from _open_files(settings)
     for warning in exposures(settings):
         yield Finding("exposure", "warning", warning)
     if not settings.outlets and not settings.tokens and not settings.destinations:
@@ -173,6 +175,16 @@ def _data_dir(settings: Settings, running: bool) -> Finding:
             "during a long outage the disk fills up first, and producers receive 507",
         )
     return Finding("data_dir", "ok", f"{folder}")
+
+
+def _open_files(settings: Settings) -> Iterator[Finding]:
+    needed, limit = descriptors.needed(settings), descriptors.limit()
+    if needed > limit:
+        text = (
+            f"connections, outlets and tokens may open {needed:,} files, and the limit is {limit:,}; set "
+            f"`LimitNOFILE={needed}` in the unit, `ulimit -Hn {needed}`, or lower `gateway.max_connections`"
+        )
+        yield Finding("open files", "warning", text)
 
 
 def _events_dir(settings: Settings) -> Finding:

@@ -16,7 +16,8 @@ import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
 from headwater.cli.output import echo, format_table, json_text, progress
-from headwater.cli.process import announce, configure_logging, keep_files_private, on_stop_signal
+from headwater.cli.process import announce, configure_logging, keep_files_private
+from headwater.cli.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
@@ -76,7 +77,7 @@ def run(
 
     A running server completes the file that it writes after `events.rotation_minutes`. Files that cannot be
     loaded are kept, and the next cycle tries them again; the exit code is 1 if there are any. SIGTERM or
-    Ctrl-C stops --every and --follow after the cycle in progress; a second signal exits at once, which
+    Ctrl-C stops --every and --follow after the cycle in progress; Ctrl-C then exits at once, which
     neither loses nor doubles an event. If Spark itself dies, the exit code is 1.
     """
     configure_logging(settings)
@@ -103,7 +104,7 @@ def run(
 def stream(settings: Settings, lineage: bool | None) -> None:
     """Load events into the destinations in stream mode, as they arrive.
 
-    SIGTERM or Ctrl-C stops it after the micro-batches in progress; a second signal exits at once, which
+    SIGTERM or Ctrl-C stops it after the micro-batches in progress; Ctrl-C then exits at once, which
     neither loses nor doubles an event. A destination that cannot be reached is retried without limit and
     delays no other one; its events stay in its queue. If Spark itself dies, the exit code is 1.
     """
@@ -112,7 +113,7 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     if not wanted:
         raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
     stopping = threading.Event()
-    on_stop_signal(stopping.set, "after the micro-batches in progress")
+    Signals(stopping.set, "after the micro-batches in progress")
     from headwater.pipeline.stream.streams import Streams
 
     with Streams(settings, start_spark(settings, lineage, "stream")) as streams:
@@ -234,7 +235,7 @@ class _Cycles:
 
     def repeat(self, every_seconds: float) -> None:
         """Run a cycle every `every_seconds`, until a signal."""
-        on_stop_signal(self._stop.set, "after the cycle in progress")
+        Signals(self._stop.set, "after the cycle in progress")
         while not self._stop.is_set():
             began = time.monotonic()
             self._try()
@@ -245,7 +246,7 @@ class _Cycles:
 
         Spark starts before the first file is there, so that its start delays no row.
         """
-        on_stop_signal(self._stop.set, "after the cycle in progress")
+        Signals(self._stop.set, "after the cycle in progress")
         self._session()
         while not self._stop.is_set():
             began = time.monotonic()

@@ -1,22 +1,16 @@
-"""Logging and stop signals of the commands that run until they are stopped."""
+"""Logging of the commands that run until they are stopped, and the files they create."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
-import signal
 import sys
-from collections.abc import Callable
 from datetime import UTC, datetime
-from types import FrameType
 
 from headwater.cli.output import echo
 from headwater.printable import printable_block, printable_line
 from headwater.settings import Settings
-
-logger = logging.getLogger(__name__)
 
 
 def configure_logging(settings: Settings) -> None:
@@ -72,34 +66,3 @@ def _time(record: logging.LogRecord) -> str:
     return (
         datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     )
-
-
-def on_stop_signal(stop: Callable[[], None], order: str, exit_now: Callable[[], None] | None = None) -> None:
-    """Call `stop` at the first SIGTERM or SIGINT, and exit with 128 + its number at the second.
-
-    `order` describes the orderly stop in the log. `exit_now` runs before the immediate exit; the process
-    exits even if it raises.
-    """
-    stopping = False
-
-    def received(number: int, frame: FrameType | None = None) -> None:
-        nonlocal stopping
-        if stopping:
-            try:
-                logger.warning("Exiting at once; acknowledged events are on disk.")
-                if exit_now is not None:
-                    exit_now()
-            finally:
-                os._exit(128 + number)
-        stopping = True
-        logger.info("Stopping on %s: %s; a second signal exits at once.", signal.Signals(number).name, order)
-        stop()
-
-    try:
-        loop = asyncio.get_running_loop()
-    except RuntimeError:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, received)
-    else:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, received, number)

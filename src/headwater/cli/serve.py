@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import importlib.util
 import logging
-import threading
 import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
+from headwater import settings as settings_module
+from headwater.cli import descriptors
 from headwater.cli.exposure import exposures
 from headwater.cli.options import log_folder, with_settings
-from headwater.cli.process import announce, configure_logging, keep_files_private, on_stop_signal
-from headwater.delivery.outlet_worker import OutletWorker
+from headwater.cli.process import announce, configure_logging, keep_files_private
+from headwater.cli.signals import Signals, end_when_a_thread_dies
+from headwater.delivery.loop_thread import LoopThreads
+from headwater.delivery.outlet_worker import GRACE_SECONDS, OutletWorker
+from headwater.delivery.outlets.base import load_outlet
 from headwater.durable_files import DiskReserve
 from headwater.errors import HeadwaterError, LogFull
 from headwater.event_loop import new_loop
@@ -32,7 +40,7 @@ from headwater.log.streams import Queues
 from headwater.metrics import Metrics, StatsdPublisher
 from headwater.network import ClientAddresses
 from headwater.permissions import permission_hint
-from headwater.settings import Settings
+from headwater.settings import GatewaySettings, OutletSettings, Settings
 
 if TYPE_CHECKING:
     from headwater.graph.http.query_pool import QueryPool
@@ -44,6 +52,9 @@ logger = logging.getLogger(__name__)
 
 # The value of `headwater.graph.ingest.follower.READER`; that module is imported only with the graph.
 GRAPH_READER = "headwater:graph"
+OPEN_FILES_SECONDS = 2.0  # between two looks at the number of open files
+RELOADED = ("tokens", "outlets")  # and of `gateway`:
+RELOADED_KEYS = ("api_keys", "admin_token")
 
 
 @click.command("serve")
@@ -54,27 +65,41 @@ GRAPH_READER = "headwater:graph"
     help="Build the lineage graph from lineage events and serve it, or not; default: `graph.enabled`.",
 )
 @with_settings
-def command(settings: Settings, graph: bool | None) -> None:
+@click.pass_context
+def command(ctx: click.Context, settings: Settings, graph: bool | None) -> None:
     """Run the server: accept events, store them, deliver them to the outlets.
 
-    SIGTERM or Ctrl-C stops it after every received event is committed and answered. A second signal exits at
-    once, which loses no acknowledged event either.
+    SIGTERM or Ctrl-C stops it after every received event is committed and answered. Ctrl-C then exits at
+    once, which loses no acknowledged event either. SIGHUP reads keys, tokens and outlets again; SIGQUIT logs
+    what each thread does.
     """
     configure_logging(settings)
     keep_files_private()
+    descriptors.raise_limit()
     with_graph = graph if graph is not None else bool(settings.graph.enabled)
+    config = ctx.params.get("config") or ctx.find_root().obj
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(_serve(settings, with_graph=with_graph))
+        code = runner.run(_serve(settings, with_graph=with_graph, load=lambda: settings_module.load(config)))
+    ctx.exit(code)
 
 
-async def _serve(settings: Settings, *, with_graph: bool) -> None:
+async def _serve(settings: Settings, *, with_graph: bool, load: Callable[[], Settings]) -> int:
     stop = asyncio.Event()
-    on_stop_signal(stop.set, "received events are committed and answered first")
+    loop = asyncio.get_running_loop()
     reserve = DiskReserve(Path(settings.data_dir))
     server = Server(settings, with_graph=with_graph)
+    signals = Signals(
+        lambda: loop.call_soon_threadsafe(stop.set),
+        "received events are committed and answered first",
+        reload=lambda: loop.call_soon_threadsafe(server.reload, load),
+        stop_seconds=settings.gateway.shutdown_timeout_seconds + 2 * GRACE_SECONDS,
+    )
+    end_when_a_thread_dies(signals)
+    watch = loop.create_task(_watch_open_files())
     try:
         try:
-            await server.start()
+            with _enough_files():
+                await server.start()
         except LogFull as error:
             if not reserve.release():
                 raise
@@ -87,9 +112,34 @@ async def _serve(settings: Settings, *, with_graph: bool) -> None:
         announce(settings, server.greeting())
         await stop.wait()
     finally:
+        watch.cancel()
         await server.close()
     reserve.allocate()
     logger.info("Stopped.")
+    return signals.exit_code
+
+
+@contextmanager
+def _enough_files() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise HeadwaterError(
+            f"The server cannot start: {error.strerror} (`ulimit -n` is {descriptors.limit()}).",
+            hint="Raise the limit: `ulimit -n 65536` in a shell, `LimitNOFILE=65536` in a unit of systemd.",
+        ) from error
+
+
+async def _watch_open_files() -> None:
+    logged = False
+    while True:
+        shortage = descriptors.shortage()
+        if shortage and not logged:
+            logger.error("Connections fail or will soon: %s. Raise the limit and restart.", shortage)
+        logged = shortage is not None
+        await asyncio.sleep(OPEN_FILES_SECONDS)
 
 
 class Server:
@@ -101,7 +151,11 @@ class Server:
         self.metrics = Metrics()
         self._log: Log | None = None
         self._rejects: RejectStore | None = None
+        self._loops = LoopThreads()
+        self._reloads: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
         self._outlets: dict[str, OutletWorker] = {}
+        self._event_routes: EventRoutes | None = None
         self._gateway: Gateway | None = None
         self._incoming: Incoming | None = None
         self._queues: Queues | None = None
@@ -127,7 +181,7 @@ class Server:
             metrics=self.metrics,
         )
         for outlet in settings.outlets:
-            self._outlets[outlet.name] = OutletWorker(outlet, self._log, self._rejects, self.metrics)
+            self._outlets[outlet.name] = self._worker(outlet)
         self._gateway = Gateway(
             settings.gateway,
             self._log,
@@ -136,9 +190,10 @@ class Server:
             health=self._health,
         )
         if settings.tokens:
-            EventRoutes(settings.gateway, settings.tokens, self._event_sink(), self.metrics).add(
-                self._gateway.router
+            self._event_routes = EventRoutes(
+                settings.gateway, settings.tokens, self._event_sink(), self.metrics
             )
+            self._event_routes.add(self._gateway.router)
         if self._with_graph:
             self._graph = _Graph(settings, self._log, self._gateway, self.metrics)
             if importlib.util.find_spec("jinja2") is not None:
@@ -168,6 +223,92 @@ class Server:
             worker.start()
         if self._statsd is not None:
             self._statsd.start()
+
+    def _worker(self, outlet: OutletSettings) -> OutletWorker:
+        assert self._log is not None
+        assert self._rejects is not None
+        return OutletWorker(outlet, self._log, self._rejects, self.metrics, loops=self._loops)
+
+    def reload(self, load: Callable[[], Settings]) -> None:
+        """Begin to read the settings again: keys, tokens and outlets; in the loop's thread."""
+        task = asyncio.get_running_loop().create_task(self._reload_in_turn(load))
+        self._reloads.add(task)
+        task.add_done_callback(self._reloads.discard)
+
+    async def _reload_in_turn(self, load: Callable[[], Settings]) -> None:
+        async with self._reloading:
+            try:
+                changed = await self._reload(load())
+            except HeadwaterError as error:
+                logger.error("The settings were not reloaded, and those from before are in use: %s", error)
+            except OSError as error:
+                logger.error("The settings were not reloaded; the file cannot be read: %s", error)
+            else:
+                logger.info("The settings were reloaded: %s.", ", ".join(changed) or "nothing has changed")
+
+    async def _reload(self, settings: Settings) -> list[str]:
+        """Apply the settings and return what has changed; those that cannot be used change nothing."""
+        before = self._settings
+        keys = {name: getattr(settings.gateway, name) for name in RELOADED_KEYS}
+        gateway = msgspec.structs.replace(before.gateway, **keys)
+        for name in Settings.__struct_fields__:
+            here = gateway if name == "gateway" else getattr(before, name)
+            if name not in RELOADED and getattr(settings, name) != here:
+                logger.warning("`%s` has changed in the settings; that needs a restart.", name)
+        old = {outlet.name: outlet for outlet in before.outlets}
+        outlets = [outlet for outlet in settings.outlets if old.get(outlet.name) != outlet]
+        for outlet in outlets:
+            load_outlet(outlet)  # raises before anything has changed
+        changed = []
+        if gateway != before.gateway:
+            self._reload_keys(gateway)
+            changed.append("keys")
+        tokens = before.tokens
+        if settings.tokens != tokens:
+            if self._event_routes is None:
+                logger.warning("`tokens` was empty at the start; the first one needs a restart.")
+            else:
+                if self._topics is not None:
+                    self._topics.add([token.id for token in settings.tokens])
+                self._event_routes.reload(settings.tokens)
+                tokens = settings.tokens
+                changed.append("tokens")
+        kept = {outlet.name for outlet in settings.outlets} - {outlet.name for outlet in outlets}
+        if outlets or old.keys() - kept:
+            await self._reload_outlets(outlets, old.keys() - kept)
+            changed.append("outlets")
+        self._settings = msgspec.structs.replace(
+            before, gateway=gateway, tokens=tokens, outlets=settings.outlets
+        )
+        for warning in exposures(self._settings):
+            logger.warning("%s", warning)
+        return changed
+
+    def _reload_keys(self, settings: GatewaySettings) -> None:
+        assert self._gateway is not None
+        self._gateway.reload(settings)
+        if self._graph is not None:
+            self._graph.access.reload(settings)
+        if self._page is not None:
+            self._page.access.reload(settings)
+
+    async def _reload_outlets(self, fresh: Sequence[OutletSettings], gone: Collection[str]) -> None:
+        """Stop those that are gone or have changed, then start those that are new or have changed."""
+        seconds = self._settings.gateway.shutdown_timeout_seconds
+        stopping = {name: self._outlets.pop(name) for name in gone if name in self._outlets}
+        for worker in stopping.values():
+            worker.stop(seconds)
+        for worker in stopping.values():
+            await asyncio.to_thread(worker.join, seconds + GRACE_SECONDS)
+        for name in stopping:
+            self.metrics.forget("outlet", name)
+        for outlet in fresh:
+            if outlet.name in stopping and stopping[outlet.name].is_running:
+                # Two workers with one cursor would send events twice.
+                logger.error("Outlet %s has not stopped; it needs a restart of the server.", outlet.name)
+                continue
+            self._outlets[outlet.name] = self._worker(outlet)
+            self._outlets[outlet.name].start()
 
     def _event_sink(self) -> EventSink:
         """Where events of tokens are stored: Kafka topics, or event files and the queues of streams."""
@@ -221,12 +362,15 @@ class Server:
         if self._gateway is not None:
             await self._gateway.close()
         left = max(1.0, deadline - time.monotonic())
+        for task in list(self._reloads):
+            task.cancel()
         # In parallel, so that one outlet that hangs does not use up the time of the others (G7).
-        closers = [threading.Thread(target=worker.close, args=(left,)) for worker in self._outlets.values()]
-        for closer in closers:
-            closer.start()
-        for closer in closers:
-            await asyncio.to_thread(closer.join)
+        for worker in self._outlets.values():
+            worker.stop(left)
+        until = time.monotonic() + left + GRACE_SECONDS
+        for worker in self._outlets.values():
+            await asyncio.to_thread(worker.join, max(0.0, until - time.monotonic()))
+        await asyncio.to_thread(self._loops.close, max(0.0, until - time.monotonic()))
         for part in (
             self._page,
             self._graph,
@@ -274,7 +418,8 @@ class _Graph:
                 request.peer, request.headers.get("x-forwarded-for", "")
             ),
         )
-        add_routes(gateway.router, self.pool, AdminToken(settings.gateway))
+        self.access = AdminToken(settings.gateway)
+        add_routes(gateway.router, self.pool, self.access)
 
     def start(self) -> None:
         self._follower.start()
@@ -305,9 +450,10 @@ class _Page:
         settings = server._settings
         self._rates: Rates = Rates(server.metrics)
         status = SystemStatus(settings, log, rejects, self._rates, health=server._health)
+        self.access = PageAccess(settings.gateway)
         self._page: Page = Page(
             pool,
-            PageAccess(settings.gateway),
+            self.access,
             ViewSources(status, Rejects(settings, rejects)),
             lambda: EventTail(log_folder(settings), settings.events_dir),
             live=LiveStreams(client_of=pool.client_of),

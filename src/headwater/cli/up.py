@@ -17,7 +17,8 @@ import msgspec
 
 from headwater.cli.options import Duration, with_settings
 from headwater.cli.output import echo
-from headwater.cli.process import configure_logging, on_stop_signal
+from headwater.cli.process import configure_logging
+from headwater.cli.signals import Signals
 from headwater.printable import printable_line
 from headwater.settings import Settings
 
@@ -61,9 +62,13 @@ class Supervisor:
         self._stopping.set()
 
     def kill(self) -> None:
-        """Send SIGKILL to every part and to the processes of its group."""
-        for process in self._running.values():
-            _signal(process, signal.SIGKILL)
+        """Send SIGKILL to every part and to the processes of its group; from any thread."""
+        self.signal(signal.SIGKILL)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to every part; from any thread."""
+        for process in list(self._running.values()):
+            _signal(process, number)
 
     async def run(self) -> int:
         """Run the parts; return 0, 1 if a part stopped late or with an error, 2 for a wrong configuration."""
@@ -183,7 +188,8 @@ def command(ctx: click.Context, settings: Settings, every: float | None) -> None
 
     The pipeline runs if there are destinations, in the `mode` of each, batch or stream. A part that dies
     restarts after a pause that grows from one second to a minute. SIGTERM or Ctrl-C stops the parts in order:
-    the gateway first, then the pipeline. A second signal exits at once, which loses no acknowledged event.
+    the gateway first, then the pipeline. Ctrl-C then exits at once, which loses no acknowledged event.
+    SIGHUP is passed on: the server reads keys, tokens and outlets again.
 
     Exit codes: 0 stopped by a signal, 1 a part did not stop in time or ended with an error, 2 the
     configuration of a part is wrong.
@@ -234,5 +240,11 @@ def _json_line(name: str, line: str) -> None:
 
 async def _run(wanted: list[Part], print_line: Callable[[str, str], None]) -> int:
     supervisor = Supervisor(wanted, print_line)
-    on_stop_signal(supervisor.stop, "the gateway first, then the pipeline", supervisor.kill)
+    loop = asyncio.get_running_loop()
+    Signals(
+        lambda: loop.call_soon_threadsafe(supervisor.stop),
+        "the gateway first, then the pipeline",
+        exit_now=supervisor.kill,
+        reload=lambda: supervisor.signal(signal.SIGHUP),
+    )
     return await supervisor.run()

@@ -1,4 +1,4 @@
-"""Delivers the log to one outlet, in a thread of its own with its own loop (G7).
+"""Delivers the log to one outlet, on a loop that it may share with other outlets (G7).
 
     log ──read──► scheduler ──► outlet
                     │ settled
@@ -13,19 +13,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
+import time
 import uuid
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, wait
 from typing import Any
 
 from headwater.clock import Clock, SystemClock
+from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.read_ahead import ReadAhead
 from headwater.delivery.refusal_log import RefusalLog
 from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.errors import HeadwaterError
-from headwater.event_loop import new_loop
 from headwater.events import Event
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, RejectStore
@@ -50,12 +51,13 @@ class OutletWorker:
         metrics: Metrics,
         *,
         outlet: Outlet | None = None,
+        loops: LoopThreads | None = None,
         clock: Clock | None = None,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
         """Opens no connection. SettingsError or ExtensionError if the outlet cannot be made.
 
-        Without `outlet` the settings' `type` names the class.
+        Without `outlet` the settings' `type` names the class; without `loops` it has a loop of its own.
         """
         self.name = settings.name
         self.stage = f"outlet:{settings.name}"
@@ -68,13 +70,17 @@ class OutletWorker:
         self._outlet = outlet or load_outlet(settings)
         self._keys = self._outlet.keys()
         self._reader = log.reader(settings.name, settings.start)
-        self._thread = threading.Thread(target=self._run, name=f"outlet-{settings.name}", daemon=True)
+        self._is_alone = loops is None
+        self._loop = (loops or LoopThreads()).assign(self._outlet)
+        self._ended: Future[None] | None = None
         self._problems: dict[str, str] = {}  # faults on our side of the outlet, by task
         self._scheduler: Scheduler | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._started = threading.Event()
+        self._read_ahead: ReadAhead | None = None
         self._timeout = 0.0
         # on the loop only:
+        self._wake = asyncio.Event()  # something may have become readable, or there may be room again
+        self._settled = asyncio.Event()  # there is something to commit
+        self._stop = asyncio.Event()
         self._delivered: list[Event] = []
         self._refused: list[tuple[Event, str]] = []
         self._holding: list[Session] = []  # those whose last batch is not stored yet
@@ -84,18 +90,35 @@ class OutletWorker:
     # --- for other threads
 
     def start(self) -> None:
-        """Begin to deliver; returns at once."""
-        self._thread.start()
-        self._started.wait()
+        """Begin to deliver; returns at once. OSError if there are too many open files."""
+        self._loop.start()
+        self._ended = self._loop.run(self._run())
+
+    def stop(self, timeout_seconds: float) -> None:
+        """Begin to stop, after the requests under way or after the timeout; returns at once."""
+        self._timeout = timeout_seconds
+        self._loop.call(self._stop.set)
+
+    def join(self, timeout_seconds: float) -> None:
+        """Wait until it has stopped; what was not delivered is in the log."""
+        if self._ended is None:
+            return
+        deadline = time.monotonic() + timeout_seconds
+        wait([self._ended], timeout_seconds)
+        if not self._ended.done():
+            logger.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
+        if self._is_alone:
+            self._loop.close(max(0.0, deadline - time.monotonic()))
 
     def close(self, timeout_seconds: float) -> None:
         """Stop after the requests under way, or after the timeout; what was not delivered is in the log."""
-        if self._loop is not None and self._thread.is_alive():
-            self._timeout = timeout_seconds
-            self._call(self._stop.set)
-            self._thread.join(timeout_seconds + GRACE_SECONDS)
-            if self._thread.is_alive():
-                logger.error("Outlet %s does not stop: its disk or its outlet hangs.", self.name)
+        self.stop(timeout_seconds)
+        self.join(timeout_seconds + GRACE_SECONDS)
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and not stopped."""
+        return self._ended is not None and not self._ended.done()
 
     def trouble(self) -> str | None:
         """The reason why events do not move; None if they do."""
@@ -111,28 +134,21 @@ class OutletWorker:
     @property
     def deferred(self) -> int:
         """Sessions that have events in the log which are read only when the session can take them."""
-        return len(self._read_ahead.deferred) if self._started.is_set() else 0
+        return len(self._read_ahead.deferred) if self._read_ahead is not None else 0
 
-    def _call(self, callback: Callable[[], None]) -> None:
-        assert self._loop is not None
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            pass  # the loop has just been closed, and with it the worker
+    # --- on the loop
 
-    # --- the thread
-
-    def _run(self) -> None:
+    async def _run(self) -> None:
         # The log is read and the cursor stored right here, on the loop: that takes less than handing it to
-        # another thread would, and a disk that hangs holds up this outlet alone.
-        with asyncio.Runner(loop_factory=new_loop) as runner:
-            runner.run(self._main())
+        # a thread would. All outlets read the same disk: if it hangs, none of them can go on.
+        while not self._stop.is_set():
+            try:
+                await self._main()
+            except Exception as error:
+                self._note("start", error)
+                await asyncio.sleep(self._pause_seconds)
 
     async def _main(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._wake = asyncio.Event()  # something may have become readable, or there may be room again
-        self._settled = asyncio.Event()  # there is something to commit
-        self._stop = asyncio.Event()
         scheduler = self._scheduler = Scheduler(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
@@ -141,9 +157,9 @@ class OutletWorker:
         self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, reader)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
-        unsubscribe = self._log.on_append(lambda: self._call(self._wake.set))
+        self._problems.pop("start", None)
+        unsubscribe = self._loop.on_append(self._log, self._wake.set)
         works = [asyncio.create_task(self._repeat(work)) for work in (self._read, self._commit, self._tick)]
-        self._started.set()
         await self._stop.wait()
         unsubscribe()
         works[0].cancel()
@@ -162,20 +178,20 @@ class OutletWorker:
                 await work()
                 self._problems.pop(name, None)
             except Exception as error:
-                if name not in self._problems:
-                    logger.warning(
-                        "Outlet %s waits: %s",
-                        self.name,
-                        error,
-                        exc_info=not isinstance(error, HeadwaterError),
-                    )
-                self._problems[name] = str(error) or type(error).__name__
+                self._note(name, error)
                 await asyncio.sleep(self._pause_seconds)
+
+    def _note(self, task: str, error: Exception) -> None:
+        if task not in self._problems:
+            is_ours = not isinstance(error, HeadwaterError)
+            logger.warning("Outlet %s waits: %s", self.name, error, exc_info=is_ours)
+        self._problems[task] = str(error) or type(error).__name__
 
     # --- reading
 
     async def _read(self) -> None:
         """Fill the scheduler as far as there is room, then wait for room or for new events (G8)."""
+        assert self._read_ahead is not None
         self._wake.clear()
         moved = self._read_ahead.step(self._log.end)
         self._problems.pop("_read", None)  # now, since the wait that follows may be a long one
@@ -187,6 +203,7 @@ class OutletWorker:
     # --- called by the scheduler
 
     def on_settled(self, session: Session, delivered: list[Event], refused: list[tuple[Event, str]]) -> bool:
+        assert self._read_ahead is not None
         self._delivered += delivered
         self._refused += refused
         self._holding.append(session)
@@ -199,6 +216,7 @@ class OutletWorker:
         return self._settings.on_refused == "block" and event.position > 0
 
     def on_retry_scheduled(self, session: Session) -> None:
+        assert self._read_ahead is not None
         dropped = self._read_ahead.on_retry_scheduled(session)
         for event in dropped:
             self._replaying.discard(-event.position)
@@ -286,6 +304,7 @@ class OutletWorker:
             self._rejects.forget_settlements(self.stage, last)
 
     def _count(self, delivered: list[Event], refused: list[tuple[Event, str]]) -> None:
+        assert self._read_ahead is not None
         self._read_ahead.committed([*delivered, *(event for event, _ in refused)])
         size = sum(len(event.body) for event in delivered)
         self._metrics.counter("delivery_events_delivered").add(len(delivered), self.name)

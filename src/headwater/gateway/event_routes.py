@@ -167,6 +167,10 @@ class EventRoutes:
             router.serve(endpoint, self.post_events, before_body=self._admit_server)
         router.serve(BULK, self.post_lines, before_body=self._admit_server)
 
+    def reload(self, tokens: Sequence[TokenSettings]) -> None:
+        """Accept these tokens from now on; those that have not changed keep their rate."""
+        self._tokens.replace(tokens)
+
     # --- before the body --------------------------------------------------------------------------------
 
     def answer_preflight(self, request: Request) -> None:

@@ -68,12 +68,19 @@ class Gateway:
         handler = load_handler(settings.failed_events, rejects)
         self._lineage = LineageRoutes(settings, log, handler, metrics, clock)
         self._lineage.add(self.router)
-        add_operator_routes(self.router, metrics, OperatorAccess(settings), self._unready_reasons)
+        self._operators = OperatorAccess(settings)
+        add_operator_routes(self.router, metrics, self._operators, self._unready_reasons)
 
     @property
     def port(self) -> int:
         """The port that the gateway listens on."""
         return self._server.port
+
+    def reload(self, settings: GatewaySettings) -> None:
+        """Use the keys and the admin token of these settings from now on; nothing else changes."""
+        self._server.reload(settings)
+        self._lineage.reload(settings)
+        self._operators.reload(settings)
 
     async def start(self) -> None:
         """Listen."""

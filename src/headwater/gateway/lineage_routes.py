@@ -159,6 +159,10 @@ class LineageRoutes:
         for endpoint in PREFLIGHT:
             router.serve(endpoint, self._origins.preflight)
 
+    def reload(self, settings: GatewaySettings) -> None:
+        """Bind the keys of these settings to their namespaces from now on."""
+        self._keys = KeyNamespaces(settings.api_keys)
+
     def start(self) -> None:
         """Start the thread of the failed events; call it in the loop's thread."""
         self._loop = asyncio.get_running_loop()

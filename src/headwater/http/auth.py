@@ -16,10 +16,8 @@ class BearerKeys:
     """The keys of a setting. Without keys every request is allowed."""
 
     def __init__(self, keys: Iterable[str], setting: str = "gateway.api_keys", name: str = "API key") -> None:
-        # Digests have one length, so the length of a key cannot be measured.
-        # Some clients send characters beyond ASCII as UTF-8, others as latin-1.
-        self._digests = tuple(_digest(raw) for key in keys for raw in _spellings(key))
-        self.is_empty = not self._digests
+        self._digests: tuple[bytes, ...] = ()
+        self.replace(keys)
         self.refusal = Problem(
             401,
             "unauthorized",
@@ -27,6 +25,17 @@ class BearerKeys:
             hint=f"Send `Authorization: Bearer <{name}>` as `{setting}` has it.",
             headers={"WWW-Authenticate": "Bearer"},
         ).response()
+
+    def replace(self, keys: Iterable[str]) -> None:
+        """Allow these keys from now on, and no others."""
+        # Digests have one length, so the length of a key cannot be measured.
+        # Some clients send characters beyond ASCII as UTF-8, others as latin-1.
+        self._digests = tuple(_digest(raw) for key in keys for raw in _spellings(key))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no keys, so that every request is allowed."""
+        return not self._digests
 
     def allow(self, authorization: str | None) -> bool:
         """Return whether the `Authorization` header has a known key. All keys are always compared."""
@@ -36,6 +45,10 @@ class BearerKeys:
         digest = _digest(shown.strip().encode("latin-1"))  # the bytes as they were sent
         matches = [hmac.compare_digest(digest, known) for known in self._digests]
         return scheme.lower() == "bearer" and any(matches)
+
+
+def _admin_token(settings: GatewaySettings) -> tuple[str, ...]:
+    return (settings.admin_token,) if settings.admin_token.strip() else ()
 
 
 def _spellings(key: str) -> set[bytes]:
@@ -56,8 +69,7 @@ class AdminToken:
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        token = [settings.admin_token] if settings.admin_token.strip() else []
-        self._keys = BearerKeys(token, "gateway.admin_token", "admin token")
+        self._keys = BearerKeys(_admin_token(settings), "gateway.admin_token", "admin token")
         self._is_local = is_loopback(settings.host)
         self._forbidden = Problem(
             403,
@@ -65,6 +77,10 @@ class AdminToken:
             "Without an admin token this is served to this machine only.",
             hint="Set `gateway.admin_token`, and send it as `Authorization: Bearer <token>`.",
         ).response()
+
+    def reload(self, settings: GatewaySettings) -> None:
+        """Use the admin token of these settings from now on."""
+        self._keys.replace(_admin_token(settings))
 
     def authorize(self, request: Request) -> Response | None:
         """Return the refusal, or None if the request is allowed; for `Router.serve`."""
@@ -90,7 +106,7 @@ class OperatorAccess:
     """
 
     def __init__(self, settings: GatewaySettings) -> None:
-        keys = (*settings.key_texts, *([settings.admin_token] if settings.admin_token.strip() else ()))
+        keys = (*settings.key_texts, *_admin_token(settings))
         self._keys = BearerKeys(keys, "gateway.api_keys` or `gateway.admin_token", "API key or admin token")
         self._is_local = is_loopback(settings.host)
         self._own_name = settings.host.lower()
@@ -100,6 +116,10 @@ class OperatorAccess:
             "Without a key this is served under an address or a local name of this server only.",
             hint="Set `gateway.api_keys` or `gateway.admin_token`; send `Authorization: Bearer <key>`.",
         ).response()
+
+    def reload(self, settings: GatewaySettings) -> None:
+        """Use the keys and the admin token of these settings from now on."""
+        self._keys.replace((*settings.key_texts, *_admin_token(settings)))
 
     def authorize(self, request: Request) -> Response | None:
         """Return the refusal, or None if the request is allowed; for `Router.serve`."""

@@ -82,6 +82,10 @@ class HttpServer:
         self.port = self._listener.sockets[0].getsockname()[1]
         self._check_deadlines()
 
+    def reload(self, settings: GatewaySettings) -> None:
+        """Use the API keys of these settings from now on; nothing else changes."""
+        self._keys.replace(settings.key_texts)
+
     async def stop(self, timeout_seconds: float) -> None:
         """Stop listening, answer new requests 503, and wait until all requests under way are answered.
 

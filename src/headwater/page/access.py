@@ -42,12 +42,18 @@ class PageAccess:
     """Checks requests for pages, for data and for changes."""
 
     def __init__(self, settings: GatewaySettings, *, clock: Clock | None = None) -> None:
-        token = settings.admin_token.strip()
         self._admin = AdminToken(settings)
-        self._keys = BearerKeys([token] if token else [])
-        self._key = hashlib.sha256(b"headwater page\0" + token.encode()).digest()
+        self._keys = BearerKeys([])
         self._is_secure = settings.tls is not None
         self._clock = clock or SystemClock()
+        self.reload(settings)
+
+    def reload(self, settings: GatewaySettings) -> None:
+        """Use the admin token of these settings from now on; a new one ends all sign-ins."""
+        token = settings.admin_token.strip()
+        self._admin.reload(settings)
+        self._keys.replace([token] if token else [])
+        self._key = hashlib.sha256(b"headwater page\0" + token.encode()).digest()
         self.has_token = bool(token)
 
     def page(self, request: Request) -> Response | None:

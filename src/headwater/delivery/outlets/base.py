@@ -1,7 +1,7 @@
 """The outlet contract: how events are sent to one kind of receiver.
 
 An outlet is a class named by an entry point of the group `headwater.outlets`. Its methods are called by one
-thread only, on one asyncio loop, in this order:
+thread only, on one asyncio loop, its own unless `shares_loop` is set, in this order:
 
     connect    first, and again with back-off until it does not raise; again after `send` raised NotConnected
     send       never before `connect` succeeded; at most once at a time per session, and for several sessions
@@ -88,6 +88,8 @@ class Outlet(ABC):
 
     Settings: ClassVar[type[msgspec.Struct]] = NoOptions
     """The outlet's own options; each field is documented by a `msgspec.Meta(description=...)`."""
+    shares_loop: ClassVar[bool] = False
+    """Whether its coroutines never block: it then shares a loop and its thread with other outlets."""
     default_batch_events: ClassVar[int] = 500
     default_batch_bytes: ClassVar[int] = 4 * MIB
     default_session_bytes: ClassVar[int] = 8 * MIB

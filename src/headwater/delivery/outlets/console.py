@@ -16,6 +16,8 @@ from headwater.settings import OutletSettings
 class ConsoleOutlet(Outlet):
     """Prints events. Delivered means handed to the operating system, no more."""
 
+    shares_loop = True
+
     def __init__(self, options: Any, settings: OutletSettings, *, stream: TextIO | None = None) -> None:
         super().__init__(options, settings)
         self._stream = stream or sys.stdout

@@ -28,6 +28,7 @@ class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
 class FileOutlet(Outlet):
     """Appends events to a file that no other process writes. A file moved by logrotate is created again."""
 
+    shares_loop = True
     Settings = FileOptions
     options: FileOptions
 

@@ -406,6 +406,8 @@ def bearer(api_key: str, headers: dict[str, str]) -> dict[str, str]:
 class HttpReceiverOutlet(Outlet):
     """An outlet whose receiver speaks HTTP; its options have `url`, `tls` and `compression`."""
 
+    shares_loop = True
+
     def __init__(
         self, options: Any, settings: OutletSettings, *, headers: dict[str, str], clock: Clock | None
     ) -> None:

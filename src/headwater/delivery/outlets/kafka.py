@@ -81,6 +81,7 @@ Report = asyncio.Future[KafkaError | None]
 class KafkaOutlet(Outlet):
     """Produces events to Kafka; delivered means acknowledged by all in-sync replicas."""
 
+    shares_loop = True
     Settings = KafkaOptions
     options: KafkaOptions
 

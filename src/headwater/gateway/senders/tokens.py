@@ -71,13 +71,25 @@ class Tokens:
     """All tokens of the settings."""
 
     def __init__(self, settings: Sequence[TokenSettings], clock: Clock) -> None:
-        self._senders: dict[bytes, Sender] = {}
-        self.all = [Token(each, clock) for each in settings]
-        for token, each in zip(self.all, settings, strict=True):
+        self._clock = clock
+        self._settings: dict[str, tuple[TokenSettings, Token]] = {}
+        self.replace(settings)
+
+    def replace(self, settings: Sequence[TokenSettings]) -> None:
+        """Know these tokens from now on; one that has not changed keeps its rate limit as it is."""
+        found: dict[str, tuple[TokenSettings, Token]] = {}
+        senders: dict[bytes, Sender] = {}
+        for each in settings:
+            before = self._settings.get(each.id)
+            token = before[1] if before is not None and before[0] == each else Token(each, self._clock)
+            found[each.id] = (each, token)
             if each.client_secret.strip():
-                self._senders[_digest(each.client_secret)] = Sender(token, False, each.client_secret)
+                senders[_digest(each.client_secret)] = Sender(token, False, each.client_secret)
             if each.server_secret.strip():
-                self._senders[_digest(each.server_secret)] = Sender(token, True, token.id)
+                senders[_digest(each.server_secret)] = Sender(token, True, token.id)
+        self._settings = found
+        self._senders = senders
+        self.all = [token for _, token in found.values()]
 
     def sender(self, request: Request) -> Sender | None:
         """Return the sender whose secret the request has; None if it has no known secret."""

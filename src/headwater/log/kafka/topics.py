@@ -83,9 +83,24 @@ class Topics:
         self._retired: list[KafkaProducer] = []
         self._producer = self._new_producer()
         self._producer.start()
-        self._creator = threading.Thread(target=self._create_topics, name="topics-creator", daemon=True)
-        self._creator.start()
+        self._creator = self._new_creator()
         self._all_exist.wait(start_seconds)
+
+    def add(self, token_ids: Iterable[str]) -> None:
+        """Create the topics of further tokens, too; returns at once."""
+        names = {id: self._settings.topic(id) for id in token_ids}
+        with self._guard:
+            if names.keys() <= self._names.keys():
+                return
+            self._names = self._names | names
+            if self._all_exist.is_set():  # else the thread that creates them runs, and finds these
+                self._all_exist.clear()
+                self._creator = self._new_creator()
+
+    def _new_creator(self) -> threading.Thread:
+        creator = threading.Thread(target=self._create_topics, name="topics-creator", daemon=True)
+        creator.start()
+        return creator
 
     @property
     def healthy(self) -> bool:
@@ -200,15 +215,17 @@ class Topics:
         from confluent_kafka.admin import AdminClient
 
         admin: AdminClient | None = None
-        wanted = set(self._names.values())
         while not self._is_closing.is_set():
             try:
+                wanted = set(self._names.values())
                 admin = admin or AdminClient(client_config(self._settings))
                 self._existing = wanted & admin.list_topics(timeout=LIST_SECONDS).topics.keys()
-                if not (missing := wanted - self._existing):
-                    self._all_exist.set()
-                    return
-                self._create(admin, sorted(missing))
+                if missing := wanted - self._existing:
+                    self._create(admin, sorted(missing))
+                with self._guard:
+                    if not missing and wanted == set(self._names.values()):
+                        self._all_exist.set()
+                        return
             except Exception as error:
                 problem = str(error.args[0] if error.args else error)
                 if problem != self._problem:
