@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import duckdb
 import psycopg
 import pytest
+from deltalake import DeltaTable
 
 from headwater.testing.destinations import staged_load
 from tests.destinations.loading import TABLE, load_in_process, load_now
@@ -26,7 +27,7 @@ class Warehouse(NamedTuple):
     values: Callable[[], list[int]]
 
 
-@pytest.fixture(params=["duckdb", "postgres"])
+@pytest.fixture(params=["duckdb", "postgres", "delta"])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     if request.param == "duckdb":
         path = str(tmp_path / "test.duckdb")
@@ -36,6 +37,14 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
                 return [row[0] for row in connection.execute("SELECT v FROM t ORDER BY v").fetchall()]
 
         return Warehouse("duckdb", {"path": path}, values)
+    if request.param == "delta":
+        lake = str(tmp_path / "lake")
+
+        def stored() -> list[int]:
+            rows = DeltaTable(f"{lake}/t").to_pyarrow_table().column("v").to_pylist()
+            return sorted(value for value in rows if value is not None)
+
+        return Warehouse("delta", {"path": lake}, stored)
     server: PostgresServer = request.getfixturevalue("postgres")
     schema = f"crash_{uuid.uuid4().hex}"
 

@@ -21,7 +21,7 @@ from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig
 
-PRODUCTS = ("duckdb", "postgres", "clickhouse")
+PRODUCTS = ("duckdb", "postgres", "clickhouse", "delta")
 # Everything before the load is the same for all products, and the destination suites run on each of them.
 PARAMS = ["duckdb", *(pytest.param(name, marks=pytest.mark.long) for name in PRODUCTS[1:])]
 # The table of implicit types (arrays are texts), with times and DuckDB.
@@ -29,6 +29,7 @@ TYPES = {
     "postgres": ("text", "numeric(38,18)", "bigint", "boolean", "timestamp with time zone"),
     "clickhouse": ("String", "Float64", "Int64", "UInt8", "DateTime64(6, 'UTC')"),
     "duckdb": ("VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN", "TIMESTAMP"),
+    "delta": ("string", "double", "long", "boolean", "timestamp"),
 }
 KINDS = (Kind.STRING, Kind.FLOAT64, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP)
 MOMENT = "2026-11-16T10:00:00.123456Z"
@@ -120,11 +121,21 @@ class ClickHouse(Product):
         return [{key: value for key, value in row.items() if value is not None} for row in found]
 
 
+class Delta(Product):
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        from deltalake import DeltaTable
+
+        found = DeltaTable(f"{self.options['path']}/{table}").to_pyarrow_table().sort_by("n").to_pylist()
+        return [{key: value for key, value in row.items() if value is not None} for row in found]
+
+
 @pytest.fixture(params=PARAMS)
 def product(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterator[Product]:
     own = f"test_{uuid.uuid4().hex}"
     if request.param == "duckdb":
         yield DuckDB("duckdb", rig, {"path": str(tmp_path / "dwh.duckdb")})
+    elif request.param == "delta":
+        yield Delta("delta", rig, {"path": str(tmp_path / "lake")})
     elif request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         yield Postgres("postgres", rig, {"url": server.url, "schema": own})

@@ -170,6 +170,10 @@ class Destination(ABC):
     def loaded(self, ids: Sequence[str]) -> set[str]:
         """The load ids that are in the ledger."""
 
+    def loaded_in(self, table: str, ids: Sequence[str]) -> set[str]:
+        """Those of the ids of loads into one table that are in the ledger, where each table has its own."""
+        return self.loaded(ids)
+
     def loaded_between(self, low: str, high: str) -> set[str]:
         """The load ids in the ledger from `low` up to and without `high`, in lexicographic order.
 

@@ -140,7 +140,7 @@ class Loader:
     def _parts_in_ledger(self, batch: Batch) -> set[int]:
         """The parts that are loaded already, after a crash between load and record."""
         ids = {number: part.origin.load_id(batch.table) for number, part in batch.parts.items()}
-        loaded = self.destination.loaded(list(ids.values()))
+        loaded = self.destination.loaded_in(batch.table, list(ids.values()))
         return {number for number, id in ids.items() if id in loaded}
 
     def _columns(self, fields: BatchFields) -> dict[str, BatchColumn]:

@@ -6,9 +6,8 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headwater.destinations.load_id import NUMBER_DIGITS, SOURCE_DIGITS, StreamLoadId, parse_stream_id
 from headwater.destinations.table import ROW
-
-_QUEUE, _NUMBER = 32, 16  # digits of the parts of a load id
 
 
 @dataclass(frozen=True)
@@ -26,13 +25,13 @@ class PositionRange:
         return f"queue.dst={self.destination_id}/{self.queue[:8]}"
 
     def load_id(self, table: str) -> str:
-        """The id of its load into a table: queue, end, first and a digest of the table, hexadecimal.
+        """The id of its load into a table.
 
-        The numbers can be read back, and ids of one queue are in the order of their ends. So the ledger shows
-        which ranges of a queue are loaded (`ledger_id_range`), even if the cursor is lost (G5).
+        It contains the positions, so the ledger shows which ranges of a queue are loaded (`ledger_id_range`),
+        even if the cursor is lost (G5).
         """
-        digest = hashlib.sha256(f"{self.destination_id}\0{table}".encode()).hexdigest()[:_NUMBER]
-        return f"{_digest(self.queue)}{self.end:0{_NUMBER}x}{self.first:0{_NUMBER}x}{digest}"
+        digest = hashlib.sha256(f"{self.destination_id}\0{table}".encode()).hexdigest()[:NUMBER_DIGITS]
+        return str(StreamLoadId(_digest(self.queue), self.end, self.first, digest))
 
     def halves(self) -> tuple[PositionRange, PositionRange]:
         middle = (self.first + self.end) // 2
@@ -44,7 +43,7 @@ class PositionRange:
 
 def ledger_id_range(queue: str, position: int) -> tuple[str, str]:
     """The bounds of the ids of loads that contain this position or later ones."""
-    return f"{_digest(queue)}{position + 1:0{_NUMBER}x}", f"{_digest(queue)}g"
+    return f"{_digest(queue)}{position + 1:0{NUMBER_DIGITS}x}", f"{_digest(queue)}g"
 
 
 class LoadedRanges:
@@ -57,8 +56,8 @@ class LoadedRanges:
     def __init__(self, ids: Iterable[str] = ()) -> None:
         self._ids = set(ids)
         self._ranges: dict[str, list[tuple[int, int]]] = {}
-        for id in sorted(self._ids, key=_first):
-            table, first, end = id[_QUEUE + 2 * _NUMBER :], _first(id), _end(id)
+        found = [parts for id in self._ids if (parts := parse_stream_id(id)) is not None]
+        for _, end, first, table in sorted(found, key=lambda parts: parts.first):
             ranges = self._ranges.setdefault(table, [])
             if ranges and first <= ranges[-1][1]:
                 ranges[-1] = ranges[-1][0], max(end, ranges[-1][1])
@@ -73,7 +72,7 @@ class LoadedRanges:
         id = wanted.load_id(table)
         if id in self._ids:
             return ""
-        ranges = self._ranges.get(id[_QUEUE + 2 * _NUMBER :], [])
+        ranges = self._ranges.get(id[-NUMBER_DIGITS:], [])
         return " OR ".join(
             f"({ROW} >= {first} AND {ROW} < {end})"
             for first, end in ranges
@@ -82,12 +81,4 @@ class LoadedRanges:
 
 
 def _digest(queue: str) -> str:
-    return hashlib.sha256(queue.encode()).hexdigest()[:_QUEUE]
-
-
-def _end(id: str) -> int:
-    return int(id[_QUEUE : _QUEUE + _NUMBER], 16)
-
-
-def _first(id: str) -> int:
-    return int(id[_QUEUE + _NUMBER : _QUEUE + 2 * _NUMBER], 16)
+    return hashlib.sha256(queue.encode()).hexdigest()[:SOURCE_DIGITS]
