@@ -311,7 +311,7 @@ class LakeDestination(Destination):
     def _check_ours(self, table: LakeTable, name: str) -> None:
         """TableNotAllowed for a table of another program (G12)."""
         if not table.is_ours and not self.adopts(name):
-            raise self.not_ours(name)
+            raise self.foreign_table_error(name)
 
     def _tries(self, text: str) -> Iterator[int]:
         """Numbers of tries, with pauses that grow; DestinationUnavailable after the last."""
