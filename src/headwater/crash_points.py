@@ -39,6 +39,7 @@ CRASH_POINTS = (
     "failed.after_unwrap",
     "pipeline.before_load",
     "pipeline.after_load",
+    "pipeline.after_split",
     "pipeline.after_status",
     "pipeline.after_archive",
     "stream.after_plan",

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.log.files.file_status import FileStatus
+from headwater.log.files.layout import status_path
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, RejectStore
 
@@ -93,3 +95,19 @@ def test_rejects_that_a_limit_took_are_named_when_no_server_runs(headwater: Head
         ("outlet:slow", "bytes", 2),
         ("gateway", "bytes", 1),
     }
+
+
+@pytest.mark.usefixtures("data")
+def test_the_numbers_of_a_destination_add_up_when_a_file_is_loaded_in_part(
+    headwater: Headwater, data: Path
+) -> None:
+    path = data / "events" / "incoming" / "incoming.tok=web-2026-11-16T10-00-00.000.log"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"{}")
+    status = FileStatus(status_path(path))
+    status.mark("dwh", "events", True, rows=2_179)
+    status.mark("dwh", "users", False, error="the server is unreachable")
+    status.save()
+    output = headwater("status").output
+    assert row(output, "dwh")[1:6] == ["0", "0", "0", "0", "0"]
+    assert "dwh: 2,179 more row(s), of 1 file(s) that other tables lack" in output

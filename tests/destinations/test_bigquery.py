@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("google.cloud.bigquery", reason="missing: pip install 'headwater[bigquery]'")
 
+from google.api_core import exceptions
 from google.api_core.client_options import ClientOptions
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import bigquery
@@ -18,7 +19,7 @@ from headwater.destinations.base import Destination
 from headwater.destinations.bigquery import BigQueryDestination, BigQuerySettings
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
-from headwater.errors import TableRefused
+from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
 from headwater.testing.destinations import Subject
 from headwater.testing.destinations.subject import by, load
 from headwater.testing.destinations.tables import HOSTILE
@@ -95,3 +96,27 @@ class TestBigQuery(OnlyNotNull):
         assert made.primary_key == (name,)
         load(subject, staging, made, [{name: name, "plain": 1}])
         assert by(subject.rows(name), name, "plain") == [(name, 1)]
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("invalidQuery", LoadRefused),
+        ("invalid", LoadRefused),
+        ("jobBackendError", DestinationUnavailable),
+        ("tableUnavailable", DestinationUnavailable),
+        ("timeout", DestinationUnavailable),
+    ],
+)
+def test_only_errors_of_statements_and_values_refuse_a_load_when_the_service_gives_a_reason(
+    reason: str, expected: type[Exception]
+) -> None:
+    destination = BigQueryDestination("bq", BigQuerySettings(project="p", dataset="d"))
+    destination._client = bigquery.Client(
+        project="p",
+        credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+    )
+    with pytest.raises(expected), destination._connected():
+        raise exceptions.BadRequest(  # type: ignore[no-untyped-call]
+            "the job failed", errors=[{"reason": reason, "message": "the job failed"}]
+        )

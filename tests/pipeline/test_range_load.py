@@ -16,6 +16,8 @@ from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
 from headwater.destinations.locks import FileLocks
 from headwater.errors import LoadRefused, TableRefused
 from headwater.log.streams import Planned
+from headwater.pipeline import find_bad_rows
+from headwater.pipeline.find_bad_rows import BadRowSearch, is_about_rows
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import Outcome
 from headwater.pipeline.rejects import RejectWriter
@@ -25,9 +27,8 @@ from headwater.pipeline.steps.fit_table import TablePatcher
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.steps.stage import DriverStager
 from headwater.pipeline.steps.template import Template
-from headwater.pipeline.stream import range_load
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
-from headwater.pipeline.stream.range_load import BadRowSearch, RangeLoad, is_about_rows
+from headwater.pipeline.stream.range_load import RangeLoad
 from headwater.settings import Settings
 from tests.pipeline.rig import Rig
 
@@ -184,7 +185,7 @@ def test_nothing_is_cut_when_the_table_itself_is_refused() -> None:
 
 
 def test_the_search_ends_when_it_needs_too_many_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(range_load, "MAX_PIECES", 4)
+    monkeypatch.setattr(find_bad_rows, "MAX_PIECES", 4)
     rows = Rows(*range(1, 65))
     found = rows.search(1, 65)
     assert sum(end - first for first, end in found) == 64

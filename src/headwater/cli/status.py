@@ -160,6 +160,12 @@ def _print_events(found: EventsStat) -> None:
         ]
         echo(format_table(titles, results))
         echo("events = rows + skipped + rejected, since the oldest file in the archive")
+        for loaded in found.destinations:
+            if loaded.open_files:
+                echo(
+                    f"{loaded.id}: {loaded.open_rows:,} more row(s), "
+                    f"of {loaded.open_files:,} file(s) that other tables lack"
+                )
     if found.streams:
         echo()
         streams = []

@@ -21,8 +21,8 @@ from headwater.log.files.layout import EventFolder, status_path
 class DestinationStat(msgspec.Struct):
     """Counts of events at a destination, from the statuses that are kept.
 
-    events = rows + skipped + rejected, except for pairs that are not loaded yet. `open_rejects` are those
-    that were neither replayed nor dropped.
+    events = rows + skipped + rejected, over the files that are loaded into all their tables. `open_rejects`
+    are those that were neither replayed nor dropped.
     """
 
     id: str
@@ -34,6 +34,10 @@ class DestinationStat(msgspec.Struct):
     open_rejects: int = 0
     unmapped: int = 0
     """Values that fit no column, and are in `_unmapped_data`."""
+    open_files: int = 0
+    """Files that some tables have and others lack: their events are counted when all have them."""
+    open_rows: int = 0
+    """Rows of those files in the tables that have them."""
 
     def add(self, other: DestinationStat) -> None:
         for name in self.__struct_fields__[1:]:
@@ -63,12 +67,14 @@ class FileCounts(msgspec.Struct):
             self.damaged.append(DamagedFile(name, status.damage))
         for id in {destination for destination, _ in status.pairs} | status.counts.keys():
             loaded = [pair for (owner, _), pair in status.pairs.items() if owner == id and pair.uploaded]
-            found = DestinationStat(id, files=1)
-            found.rows = sum(pair.rows for pair in loaded)
-            found.unmapped = sum(pair.unmapped for pair in loaded)
+            rows, unmapped = sum(pair.rows for pair in loaded), sum(pair.unmapped for pair in loaded)
+            found = DestinationStat(id, unmapped=unmapped)
             if counts := status.counts.get(id):
+                found.files, found.rows = 1, rows
                 found.events, found.skipped = counts.events, counts.skipped
                 found.rejected = counts.rejected
+            elif rows:
+                found.open_files, found.open_rows = 1, rows
             self.destinations.setdefault(id, DestinationStat(id)).add(found)
 
     def add(self, other: FileCounts) -> None:

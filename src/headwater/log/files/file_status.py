@@ -38,6 +38,7 @@ class _Content(msgspec.Struct, omit_defaults=True):
     counts: dict[str, Counts] = {}
     written: Written | None = None
     damage: str = ""
+    cuts: dict[str, list[tuple[int, int]]] = {}
 
 
 class FileStatus:
@@ -82,6 +83,14 @@ class FileStatus:
         """Whether the pair was loaded: it is never loaded again."""
         pair = self._content.status.get(f"{destination}/{table}")
         return pair is not None and pair.uploaded
+
+    def cuts(self, destination: str, table: str) -> list[tuple[int, int]]:
+        """The pieces, as first row and end, that were refused whole and are loaded in halves."""
+        return self._content.cuts.get(f"{destination}/{table}", [])
+
+    def cut(self, destination: str, table: str, first: int, end: int) -> None:
+        """Note that a piece was refused: a repeated load must cut in the same places (G5)."""
+        self._content.cuts.setdefault(f"{destination}/{table}", []).append((first, end))
 
     @property
     def pairs(self) -> dict[tuple[str, str], TableStatus]:

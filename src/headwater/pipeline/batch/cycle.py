@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,14 +21,16 @@ from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
 from headwater.destinations.locks import load_locks
 from headwater.durable_files import try_lock
-from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy
+from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy, TableRefused
 from headwater.log.files.archive import archive
 from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.layout import IncomingFile, status_path, unprocessed
 from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
+from headwater.pipeline.batch.file_pieces import load_by_pieces
+from headwater.pipeline.find_bad_rows import is_about_rows
 from headwater.pipeline.load import Batch, BatchPart, Loader
-from headwater.pipeline.load_report import FileReport, Report, Times, reason_of
+from headwater.pipeline.load_report import FileReport, Outcome, Report, Times, reason_of
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
@@ -243,17 +246,29 @@ class _Cycle:
             self._record_failure(table, busy, [files[number] for number in todo])
             return
         whole = routed.all_files
+        attempts = {number: _Attempt(files[number]) for number in todo}
         parts = {
             number: BatchPart(
-                files[number],
+                attempts[number],
                 routed.files[number].lines_for(table),
                 routed.files[number].fields.get(table),
             )
             for number in todo
+            if not files[number].has_cuts(table)
         }
         try:
-            loader = self._loader(settings, files, browser_keys)
-            loader.load(Batch(table, whole.lines_for(table), parts, whole.fields.get(table)))
+            if parts:
+                loader = self._loader(settings, files, browser_keys)
+                try:
+                    loader.load(Batch(table, whole.lines_for(table), parts, whole.fields.get(table)))
+                except Exception as error:
+                    if len(files) > 1 or not _is_of_its_lines(error):
+                        raise
+                    attempts[0].record_failure(table, error)
+            for number in todo:
+                if number not in parts or attempts[number].is_refused:
+                    loader = self._loader(settings, [files[number]], browser_keys)
+                    load_by_pieces(loader, table, routed.files[number].lines_for(table), files[number])
         except DestinationUnavailable as error:
             self._unavailable[settings.id] = error
             self._record_failure(table, error, [files[number] for number in todo])
@@ -315,6 +330,38 @@ class _Cycle:
                 raise
             self._connected[settings.id] = destination
         return self._connected[settings.id]
+
+
+@dataclass
+class _Attempt:
+    """A file as the origin of its lines; lines that are refused are then searched."""
+
+    file: FileInCycle
+    is_refused: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.file.name
+
+    def load_id(self, table: str) -> str:
+        return self.file.load_id(table)
+
+    def record(self, table: str, outcome: Outcome) -> None:
+        self.file.record(table, outcome)
+
+    def record_failure(self, table: str, error: Exception) -> None:
+        if not _is_of_its_lines(error):
+            self.file.record_failure(table, error)
+            return
+        logger.warning(
+            "%s, table %s: %s; the refused lines are searched.", self.name, table, reason_of(error)
+        )
+        self.is_refused = True
+
+
+def _is_of_its_lines(error: Exception) -> bool:
+    """Whether to search the lines at fault; a table that is refused holds back its own files only."""
+    return is_about_rows(error) and not isinstance(error, TableRefused)
 
 
 def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingFile]]:

@@ -29,8 +29,10 @@ class FileInCycle:
     def name(self) -> str:
         return self.file.name
 
-    def load_id(self, table: str) -> str:
-        return load_id(self.file.identity(), self.current.destination, table)
+    def load_id(self, table: str, piece: str = "") -> str:
+        """The id of the load of all lines of a table, or of a piece of them."""
+        identity = f"{self.file.identity()}\0{piece}" if piece else self.file.identity()
+        return load_id(identity, self.current.destination, table)
 
     @property
     def is_done(self) -> bool:
@@ -45,6 +47,19 @@ class FileInCycle:
     def is_open(self, table: str) -> bool:
         """Whether the table of the current destination still lacks the file's events."""
         return not self.status.is_done(self.current.destination, table)
+
+    def has_cuts(self, table: str) -> bool:
+        """Whether the lines of a table are loaded by pieces."""
+        return bool(self.status.cuts(self.current.destination, table))
+
+    def is_cut(self, table: str, first: int, end: int) -> bool:
+        """Whether a piece was refused whole."""
+        return (first, end) in self.status.cuts(self.current.destination, table)
+
+    def save_cut(self, table: str, first: int, end: int) -> None:
+        """Records on disk that a piece was refused whole."""
+        self.status.cut(self.current.destination, table, first, end)
+        self.status.save()
 
     def begin(self, destination_id: str) -> bool:
         """Starts with a destination; returns whether it lacks events of the file."""

@@ -1,0 +1,194 @@
+"""One bad event blocks no other, in batch mode as in stream mode, whatever Spark or the destination says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from headwater.destinations.base import Load, Loaded
+from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
+from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
+from headwater.log.rejects.destination_file import DestinationRejects
+from headwater.pipeline import load as load_module
+from headwater.pipeline.batch import cycle
+from headwater.pipeline.batch.file_pieces import RowPiece
+from headwater.pipeline.find_bad_rows import is_about_rows
+from headwater.pipeline.steps.project import project
+from tests.pipeline.rig import Rig
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class Picky(DuckDBDestination):
+    """Refuses each load that contains one of some numbers, without naming the row; may fail at the nth."""
+
+    refused: tuple[int, ...] = ()
+    error: Exception = LoadRefused("this load cannot be stored.")
+    unavailable_at = 0
+    loads = 0
+
+    def load(self, load: Load) -> Loaded:
+        self.loads += 1
+        if self.loads == self.unavailable_at:
+            raise DestinationUnavailable("the server was restarted.")
+        for path in load.files:
+            if set(self.refused) & set(pq.read_table(path).column("n").to_pylist()):
+                raise self.error
+        return super().load(load)
+
+
+@pytest.fixture
+def picky(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Picky]:
+    """The destination of all cycles of the rig."""
+    made = Picky("dwh", DuckDBSettings(path=str(rig.database())))
+    monkeypatch.setattr(cycle, "load_destination", lambda _: made)
+    yield made
+    made.close()
+
+
+def numbers(rig: Rig) -> list[int]:
+    return [number for (number,) in rig.sql("SELECT n FROM events ORDER BY n")]
+
+
+def test_the_bad_event_alone_is_a_reject_when_a_destination_refuses_a_file(rig: Rig, picky: Picky) -> None:
+    picky.refused = (3,)
+    path = rig.file([{"n": n} for n in range(8)])
+    report = rig.cycle()
+    assert numbers(rig) == [0, 1, 2, 4, 5, 6, 7]
+    [reject] = rig.rejects()
+    assert bytes(reject.event or b"") == b'{"n": 3}'
+    assert reject.error == "this load cannot be stored."
+    assert reject.source == f"{path.name}:3"
+    [done] = report.files[0].destinations
+    assert (done.events, done.rows, done.rejected) == (8, 7, 1)
+    assert report.is_complete
+
+
+def test_other_files_and_tables_are_loaded_when_one_of_many_files_has_a_bad_event(
+    rig: Rig, picky: Picky
+) -> None:
+    picky.refused = (11,)
+    for first in (0, 10, 20):
+        rig.file([{"t": t, "n": first + i} for t in ("events", "other") for i in range(2)])
+    report = rig.cycle(rig.settings({"table_name_template": "{{ t }}"}))
+    assert report.is_complete
+    good = [0, 1, 10, 20, 21]
+    assert numbers(rig) == good
+    assert [n for (n,) in rig.sql("SELECT n FROM other ORDER BY n")] == good
+    assert [
+        (done.events, done.rows, done.rejected) for file in report.files for done in file.destinations
+    ] == [(4, 4, 0), (4, 2, 2), (4, 4, 0)]
+    assert len(rig.rejects()) == 2
+
+
+def test_nothing_is_doubled_when_an_outage_interrupts_the_search(rig: Rig, picky: Picky) -> None:
+    picky.refused = (6,)
+    picky.unavailable_at = 7  # the first half is stored, and of the second a part
+    path = rig.file([{"n": n} for n in range(8)])
+    assert not rig.cycle().is_complete
+    stored = numbers(rig)
+    assert 0 < len(stored) < 7
+    assert rig.status(path).cuts("dwh", "events")
+    picky.refused = ()  # the whole would be taken now, but parts of it are stored
+    report = rig.cycle()
+    assert report.is_complete
+    assert numbers(rig) == list(range(8))
+    [done] = report.files[0].destinations
+    assert (done.events, done.rows, done.rejected) == (8, 8, 0)
+
+
+def test_the_bad_event_alone_is_a_reject_when_an_expression_of_spark_fails(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(events: DataFrame, *arguments: Any) -> DataFrame:
+        return project(events.where("if(value LIKE '%boom%', raise_error('boom') IS NULL, true)"), *arguments)
+
+    monkeypatch.setattr(load_module, "project", failing)
+    rig.file([{"n": 0}])
+    rig.file([{"n": 1}, {"n": 2, "text": "boom"}, {"n": 3}])
+    report = rig.cycle()
+    assert report.is_complete
+    assert numbers(rig) == [0, 1, 3]
+    [reject] = rig.rejects()
+    assert b"boom" in bytes(reject.event or b"")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError("no space left on device"),
+        TableRefused("it is a view."),
+        RuntimeError("an executor was killed"),
+    ],
+    ids=["disk", "table", "unknown"],
+)
+def test_the_file_waits_and_nothing_is_rejected_when_no_event_is_at_fault(
+    rig: Rig, picky: Picky, error: Exception
+) -> None:
+    picky.refused, picky.error = (3,), error
+    path = rig.file([{"n": n} for n in range(8)])
+    report = rig.cycle()
+    assert not report.is_complete
+    assert str(error) in rig.status(path).pairs["dwh", "events"].error
+    assert rig.rejects() == []
+    picky.refused = ()
+    assert rig.cycle().is_complete
+    assert numbers(rig) == list(range(8))
+
+
+def test_a_replayed_reject_is_a_reject_again_when_it_fails_again(rig: Rig, picky: Picky) -> None:
+    picky.refused = (3, 5)
+    rig.file([{"n": n} for n in range(8)])
+    assert rig.cycle().is_complete
+    assert len(rig.rejects()) == 2
+    picky.refused = (5,)
+    assert DestinationRejects(rig.folder / "events").request_replay("dwh", 1_800_000_000.0) == 2
+    assert rig.cycle().is_complete
+    assert numbers(rig) == [0, 1, 2, 3, 4, 6, 7]
+    [reject] = rig.rejects()
+    assert bytes(reject.event or b"") == b'{"n": 5}'
+    assert rig.waiting() == []
+
+
+def test_only_errors_of_values_and_plans_are_about_rows_when_spark_fails(rig: Rig, tmp_path: Path) -> None:
+    def error_of(frame: DataFrame) -> Exception:
+        with pytest.raises(Exception) as caught:
+            frame.collect()
+        return caught.value
+
+    one = rig.spark.range(1)
+    assert is_about_rows(error_of(one.selectExpr("raise_error('bad value')")))
+    assert is_about_rows(error_of(one.selectExpr("cast('x' || id AS int)")))
+    # an executor that reads staged rows which are gone, or damaged
+    folder = tmp_path / "rows"
+    one.write.parquet(str(folder))
+    frame = rig.spark.read.parquet(str(folder))
+    for path in folder.glob("part-*"):
+        path.write_bytes(b"PAR1")
+    assert not is_about_rows(error_of(frame))
+    with pytest.raises(Exception, match="PATH_NOT_FOUND") as caught:
+        rig.spark.read.text(str(tmp_path / "missing"))
+    assert not is_about_rows(caught.value)
+
+
+def test_halves_contain_each_row_once_when_the_splits_of_a_file_are_far_apart() -> None:
+    spans = [(5, 9), (1 << 33, (1 << 33) + 1), ((2 << 33) + 7, (2 << 33) + 10)]
+    found: list[int] = []
+
+    def cut(piece: RowPiece) -> None:
+        if piece.end - piece.first == 1:
+            found.append(piece.first)
+            return
+        left, right = piece.halves()
+        assert (left.first, right.end) == (piece.first, piece.end)
+        assert left.end <= right.first
+        cut(left)
+        cut(right)
+
+    cut(RowPiece.of(spans))
+    assert found == [row for first, end in spans for row in range(first, end)]
