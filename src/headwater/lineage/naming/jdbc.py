@@ -12,6 +12,7 @@ from pathlib import PurePosixPath
 import msgspec
 
 from headwater.lineage.naming.names import DatasetId
+from headwater.lineage.naming.secret_mask import without_users
 
 # the product in a JDBC URL, the scheme of the namespace, the default port
 _PRODUCTS = {
@@ -61,7 +62,7 @@ def jdbc_id(url: str, table: str, properties: Mapping[str, str] | None = None) -
 
 def location(url: str, properties: Mapping[str, str] | None = None) -> Location:
     """The namespace of a connection; of an unknown product, the host without credentials and parameters."""
-    rest = re.sub(r"^jdbc:", "", url.strip(), flags=re.IGNORECASE)
+    rest = re.sub(r"^jdbc:", "", without_users(url.strip()), flags=re.IGNORECASE)
     product, _, rest = rest.partition(":")
     product = product.lower()
     known = {name.lower(): value for name, value in (properties or {}).items()}

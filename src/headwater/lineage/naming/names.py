@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 
 from openlineage.client.naming import dataset as official
 
+from headwater.lineage.naming.secret_mask import without_users
+
 CHAIN_LENGTH = 100  # characters of a job name that come from a chain of RDDs
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
 _SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
@@ -42,7 +44,7 @@ class TableName(NamedTuple):
 
 def path_id(uri: str) -> DatasetId:
     """The dataset of a path or URI, as Hadoop prints one; a path without a scheme is a local one."""
-    uri = uri.strip()
+    uri = without_users(uri.strip())
     found = _SCHEME.match(uri)
     scheme = found[1].lower() if found else "file"
     rest = uri[found.end() :] if found else uri
@@ -51,7 +53,6 @@ def path_id(uri: str) -> DatasetId:
         path = "/" + path
     else:
         authority, path = "", rest
-    authority = authority.rpartition("@")[2] if scheme not in _WITH_USER else authority
     path = path.rstrip("/") or "/"
     if scheme in ("file", "local"):
         return DatasetId("file", path)
@@ -66,9 +67,6 @@ def path_id(uri: str) -> DatasetId:
     if not authority:
         return DatasetId(scheme, path)
     return DatasetId(f"{scheme}://{authority}", path)
-
-
-_WITH_USER = {"abfs", "abfss", "wasb", "wasbs"}  # here the part before @ is a container, not a user
 
 
 def folder_of_glob(path: str) -> str:

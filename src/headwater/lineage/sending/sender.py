@@ -20,6 +20,7 @@ from openlineage.client.transport.file import FileTransport
 from openlineage.client.transport.http import HttpTransport
 
 from headwater.lineage.events.size_limit import limit_size
+from headwater.lineage.naming.secret_mask import mask_secrets
 from headwater.lineage.sending.http import HttpSender
 from headwater.lineage.settings import LineageSettings
 
@@ -66,6 +67,7 @@ class EventSender:
 
     def put(self, event: Event) -> None:
         """Append an event to the queue without waiting; a full queue drops its oldest events."""
+        mask_secrets(event)
         taken = limit_size(
             event, facet_bytes=self._settings.facet_bytes, event_bytes=self._settings.event_bytes
         )

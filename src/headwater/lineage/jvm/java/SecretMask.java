@@ -9,12 +9,16 @@ public class SecretMask {
     private static final Pattern SECRET = Pattern.compile(
         "(?i).*(secret|password|passwd|pwd|token|credential|passphrase|jaas|access[._-]?key|api[._-]?key"
         + "|private[._-]?key|account[._-]?key|shared[._-]?key|sas[._-]?key|signature).*");
-    private static final Pattern IN_AUTHORITY = Pattern.compile("//[^/@\\s]*@");
-    private static final Pattern IN_ORACLE = Pattern.compile("(:(?:thin|oci8?):)[^@/\\s]*/[^@\\s]*@");
+    // a user ends at the last @: passwords hold @, and those of object stores hold /
+    private static final Pattern IN_AUTHORITY = Pattern.compile(
+        "//(?![^/:@?#\\s'\"]*(?::\\d+)?(?:[/?#;,\\s'\")]|$))[^\\s'\"]*@");
+    private static final Pattern IN_STORE = Pattern.compile("(?i)(s3[an]?:)//[^/\\s]*:[^\\s'\"]*@");
+    private static final Pattern IN_ORACLE = Pattern.compile("(?i)(:(?:thin|oci8?):)[^@\\s]*/[^\\s'\"]*@");
     private static final Pattern IN_PARAMETERS = Pattern.compile(
         "(?i)([?&;,\\s(]|^)([\\w.-]*(?:secret|password|passwd|pwd|token|credential|passphrase|access[._-]?key"
-        + "|api[._-]?key|sig|signature|private[._-]?key|account[._-]?key))=([^&;,)\\s]+)");
-    private static final Pattern CONTAINER = Pattern.compile("(?i)^(abfss?|wasbs?):.*");
+        + "|api[._-]?key|sig|signature|private[._-]?key|account[._-]?key))="
+        + "(\\{(?:[^}]|\\}\\})*\\}|'[^']*'|\"[^\"]*\"|(?:[^&;,)\\s]|,(?!\\s|[\\w.-]+=|$))+)");
+    private static final Pattern CONTAINER = Pattern.compile("(?i)^(abfss?|wasbs?)://[^/:]*@.*");
 
     /* A value that may hold a URL, without the secrets in it. */
     public static String url(String value) {
@@ -22,6 +26,7 @@ public class SecretMask {
             return value;
         }
         if (!CONTAINER.matcher(value).matches()) { // in these URLs the part before @ is a container
+            value = IN_STORE.matcher(value).replaceAll("$1//");
             value = IN_AUTHORITY.matcher(value).replaceAll("//");
         }
         value = IN_ORACLE.matcher(value).replaceAll("$1@");
