@@ -63,10 +63,10 @@ def test_a_table_has_glues_name_when_glue_is_the_metastore() -> None:
 
 
 def test_an_unqualified_name_is_of_the_current_database_when_one_is_set() -> None:
-    catalogs = Catalogs(WAREHOUSE)
+    catalogs = Catalogs(WAREHOUSE, locate=lambda database: f"file:/elsewhere/{database}")
     catalogs.database = "sales"
     found = Sources(catalogs).tables.by_name({"@": "id", "table": "t"})
-    assert names(found) == [("file", "/warehouse/sales.db/t")]
+    assert names(found) == [("file", "/elsewhere/sales/t")]
     assert found[0].location_is_default
 
 
@@ -97,7 +97,7 @@ def test_the_location_comes_from_an_earlier_plan_when_the_catalog_fails() -> Non
     ]
     catalogs.forget_database("db")
     assert names(Sources(catalogs).tables.by_name({"@": "id", "database": "db", "table": "t"})) == [
-        ("file", "/warehouse/db.db/t")
+        ("file:/warehouse", "db.t")  # no place is made up
     ]
 
 
@@ -229,11 +229,19 @@ def output(name: str, *, default: bool = False, **facets: Any) -> OutputDatasetB
 def test_the_path_of_a_nested_command_is_used_when_the_outer_one_has_a_default_location() -> None:
     names = symlinks([(DatasetId("file:/w", "db.t"), "TABLE")])
     outer = output("/w/t", default=True, symlinks=names, lifecycleStateChange=lifecycle("CREATE"))
-    inner = output("/elsewhere/t", lifecycleStateChange=lifecycle("OVERWRITE"))
+    inner = output("/elsewhere/t", symlinks=names, lifecycleStateChange=lifecycle("OVERWRITE"))
     (found,) = merged_outputs([(1, outer), (2, inner)], NAMES)
     assert found.id == DatasetId("file", "/elsewhere/t")
     assert found.facets["symlinks"] == names
     assert found.facets["lifecycleStateChange"]["lifecycleStateChange"] == "CREATE"
+
+
+def test_a_new_table_stays_when_the_job_writes_one_other_dataset() -> None:
+    names = symlinks([(DatasetId("file:/w", "db.t"), "TABLE")])
+    outer = output("/w/t", default=True, symlinks=names, lifecycleStateChange=lifecycle("CREATE"))
+    found = merged_outputs([(1, outer), (2, output("/elsewhere/u"))], NAMES)
+    assert sorted(each.name for each in found) == ["/elsewhere/u", "/w/t"]
+    assert all("symlinks" not in each.facets for each in found if each.name == "/elsewhere/u")
 
 
 def test_a_default_location_stays_when_it_matches_neither_of_two_outputs() -> None:

@@ -9,7 +9,17 @@ from typing import NoReturn
 import pytest
 
 from headwater.clock import ManualClock
+from headwater.lineage.datasets.plan_visits import CurrentQuery, PlanVisits
+from headwater.lineage.extend.builders import OpenLineageContext
 from headwater.lineage.extend.isolation import PAUSE_SECONDS, Guard, IsolatedThread, NotCompleted, PerBuild
+from headwater.lineage.extend.lineage_nodes import (
+    InputDatasetWithFacets,
+    InputDatasetWithIdentifier,
+    PlanNode,
+    register_node,
+    unregister_node,
+)
+from headwater.lineage.jvm.plan import Node, Plan
 
 
 @pytest.fixture
@@ -70,14 +80,47 @@ def test_no_call_is_made_for_a_while_when_calls_are_late_in_a_row(never: threadi
     assert len(calls) == 4
 
 
-def test_a_builder_is_not_called_again_when_it_was_late(never: threading.Event) -> None:
-    guard = Guard(0.05)
+def test_a_builder_pauses_longer_each_time_when_it_is_late(never: threading.Event) -> None:
+    clock = ManualClock()
+    guard = Guard(0.05, clock)
     guard.start_event()
     builder = object()
     assert guard.call(builder, never.wait) is None
     guard.start_event()
     assert guard.call(builder, lambda: True) is None
-    assert "is not called again" in guard.errors[0].text
+    assert "is not called for 60 seconds" in guard.errors[0].text
+    clock.advance(PAUSE_SECONDS + 1)
+    guard.start_event()
+    assert guard.errors == []
+    assert guard.call(builder, never.wait) is None
+    assert "is not called for 120 seconds" in guard.errors[0].text
+    clock.advance(2 * PAUSE_SECONDS + 1)
+    guard.start_event()
+    assert guard.call(builder, lambda: True)
+    assert guard.call("another name", lambda: True)
+
+
+def test_an_abandoned_event_calls_no_builder_when_the_next_has_begun() -> None:
+    guard = Guard(10)
+    calls: list[int] = []
+    first_goes_on, first_ended = threading.Event(), threading.Event()
+
+    def build(number: int) -> None:
+        guard.start_event()
+        if number == 1:
+            first_goes_on.wait(10)
+        guard.call("builder", lambda: calls.append(number))
+        if number == 1:
+            first_ended.set()
+
+    builds = IsolatedThread("builds")
+    with pytest.raises(NotCompleted):
+        builds.run(lambda: build(1), 0.05)
+    builds.run(lambda: build(2), 10)
+    first_goes_on.set()
+    assert first_ended.wait(10)
+    assert calls == [2]
+    builds.close()
 
 
 class Holder:
@@ -110,3 +153,45 @@ def test_an_abandoned_call_keeps_its_own_state_when_the_next_call_sets_it(never:
     assert seen == [1]
     thread.close()
     inner.close()
+
+
+class Hanging:
+    """A handler whose method never returns until the test ends."""
+
+    release = threading.Event()
+
+    def __init__(self, node: PlanNode) -> None:
+        pass
+
+    def get_inputs(self, context: OpenLineageContext) -> list[InputDatasetWithFacets]:
+        self.release.wait()
+        return []
+
+
+class Answering:
+    """A handler that answers at once."""
+
+    def __init__(self, node: PlanNode) -> None:
+        pass
+
+    def get_inputs(self, context: OpenLineageContext) -> list[InputDatasetWithFacets]:
+        return [InputDatasetWithIdentifier("ns", "name")]
+
+
+def test_other_handlers_are_called_when_one_is_late() -> None:
+    plan = Plan(root=0, nodes=[Node(id=0, cls="com.acme.Hanging"), Node(id=1, cls="com.acme.Answering")])
+    guard = Guard(0.1)
+    visits = PlanVisits(OpenLineageContext(), guard, CurrentQuery())
+    register_node("com.acme.Hanging", Hanging)
+    register_node("com.acme.Answering", Answering)
+    try:
+        for execution in range(2):
+            guard.start_event()
+            visits.begin(execution, plan)
+            assert [each.id for each in visits.inputs(plan.nodes)] == [("ns", "name")]
+            (error,) = guard.errors
+            assert error.task.endswith("Hanging")
+    finally:
+        Hanging.release.set()
+        unregister_node("com.acme.Hanging")
+        unregister_node("com.acme.Answering")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from headwater.lineage.naming.jdbc import jdbc_id
 from headwater.lineage.naming.names import (
     DatasetId,
     TableName,
+    folder_namespace,
     job_name,
     kafka_id,
     normalized,
@@ -16,6 +19,35 @@ from headwater.lineage.naming.names import (
     source_uri,
     table_symlink,
 )
+
+CASES = Path(__file__).parent.parent / "cases" / "names"
+
+
+def _rows(file: str) -> list[list[str]]:
+    lines = (CASES / file).read_text(encoding="utf-8").splitlines()
+    return [line.split("\t") for line in lines if not line.startswith("#")]
+
+
+def test_every_connection_has_the_name_that_openlineage_java_gives_it() -> None:
+    differ = []
+    for url, table, properties, namespace, name in _rows("jdbc.tsv"):
+        known = dict(pair.split("=", 1) for pair in properties.split(";") if "=" in pair)
+        if (found := jdbc_id(url, table, known)) != (namespace, name):
+            differ.append((url, table, found))
+    assert differ == []
+    assert len(_rows("jdbc.tsv")) == 165
+
+
+def test_every_path_has_the_name_that_openlineage_java_gives_it() -> None:
+    differ = []
+    for path, table, namespace, name in _rows("paths.tsv"):
+        path = path.removeprefix("-")
+        inside = DatasetId(folder_namespace(path), table.strip("'") or "/")
+        found = path_id(path) if table == "-" else inside
+        if found != (namespace, name):
+            differ.append((path, table, found))
+    assert differ == []
+    assert [table for _, table, *_ in _rows("paths.tsv")].count("-") == 36
 
 
 @pytest.mark.parametrize(
@@ -71,12 +103,15 @@ def test_a_path_has_the_name_of_the_specification_when_it_is_of_any_scheme(
         ("jdbc:postgresql://a,b:6432/shop", "t", "postgres://a:5432,b:6432", "shop.t"),
         ("jdbc:mysql://host/shop", "orders", "mysql://host:3306", "shop.orders"),
         ("jdbc:mysql://host/shop", "shop.orders", "mysql://host:3306", "shop.orders"),
+        ("jdbc:postgresql://host/shop", "shop.orders", "postgres://host:5432", "shop.shop.orders"),
+        ("jdbc:teradata://host/DATABASE=a,b=c", "t", "teradata://host:1025", "a.t"),
+        ("jdbc:sqlserver://host;databaseName=a,b", "t", "sqlserver://host", "a,b.t"),
         ("jdbc:mysql:loadbalance://a,b/shop", "t", "mysql://a:3306,b:3306", "shop.t"),
         ("jdbc:mariadb://host:3307/shop", "`orders`", "mysql://host:3307", "shop.orders"),
         (
             "jdbc:sqlserver://host;databaseName=shop;password=p",
             "dbo.t",
-            "sqlserver://host:1433",
+            "sqlserver://host",
             "shop.dbo.t",
         ),
         (
@@ -94,14 +129,15 @@ def test_a_path_has_the_name_of_the_specification_when_it_is_of_any_scheme(
             "oracle://box:1523",
             "svc.HR.T",
         ),
-        ("jdbc:db2://host/shop:user=me;password=p;", "APP.T", "db2://host:50000", "shop.APP.T"),
+        ("jdbc:db2://host/shop:user=me;password=p;", "APP.T", "db2://host:6789", "shop.APP.T"),
         (
             "jdbc:teradata://host/DATABASE=shop,DBS_PORT=1026",
             "t",
             "teradata://host:1026",
             "shop.t",
         ),
-        ("jdbc:trino://host/hive/sales", "orders", "trino://host:8080", "hive.sales.orders"),
+        ("jdbc:trino://host/hive/sales", "orders", "trino://host:443", "hive.sales.orders"),
+        ("jdbc:trino://host/hive/sales", "raw.orders", "trino://host:443", "hive.raw.orders"),
         ("jdbc:clickhouse://host/shop", "orders", "clickhouse://host:8123", "shop.orders"),
         (
             "jdbc:snowflake://org-account.snowflakecomputing.com/?db=SHOP",
@@ -110,7 +146,7 @@ def test_a_path_has_the_name_of_the_specification_when_it_is_of_any_scheme(
             "SHOP.PUBLIC.T",
         ),
         ("jdbc:derby:memory:shop;create=true", "T", "derby:memory", "shop.T"),
-        ("jdbc:derby:/data/shop;create=true", "APP.T", "derby:/data/shop", "APP.T"),
+        ("jdbc:derby:/data/shop;create=true", "APP.T", "file:/data/shop", "APP.T"),
         ("jdbc:sqlite:/data/shop.db", "t", "sqlite:/data/shop.db", "t"),
         ("jdbc:h2:mem:shop;DB_CLOSE_DELAY=-1", "t", "h2:memory", "shop.t"),
         ("jdbc:unknown://host:99/shop?token=x", "a.t", "unknown://host:99", "shop.a.t"),
@@ -126,7 +162,7 @@ def test_a_jdbc_table_has_the_database_in_its_name_when_the_url_has_it(
 
 def test_the_database_comes_from_the_properties_when_the_url_has_none() -> None:
     found = jdbc_id("jdbc:sqlserver://host", "dbo.t", {"databaseName": "shop"})
-    assert found == DatasetId("sqlserver://host:1433", "shop.dbo.t")
+    assert found == DatasetId("sqlserver://host", "shop.dbo.t")
 
 
 def test_a_topic_is_on_its_first_server_when_there_are_several() -> None:

@@ -89,10 +89,13 @@ def test_hosts_are_one_when_a_resolver_lists_them() -> None:
             },
         }
     )
-    assert resolved(names, "kafka://kafka2.example:9092") == "kafka://main"
+    assert resolved(names, "kafka://kafka2.example:9092") == "kafka://main:9092"
+    assert resolved(names, "kafka://KAFKA1.example:9092") == "kafka://main:9092"
+    assert resolved(names, "kafka://mykafka1.example:9092") == "kafka://mykafka1.example:9092"
+    assert resolved(names, "kafka://kafka1.example.org:9092") == "kafka://kafka1.example.org:9092"
     assert resolved(names, "https://kafka2.example:9092") == "https://kafka2.example:9092"
-    assert resolved(names, "postgres://db-17:5432") == "postgres://db"
-    assert resolved(names, "hdfs://blue-node7:8020") == "hdfs://blue"
+    assert resolved(names, "postgres://db-17:5432") == "postgres://db:5432"
+    assert resolved(names, "hdfs://blue-node7:8020") == "hdfs://blue:8020"
     assert resolved(names, "file") == "file"
 
 

@@ -16,8 +16,8 @@ from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.extend.isolation import PerBuild
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import add_symlink, dataset, file_dataset
-from headwater.lineage.jvm.agent import Agent, session_settings
-from headwater.lineage.naming.names import DatasetId, TableName, path_id, table_symlink
+from headwater.lineage.jvm.agent import Agent, session_settings, system_property
+from headwater.lineage.naming.names import DatasetId, TableName, folder_namespace, table_symlink
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 SESSION_CATALOG = "spark_catalog"
 MAX_TABLES = 10_000
+_WAREHOUSE = "spark.sql.warehouse.dir"
 _GLUE = "AWSGlueDataCatalogHiveClientFactory"
 _HIVE_FORMATS = ("parquet", "orc", "avro", "sequencefile", "rcfile", "text")
 _NO_DATASET = {"NoopTable", "ConsoleTable", "ForeachWriterTable"}  # nothing is stored there
@@ -35,7 +36,8 @@ class Catalogs:
     """The settings, catalogs and tables of one application.
 
     `read` returns the session's current settings, `lookup` a table of the shared catalog in the form of the
-    plan document. Both may call the JVM and may fail; neither accesses a file system.
+    plan document, `locate` the location of a database. All may call the JVM and may fail; none accesses a
+    file system.
     """
 
     database = PerBuild(lambda: "default")
@@ -49,11 +51,13 @@ class Catalogs:
         *,
         read: Callable[[], Mapping[str, str]] | None = None,
         lookup: Callable[[str, str], str] | None = None,
+        locate: Callable[[str], str] | None = None,
     ) -> None:
         self.conf = dict(conf)
         """The known settings of Spark; updated in place."""
         self._read = read
         self._lookup = lookup
+        self._locate = locate
         self._catalogs: dict[str, dict[str, str]] = {}
         self._tables: OrderedDict[tuple[str, str], dict[str, Any]] = OrderedDict()
 
@@ -65,13 +69,21 @@ class Catalogs:
             conf |= session_settings(context)
         except Exception as error:  # no session yet: its settings are read at the first use of a catalog
             logger.debug("The session's settings are not known yet: %s", error)
-        lookup = agent.lookup_table if agent is not None else None
-        return cls(conf, read=lambda: session_settings(context), lookup=lookup)
+        home = system_property(context, "derby.system.home")
+        conf |= {"derby.system.home": home} if home else {}
+        lookup, locate = (agent.lookup_table, agent.database_location) if agent is not None else (None, None)
+        return cls(conf, read=lambda: session_settings(context), lookup=lookup, locate=locate)
 
     @property
     def warehouse(self) -> str:
-        """The folder of managed tables."""
-        return self.conf.get("spark.sql.warehouse.dir", "")
+        """The folder of managed tables; empty if it is not known, or only by a relative name."""
+        if not _is_absolute(self.conf.get(_WAREHOUSE, "")) and self._read is not None:
+            try:
+                self.conf |= self._read()  # the session qualifies it
+            except Exception as error:  # the session may be stopped
+                logger.debug("The warehouse is not known: %s", error)
+        found = self.conf.get(_WAREHOUSE, "")
+        return found if _is_absolute(found) else ""
 
     @property
     def metastore_uris(self) -> str:
@@ -97,6 +109,10 @@ class Catalogs:
         region = self.conf.get("spark.hadoop.aws.region") or self.conf.get("spark.hadoop.aws.glue.region")
         return (region, account) if region and account else None
 
+    def jdbc(self, url: str, options: Mapping[str, Any]) -> list[DatasetBuilder]:
+        """The table of a JDBC read or write, or the tables of its query."""
+        return connectors.jdbc(url, {"derby.system.home": self.conf.get("derby.system.home", ""), **options})
+
     def settings_of(self, name: str) -> dict[str, str]:
         """The settings of a catalog, without their prefix; `""` is the key of its class."""
         if name not in self._catalogs:
@@ -118,7 +134,7 @@ class Catalogs:
 
     def remember(self, name: TableName, table: dict[str, Any]) -> None:
         """Keep a table of a plan, for commands that hold only its name."""
-        key = (name.database or "default", name.table)
+        key = (self._case(name.database or "default"), self._case(name.table))
         self._tables.pop(key, None)
         if table.get("location"):
             self._tables[key] = table
@@ -132,11 +148,11 @@ class Catalogs:
 
     def remembered(self, name: TableName) -> dict[str, Any] | None:
         """A table as an earlier plan described it."""
-        return self._tables.get((name.database or "default", name.table))
+        return self._tables.get((self._case(name.database or "default"), self._case(name.table)))
 
     def table(self, name: TableName) -> dict[str, Any] | None:
         """A table of the session catalog, from the catalog or an earlier plan."""
-        key = (name.database or "default", name.table)
+        key = (self._case(name.database or "default"), self._case(name.table))
         if self._lookup is not None:
             try:
                 text = self._lookup(*key)
@@ -148,13 +164,30 @@ class Catalogs:
         return self._tables.get(key)
 
     def default_location(self, name: TableName) -> str:
-        """Spark's default location of a managed table: below the warehouse directory."""
-        home = self.warehouse.rstrip("/")
-        if not home:
-            return ""
-        if name.database in ("", "default"):
-            return f"{home}/{name.table}"
-        return f"{home}/{name.database}.db/{name.table}"
+        """Spark's location of a managed table: below that of its database; empty if that is not known."""
+        database = self._case(name.database or "default")
+        home = ""
+        if self._locate is not None:
+            try:
+                home = self._locate(database)
+            except Exception as error:  # the catalog may be unreachable
+                logger.debug("The location of database %s is not known: %s", database, error)
+        if not home and database == "default":
+            home = self.warehouse
+        return f"{home.rstrip('/')}/{self._case(name.table)}" if home else ""
+
+    def stored(self, name: TableName) -> TableName:
+        """A table's name as the session catalog stores it."""
+        return TableName(name.catalog, self._case(name.database), self._case(name.table))
+
+    def _case(self, name: str) -> str:
+        """A name as the session catalog stores it."""
+        is_exact = self.conf.get("spark.sql.caseSensitive", "false").lower() == "true"
+        return name if is_exact else name.lower()
+
+
+def _is_absolute(path: str) -> bool:
+    return re.match(r"([A-Za-z][\w+.-]*:)?/", path) is not None
 
 
 def table_name(document: dict[str, Any], database: str = "default") -> TableName:
@@ -191,12 +224,12 @@ class SessionTables:
         location, provider = table.get("location"), str(table.get("provider") or "")
         known = options_lower_case(table.get("options"), table.get("properties"))
         if not location and provider.endswith("jdbc") and known.get("url"):
-            found = connectors.jdbc(known["url"], known)
+            found = self._catalogs.jdbc(known["url"], known)
         elif not location and provider.endswith("kafka"):
             found = connectors.kafka(known)
         else:
             at = location or known.get("path") or self._catalogs.default_location(name)
-            one = file_dataset(at or name.dotted, _format(table, provider))
+            one = file_dataset(at, _format(table, provider)) if at else self._unlocated(name)
             if provider in ("delta", "iceberg"):
                 one.facets["storage"] = facets.storage(provider, "parquet")
             one.location_is_default = not location
@@ -212,10 +245,15 @@ class SessionTables:
         known = self._catalogs.table(name)
         if known is not None:
             return self.of_document(known)
-        one = file_dataset(self._catalogs.default_location(name) or name.dotted)
+        at = self._catalogs.default_location(name)
+        one = file_dataset(at) if at else self._unlocated(name)
         one.location_is_default = True
         self.add_names(one, name)
         return [one]
+
+    def _unlocated(self, name: TableName) -> DatasetBuilder:
+        """A table without a known location: its name in the catalog is the dataset's name."""
+        return dataset(self._symlink(name) or DatasetId(f"catalog:{SESSION_CATALOG}", name.dotted))
 
     def view_by_name(self, document: dict[str, Any]) -> list[DatasetBuilder]:
         """The dataset of a view by its name."""
@@ -231,7 +269,10 @@ class SessionTables:
     def _symlink(self, name: TableName) -> DatasetId | None:
         known = self._catalogs
         return table_symlink(
-            name, warehouse=known.warehouse, metastore_uris=known.metastore_uris, glue=known.glue
+            known.stored(name),
+            warehouse=known.warehouse,
+            metastore_uris=known.metastore_uris,
+            glue=known.glue,
         )
 
     def _view(self, name: TableName, table: dict[str, Any]) -> DatasetBuilder:
@@ -315,7 +356,7 @@ class V2Tables:
         if isinstance(identifier, dict):
             options = {k: v for k, v in options.items() if k.lower() not in ("dbtable", "query")}
             options["dbtable"] = ".".join([*(identifier.get("namespace") or ()), str(identifier.get("name"))])
-        return connectors.jdbc(str(connection.get("url", "")), options)
+        return self._catalogs.jdbc(str(connection.get("url", "")), options)
 
     def _named(
         self, table: dict[str, Any], fields: dict[str, Any], known: dict[str, str]
@@ -346,7 +387,7 @@ class V2Tables:
             assert name is not None
             conf = self._catalogs.settings_of(where)
             if conf.get("url", "").startswith("jdbc:"):
-                return connectors.jdbc(conf["url"], {"dbtable": name.dotted})
+                return self._catalogs.jdbc(conf["url"], {"dbtable": name.dotted})
             namespace = (
                 conf.get("uri") or conf.get("url") or conf.get("warehouse") or f"catalog:{where or 'unknown'}"
             )
@@ -397,9 +438,7 @@ class V2Tables:
         elif kind in ("rest", "nessie") and conf.get("uri"):
             add_symlink(found, DatasetId(conf["uri"], name.dotted))
         elif conf.get("warehouse"):
-            home = path_id(conf["warehouse"])
-            namespace = f"file:{home.name}" if home.namespace == "file" else "/".join(home)
-            add_symlink(found, DatasetId(namespace, name.dotted))
+            add_symlink(found, DatasetId(folder_namespace(conf["warehouse"]), name.dotted))
         else:
             add_symlink(found, DatasetId(f"catalog:{catalog}", name.dotted))
         found.facets["catalog"] = self._catalog(catalog, lake)

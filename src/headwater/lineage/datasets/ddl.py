@@ -180,9 +180,11 @@ class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
             names = entry.facets.get("symlinks", {}).get("identifiers", ())
             previous = DatasetId(names[0]["namespace"], names[0]["name"]) if names else entry.id
             return [DatasetBuilder(*previous)], [found]
-        found = file_dataset(defaults[1] or after.dotted, str(known.get("provider") or ""))
+        if not default_of_old or not defaults[1]:
+            return tables.by_name(old), tables.by_name(new)
+        found = file_dataset(defaults[1], str(known.get("provider") or ""))
         tables.add_names(found, after)
-        return [file_dataset(default_of_old or before.dotted)], [found]
+        return [file_dataset(default_of_old)], [found]
 
 
 def changes_table(plan: Plan | None) -> bool:

@@ -26,7 +26,10 @@ def merged_inputs(
 def merged_outputs(
     found: Iterable[tuple[int, OutputDatasetBuilder]], names: NameNormalizer
 ) -> list[OutputDatasetBuilder]:
-    """Each output once. `found` is outermost first: a nested command's path replaces a default location."""
+    """Each output once. `found` is outermost first: a nested command's path replaces a default location.
+
+    Only an output with the same name or the same symlink is the same table: a job may write others beside it.
+    """
     named = _named(found, names)
     known = [
         (number, each) for number, each in named if not each.location_is_default and not each.only_if_written
@@ -36,7 +39,6 @@ def merged_outputs(
         if not outer.location_is_default and not outer.only_if_written:
             continue
         inner = [each for other, each in known if other != number and _may_be(outer, each)]
-        inner = inner or [each for other, each in known if other != number]
         if len({each.id for each in inner}) == 1:
             inner[0].merge_from(outer)  # the location of the inner one, the names of the outer one
             if change := outer.facets.get("lifecycleStateChange"):

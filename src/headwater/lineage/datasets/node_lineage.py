@@ -17,6 +17,7 @@ from headwater.lineage.extend.builders import (
     OpenLineageContext,
     OutputDatasetBuilder,
 )
+from headwater.lineage.extend.isolation import class_name
 from headwater.lineage.extend.lineage_nodes import (
     ColumnLevelLineageNode,
     DatasetFieldLineage,
@@ -59,6 +60,15 @@ class NodeLineage:
     def has_lineage_methods(self, node: Node) -> bool:
         """Whether a lineage object may exist for the node; fast, without a call into the JVM."""
         return bool(node.interfaces) or find_handler(node.cls) is not None or _is_python_source(node)
+
+    def name_of(self, node: Node) -> str:
+        """What errors name: the handler, the node's class, or its Python data source."""
+        handler = find_handler(node.cls)
+        if handler is not None:
+            return class_name(handler)
+        if node.interfaces:
+            return node.cls
+        return f"Python data source {_table(node).get('provider') or _table(node).get('name')}"
 
     def lineage_object(self, node: Node) -> object | None:
         """The object with lineage methods: of a registered handler, the JVM node, or its Python source."""
@@ -178,8 +188,12 @@ def _of_node(made: D, node: Node, facets: Facets | None) -> D:
 
 
 def _is_python_source(node: Node) -> bool:
+    return str(_table(node).get("cls", "")).endswith("PythonTable")
+
+
+def _table(node: Node) -> dict[str, Any]:
     table = node.fields.get("table") if isinstance(node.fields, dict) else None
-    return isinstance(table, dict) and str(table.get("cls", "")).endswith("PythonTable")
+    return table if isinstance(table, dict) else {}
 
 
 def _python_source(agent: Agent, execution: int, node: Node) -> object | None:

@@ -86,7 +86,7 @@ class PlanVisits:
         found = self._nodes
         if found is None or not found.has_lineage_methods(node):
             return None
-        return self._guard.call(found, lambda: found.columns(node))
+        return self._guard.call(found.name_of(node), lambda: found.columns(node))
 
     def _visit(
         self,
@@ -106,15 +106,21 @@ class PlanVisits:
                     answered.update([node.id] if made else ())
                 found.extend(made)
 
-        able = [node for node in nodes if self._nodes is not None and self._nodes.has_lineage_methods(node)]
-        if able:
-            call(self._nodes, lambda: [(node, list(ask(node))) for node in able], is_own=False)
+        lineage = self._nodes
+        for node in nodes if lineage is not None else ():
+            if lineage is not None and lineage.has_lineage_methods(node):
+                # each by its own name: one that hangs must not silence the others
+                call(lineage.name_of(node), _asking(ask, node), is_own=False)
         for is_own in (False, True):
             left = [node for node in nodes if node.id not in answered]
             for visitor in visitors:
                 if self._guard.is_builtin(visitor) is is_own:
                     call(visitor, _applying(visitor, left), is_own=is_own)
         return found
+
+
+def _asking(ask: Callable[[Node], Iterable[D]], node: Node) -> Callable[[], list[tuple[Node, list[D]]]]:
+    return lambda: [(node, list(ask(node)))]
 
 
 def _applying(

@@ -77,7 +77,7 @@ class Sources:
         table = fields.get("catalogTable")
         kind = relation.get("@")
         if kind == "jdbc":
-            found = connectors.jdbc(str(relation.get("url", "")), relation.get("options") or {})
+            found = self.catalogs.jdbc(str(relation.get("url", "")), relation.get("options") or {})
         elif kind == "kafka":
             inside = relation.get("f") or {}
             found = connectors.kafka(*(value for value in inside.values() if isinstance(value, dict)))
@@ -127,7 +127,7 @@ class Sources:
         inside = relation.get("f") or {}
         known = options_lower_case(*(value for value in inside.values() if isinstance(value, dict)), inside)
         if known.get("url", "").startswith("jdbc:"):
-            return connectors.jdbc(known["url"], known)
+            return self.catalogs.jdbc(known["url"], known)
         if _ABSOLUTE.match(known.get("path", "")):
             return [file_dataset(known["path"])]
         cls = str(relation.get("cls", ""))

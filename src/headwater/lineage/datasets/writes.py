@@ -94,7 +94,7 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         cls, known = str(source.get("cls", "")), options_lower_case(fields.get("options"))
         name = str(source.get("name") or cls.rpartition(".")[2])
         if known.get("url", "").startswith("jdbc:"):
-            return connectors.jdbc(known["url"], known)
+            return self._sources.catalogs.jdbc(known["url"], known)
         if "kafka" in cls.lower():
             return connectors.kafka(known) or self._topic_by_row(known)
         if known.get("path"):

@@ -207,7 +207,9 @@ class EventBuilder:
                     self._catalogs.database = event.database or "default"  # type: ignore[attr-defined]
                     key = (side, number, id(builder), self._query.is_end and changes)
                     if key not in known and event.plan is not None:  # type: ignore[attr-defined]
-                        known[key] = self._guard.call(builder, _applying(builder, event)) or []
+                        answer = self._guard.call(builder, _applying(builder, event))
+                        if answer is not None:  # an abandoned build must not leave its gaps to the next
+                            known[key] = answer
                     made = known.get(key, [])
                 else:
                     made = self._guard.call(builder, _applying(builder, event)) or []

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable
 from contextvars import ContextVar, copy_context
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from headwater.clock import Clock, SystemClock
 from headwater.lineage.runs import ExtractionError
@@ -19,11 +19,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SHORTEST_SECONDS = 0.05
 PAUSE_SECONDS = 60.0
+LONGEST_PAUSE_SECONDS = 3600.0
 END_SECONDS = 5.0
 
 
 def class_name(builder: object) -> str:
-    """The name of a builder in errors."""
+    """The name of a builder in errors; a name stays as it is."""
+    if isinstance(builder, str):
+        return builder
     cls = builder if isinstance(builder, type) else type(builder)
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -145,21 +148,31 @@ class IsolatedThread:
             self._worker = None
 
 
+class _Pause(NamedTuple):
+    text: str
+    seconds: float
+    until: float
+
+
 class Guard:
     """Calls builders: Headwater's own directly, those of extensions isolated and with a time limit (G10).
 
-    A builder that is late once is not called again. All calls for one event share the time: `start_event`
-    resets it.
+    A builder that is late is not called for a minute; each further time doubles the pause, since each leaves
+    a thread behind. All calls for one event share the time: `start_event` resets it. An event that was
+    abandoned calls no builder any more: its calls would run beside those of the next.
     """
 
     errors: PerBuild[list[ExtractionError]] = PerBuild(list)
     _until = PerBuild(lambda: float("inf"))
+    _event = PerBuild(int)
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, clock: Clock | None = None) -> None:
         self._seconds = seconds
+        self._clock = clock or SystemClock()
         self._thread = IsolatedThread("headwater-lineage-extension")
-        self._paused: dict[str, str] = {}
+        self._paused: dict[str, _Pause] = {}
         self._builtin: set[int] = set()
+        self._last_event = 0
 
     def register_builtin(self, builder: object) -> None:
         """Call this builder on the event builder's own thread."""
@@ -170,12 +183,27 @@ class Guard:
         return id(builder) in self._builtin
 
     def start_event(self) -> None:
-        """Start the time limit of a new event; its errors begin with the builders no longer called."""
+        """Start the time limit of a new event; its errors begin with the builders that are not called now."""
+        self._last_event += 1
+        self._event = self._last_event
         self._until = time.monotonic() + self._seconds
-        self.errors = [ExtractionError(name, text) for name, text in self._paused.items()]
+        now = self._clock.monotonic()
+        self.errors = [
+            ExtractionError(name, one.text) for name, one in self._paused.items() if now < one.until
+        ]
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the event of the caller was given up: another has begun."""
+        return self._event != self._last_event
 
     def call(self, builder: object, function: Callable[[], T]) -> T | None:
-        """The result; None if the call raises, is late, or has been late before."""
+        """The result; None if the call raises or is late, while the builder pauses, or for an old event.
+
+        `builder` is named in errors; a text is the name itself.
+        """
+        if self.is_abandoned:
+            return None
         name = class_name(builder)
         if self.is_builtin(builder):
             try:
@@ -184,17 +212,22 @@ class Guard:
                 logger.debug("A builder failed", exc_info=True)
                 self.errors.append(ExtractionError(name, f"{type(error).__name__}: {error}"))
                 return None
-        if name in self._paused:
+        pause = self._paused.get(name)
+        if pause is not None and self._clock.monotonic() < pause.until:
             return None
         if self._thread.is_current:
             # one extension calls another: both are within the first one's time
             return function()
         seconds = max(SHORTEST_SECONDS, min(self._seconds, self._until - time.monotonic()))
         try:
-            return self._thread.run(function, seconds)
+            made = self._thread.run(function, seconds)
         except NotCompleted as error:
             text = str(error)
             if error.is_late:
-                text = self._paused[name] = f"{text} and is not called again"
+                length = PAUSE_SECONDS if pause is None else min(2 * pause.seconds, LONGEST_PAUSE_SECONDS)
+                text = f"{text} and is not called for {length:.0f} seconds"
+                self._paused[name] = _Pause(text, length, self._clock.monotonic() + length)
             self.errors.append(ExtractionError(name, text, error.stack))
             return None
+        self._paused.pop(name, None)
+        return made

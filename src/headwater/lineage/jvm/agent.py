@@ -126,6 +126,15 @@ class Agent:
         catalog = session.sharedState().externalCatalog()
         return str(self._call("NodeFields", "lookup", catalog, database, table) or "")
 
+    def database_location(self, database: str) -> str:
+        """The location of a database of the session catalog; empty if it has none."""
+        session = _session(self._context)
+        if session is None:
+            return ""
+        return str(
+            self._call("NodeFields", "location", session.sharedState().externalCatalog(), database) or ""
+        )
+
     def _call(self, unit: str, method: str, *arguments: Any) -> Any:
         key = f"{unit}.{method}"
         if key not in self._methods:
@@ -167,6 +176,12 @@ def session_settings(context: SparkContext) -> dict[str, str]:
     for key in ("spark.sql.warehouse.dir", "spark.sql.catalogImplementation"):
         found[key] = str(session.conf().get(key))
     return found
+
+
+def system_property(context: SparkContext, name: str) -> str:
+    """A property of the driver's JVM; empty if it is not set."""
+    jvm: Any = context._jvm
+    return str(jvm.java.lang.System.getProperty(name) or "")
 
 
 def _session(context: SparkContext) -> Any:

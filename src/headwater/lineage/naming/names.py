@@ -18,7 +18,7 @@ from headwater.lineage.naming.secret_mask import without_users
 
 CHAIN_LENGTH = 100  # characters of a job name that come from a chain of RDDs
 _OBJECT_STORES = {"s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs"}
-_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]+):")  # one letter is a drive of Windows
 _GLOB = re.compile(r"[*?\[{]")
 
 
@@ -55,7 +55,7 @@ def path_id(uri: str) -> DatasetId:
         authority, path = "", rest
     path = path.rstrip("/") or "/"
     if scheme in ("file", "local"):
-        return DatasetId("file", path)
+        return DatasetId("file", re.sub(r"^/(?=[A-Za-z]:/)", "", path))
     if store := _OBJECT_STORES.get(scheme):
         key = path.strip("/") or "/"
         named = official.S3(authority, key) if store == "s3" else official.GCS(authority, key)
@@ -117,10 +117,18 @@ def table_symlink(
         return DatasetId(f"hive://{found.hostname}:{found.port or 9083}", table.dotted)
     if not warehouse:
         return None
-    home = path_id(warehouse)
-    # a folder is a namespace here: `file:/warehouse`, as openlineage-spark writes it
-    namespace = f"{home.namespace}:{home.name}" if home.namespace == "file" else "/".join(home)
-    return DatasetId(namespace, table.dotted)
+    return DatasetId(folder_namespace(warehouse), table.dotted)
+
+
+def folder_namespace(uri: str) -> str:
+    """The namespace of tables that are named inside a folder: `file:/warehouse`, `s3://bucket/warehouse`."""
+    home = path_id(uri)
+    path = home.name.strip("/")
+    if not path:
+        return home.namespace
+    if "://" in home.namespace:
+        return f"{home.namespace}/{path}"
+    return f"{home.namespace}:{home.name}"
 
 
 def normalized(name: str) -> str:

@@ -31,8 +31,9 @@ class NameNormalizer:
     Settings written for openlineage-spark name Java classes; the Python class of the same name is used.
 
     `resolvers` are the settings `dataset.namespaceResolvers.<name>.…` of openlineage-spark. hostList: `hosts`
-    are replaced by the resolver's name; pattern: matches of `regex` are; patternGroup: a match of `regex` is
-    replaced by its group `matchingGroup`. `schema` restricts a resolver to namespaces of one scheme.
+    are replaced, as whole names, by the resolver's name; pattern: matches of `regex` are; patternGroup: a
+    match of `regex` is replaced by its group `matchingGroup`. The port stays unless the regex includes it.
+    `schema` restricts a resolver to namespaces of one scheme.
     """
 
     def __init__(
@@ -90,17 +91,17 @@ def _resolver(name: str, given: Mapping[str, Any]) -> Rule:
     kind = str(given.get("type", "hostList"))
     group = ""
     scheme = str(given.get("schema") or "")
-    port = r"(:\d+)?"
     if kind == "hostList":
         hosts = given["hosts"]
         if isinstance(hosts, str):
             hosts = [host.strip() for host in hosts.strip("[]").split(";")]
-        pattern = re.compile("|".join(rf"{re.escape(str(host))}{port}" for host in hosts), re.IGNORECASE)
+        named = "|".join(re.escape(str(host)) for host in hosts)
+        pattern = re.compile(rf"(?<![\w.-])(?:{named})(?![\w.-])" if named else r"(?!)", re.IGNORECASE)
     elif kind == "pattern":
-        pattern = re.compile(f"(?:{_python_regex(given['regex'])}){port}", re.IGNORECASE)
+        pattern = re.compile(_python_regex(given["regex"]), re.IGNORECASE)
     elif kind == "patternGroup":
         group = str(given["matchingGroup"])
-        pattern = re.compile(f"(?:{_python_regex(given['regex'])}){port}", re.IGNORECASE)
+        pattern = re.compile(_python_regex(given["regex"]), re.IGNORECASE)
         if group not in pattern.groupindex:
             raise KeyError(f"its regex has no group {group}")
     else:

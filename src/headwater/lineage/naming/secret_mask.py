@@ -47,6 +47,8 @@ _NO_USER = re.compile(
     r"[^/:@?#;,\s'\"]*(?::\d+)?"
     r"(?=[/?#\s'\")]|;(?:[\w .-]+=|[\s'\")]|\Z)|(?:,[\w.-]+(?::\d+)?)+(?:[/;?\s]|\Z)|\Z)"
 )
+# the same user before each of several hosts
+_SAME_USER = re.compile(r"//([^,:@/\s]+:[^,@/\s]*@)[\w.-]+(?::\d+)?(?:,\1[\w.-]+(?::\d+)?)+")
 _CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
 _NO_PORT = ("s3", "s3a", "s3n", *_CONTAINERS)
 _END = re.compile(r"[\s'\"<>`]")
@@ -79,6 +81,7 @@ def without_users(text: str) -> str:
     A password may hold `@` and, in URLs of object stores, `/`: the user ends at the last `@` before the next
     space or quote, unless the part after `//` is a host.
     """
+    text = _SAME_USER.sub(lambda found: found[0].replace(found[1], ""), text)
     made: list[str] = []
     at = 0
     for found in _URL.finditer(text):

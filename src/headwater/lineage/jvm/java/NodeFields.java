@@ -281,6 +281,16 @@ public class NodeFields {
         }
     }
 
+    /* The location of a database of the shared catalog; "" if there is none. */
+    public static String location(Object catalog, String database) {
+        try {
+            Object found = catalog.getClass().getMethod("getDatabase", String.class).invoke(catalog, database);
+            return SecretMask.url(String.valueOf(Reflection.call(found, "locationUri")));
+        } catch (Throwable error) {
+            return "";
+        }
+    }
+
     private void table(CatalogTable table, int depth) {
         out.raw('{').field("@", "catalogTable").key("id");
         identifier(table.identifier());

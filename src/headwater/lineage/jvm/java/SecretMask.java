@@ -1,5 +1,6 @@
 package headwater.lineage;
 
+import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /* Masks secrets before they leave the JVM (G12): settings with the name of a secret, and secrets in URLs. */
@@ -12,6 +13,8 @@ public class SecretMask {
     // a user ends at the last @: passwords hold @, and those of object stores hold /
     private static final Pattern IN_AUTHORITY = Pattern.compile(
         "//(?![^/:@?#\\s'\"]*(?::\\d+)?(?:[/?#;,\\s'\")]|$))[^\\s'\"]*@");
+    private static final Pattern SAME_USER = Pattern.compile(
+        "//([^,:@/\\s]+:[^,@/\\s]*@)[\\w.-]+(?::\\d+)?(?:,\\1[\\w.-]+(?::\\d+)?)+");
     private static final Pattern IN_STORE = Pattern.compile("(?i)(s3[an]?:)//[^/\\s]*:[^\\s'\"]*@");
     private static final Pattern IN_ORACLE = Pattern.compile("(?i)(:(?:thin|oci8?):)[^@\\s]*/[^\\s'\"]*@");
     private static final Pattern IN_PARAMETERS = Pattern.compile(
@@ -26,6 +29,10 @@ public class SecretMask {
             return value;
         }
         if (!CONTAINER.matcher(value).matches()) { // in these URLs the part before @ is a container
+            Matcher several = SAME_USER.matcher(value);
+            if (several.find()) {
+                value = value.replace(several.group(1), "");
+            }
             value = IN_STORE.matcher(value).replaceAll("$1//");
             value = IN_AUTHORITY.matcher(value).replaceAll("//");
         }
