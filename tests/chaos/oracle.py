@@ -70,7 +70,8 @@ def rows_of_duckdb(path: Path) -> list[tuple[Any, ...]]:
 def rows_of_postgres(url: str) -> list[tuple[Any, ...]]:
     import psycopg
 
-    with psycopg.connect(url) as connection:
+    # the destination's default schema, or the one that the loop names
+    with psycopg.connect(url, options="-c search_path=headwater,public") as connection:
         found = [row for table in TABLES for row in connection.execute(SELECT.format(table)).fetchall()]
     return [_row(row) for row in found]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
-from tests.parts.cache import Missing
+from tests.parts.cache import Missing, locked
 from tests.parts.loopback import LoopbackServer, free_port
 from tests.parts.venvs import python_with
 
@@ -33,15 +34,20 @@ class BigQueryEmulator(LoopbackServer):
         # extensions are kept in the home folder: it has one of its own
         self._environment = {**os.environ, "HOME": str(home)}
         self._program = python.with_name("bqemulator")
-        if not home.is_dir():
-            home.mkdir()
-            command = [str(python), "-c", INSTALL]
-            made = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
-            if made.returncode:
-                home.rmdir()
-                raise Missing(f"bqemulator's extension cannot be installed: {made.stderr.strip()[-300:]}")
+        with locked("bqemulator"):
+            self._install_extension(python, home)
         super().__init__()
         self._grpc_port = free_port()
+
+    def _install_extension(self, python: Path, home: Path) -> None:
+        if home.is_dir():
+            return
+        home.mkdir()
+        command = [str(python), "-c", INSTALL]
+        made = subprocess.run(command, env=self._environment, capture_output=True, text=True, check=False)
+        if made.returncode:
+            home.rmdir()
+            raise Missing(f"bqemulator's extension cannot be installed: {made.stderr.strip()[-300:]}")
 
     @property
     def url(self) -> str:

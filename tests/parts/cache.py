@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Missing", "folder", "once"]
+__all__ = ["Missing", "folder", "locked", "once"]
 
 
 class Missing(Exception):
@@ -20,6 +22,14 @@ def folder() -> Path:
     found = Path(named) if named else Path.home() / ".cache" / "headwater-tests"
     found.mkdir(parents=True, exist_ok=True)
     return found
+
+
+@contextmanager
+def locked(name: str) -> Iterator[None]:
+    """One process at a time makes the part `name`."""
+    with (folder() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def once(name: str, fill: Callable[[Path], None]) -> Path:

@@ -7,23 +7,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import threading
 from hashlib import blake2b
 from pathlib import Path
 
-from tests.parts.cache import Missing, folder
+from tests.parts.cache import Missing, folder, locked
 
 __all__ = ["python_with"]
 
 MAKING_SECONDS = 600
 
 
-_one_at_a_time = threading.Lock()
-
-
 def python_with(name: str, *requirements: str) -> Path:
     """The interpreter of an environment that has these packages; Missing where they cannot be had."""
-    with _one_at_a_time:
+    # workers of pytest-xdist are processes: two that made one environment would remove each other's files
+    with locked(name):
         return _made(name, requirements)
 
 

@@ -237,7 +237,7 @@ def test_300_datasets_are_drawn_when_there_are_as_many(look: Look, browser: Brow
     shop.lineage([event("COMPLETE", "wide", run, _moment(), [item(hub, with_schema=False)], outputs)])
     page = look.go("/lineage", namespace="wide", name="hub", depth="2")
     expect(page.locator("g.dataset")).to_have_count(300)
-    expect(page.locator(".note")).to_contain_text("Only the nearest 300 datasets")
+    expect(page.locator(".note")).to_contain_text("300 of at least 401 datasets")
     expect(page.locator("#board[data-ready]")).to_be_visible()
     page.locator("#fit").click()
     wait_for(lambda: page.locator("#board svg").get_attribute("width") is not None, "it is drawn")
