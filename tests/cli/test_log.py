@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from headwater.log.queue.log import Log
+from headwater.log.rejects.store import NewReject, RejectStore
 
 from .conftest import Headwater
 
@@ -50,6 +51,19 @@ def test_the_file_is_named_with_exit_code_one_when_a_damaged_log_is_verified(
     found = json.loads(headwater("log", "verify", "--json").stdout)
     assert found["ok"] is False
     assert found["problems"]
+
+
+def test_the_reject_is_named_when_its_event_is_damaged(headwater: Headwater, folder: Path) -> None:
+    path = folder.parent / "rejects.db"
+    store = RejectStore(path, max_bytes=1 << 30)
+    store.add("outlet:a", [NewReject("422", b'{"amount": 100}', position=7, received_at=1.5)])
+    store.close()
+    path.write_bytes(path.read_bytes().replace(b'"amount": 100', b'"amount": 900'))
+    result = headwater("log", "verify")
+    assert result.exit_code == 1
+    assert "reject 1 of outlet:a is damaged on disk" in result.output
+    path.write_bytes(b"not a database" * 1000)
+    assert "rejects.db is damaged" in headwater("log", "verify").output
 
 
 @pytest.mark.usefixtures("folder")

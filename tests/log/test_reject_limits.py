@@ -111,10 +111,16 @@ def test_rejects_that_are_lost_with_their_file_are_counted(tmp_path: Path, runni
     else:
         store = RejectStore(path, max_bytes=BIG)
     gone = {reason: each.events for (_, reason), each in store.totals().dropped.items()}
-    assert gone == {"hand": 1, "damage": 49}
-    assert [(each.fate, each.events) for each in store.settlements("outlet:a")] == [("dropped_damage", 49)]
-    assert store.counts() == {}
-    assert "by damage" in (store.trouble() or "")
+    settled = [(each.fate, each.events) for each in store.settlements("outlet:a")]
+    lost = gone.get("damage", 0)
+    assert gone.get("hand") == 1
+    assert store.counts() == {"outlet:a": 49 - lost}
+    if running:
+        assert lost == 0  # the WAL has every page
+    else:
+        assert 0 < lost < 10  # those of one page
+        assert settled == [("dropped_damage", lost)]
+        assert "by damage" in (store.trouble() or "")
     store.close()
 
 

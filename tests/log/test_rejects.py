@@ -13,6 +13,9 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import LogFull, LogUnavailable, RejectNotFound
+from headwater.log.queue.sqlite import migrate
+from headwater.log.rejects.salvage import salvage_path
+from headwater.log.rejects.schema import MIGRATIONS
 from headwater.log.rejects.store import NewReject, RejectReader, RejectStore
 from headwater.metrics import Metrics
 from tests.log.parts import DAMAGES, Damage, FaultyDisk, body
@@ -161,7 +164,7 @@ def test_new_ones_are_kept_when_the_file_is_damaged_under_a_running_server(
     rejects.add("gateway", [bad(1)])
     disk.fault, disk.times = "corrupt", 1
     rejects.add("gateway", [bad(2)])
-    assert [found.position for found in rejects.list()] == [2]
+    assert [found.position for found in rejects.list()] == [1, 2]  # the first could still be read
     assert [file.name[:10] for file in (tmp_path / "damaged").iterdir()].count("rejects.db") >= 1
     rejects.close()
 
@@ -199,6 +202,55 @@ def test_two_processes_may_write_when_both_do_at_once(tmp_path: Path) -> None:
     assert other.wait(60) == 0
     assert rejects.counts() == {"gateway": 200, "other": 200}
     rejects.close()
+
+
+def test_a_reject_is_listed_as_damaged_and_never_sent_when_a_bit_of_its_event_is_flipped(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "rejects.db"
+    store = RejectStore(path, max_bytes=BIG)
+    store.add("outlet:a", [NewReject("422", b'{"amount": 100}', position=7), bad(8)])
+    store.close()
+    path.write_bytes(path.read_bytes().replace(b'"amount": 100', b'"amount": 900'))
+    store = RejectStore(path, max_bytes=BIG)
+    store.request_replay(None)
+    assert [found.position for found in store.requested("outlet:a")] == [8]
+    first, second = store.list("outlet:a")
+    assert (first.is_damaged, first.replay_requested, first.tries) == (True, False, 1)
+    assert "damaged on disk" in first.reason
+    assert not second.is_damaged
+    assert len(list(store.problems())) == 1
+    store.close()
+
+
+def test_rejects_without_checksums_are_replayed_when_an_earlier_release_wrote_them(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    old = apsw.Connection(str(path))
+    old.pragma("journal_mode", "wal")
+    migrate(old, MIGRATIONS[:2], path)
+    old.execute(
+        "INSERT INTO rejects(at, stage, position, received_at, reason, details, body, replay_requested)"
+        " VALUES (1.0, 'outlet:a', 3, 5.0, 'bad', x'5b5d', x'7b7d', 1)"
+    )
+    old.close()
+    reader = RejectReader(path)  # before a server of this release opened it
+    assert [found.body for found in reader.list()] == [b"{}"]
+    reader.close()
+    store = RejectStore(path, max_bytes=BIG)
+    assert [found.body for found in store.requested("outlet:a")] == [b"{}"]
+    assert list(store.problems()) == []
+    store.close()
+
+
+def test_the_salvaged_file_is_used_when_the_process_died_before_it_took_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "rejects.db"
+    store = RejectStore(path, max_bytes=BIG)
+    store.add("outlet:a", [bad(1)])
+    store.close()
+    path.rename(salvage_path(path))
+    store = RejectStore(path, max_bytes=BIG)
+    assert store.counts() == {"outlet:a": 1}
+    store.close()
 
 
 def test_the_file_is_left_as_it_is_when_a_reader_meets_damage(tmp_path: Path) -> None:
@@ -243,7 +295,7 @@ def test_the_new_file_stays_when_a_second_process_meets_the_same_damage(
     transact, errors = second._transact, [apsw.CorruptError("as the first process met it")]
     second._transact = lambda change: transact(change) if not errors else _raise(errors.pop())  # type: ignore[method-assign]
     second.add("gateway", [bad(3)])
-    assert [found.position for found in first.list()] == [2, 3]
+    assert [found.position for found in first.list()] == [1, 2, 3]
     assert list((tmp_path / "damaged").iterdir()) == moved
     first.close()
     second.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -13,9 +13,11 @@ import msgspec
 
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_table, format_time, json_text, progress
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.events import Event
 from headwater.log.queue import offline
+from headwater.log.rejects.rejects import rejects_path
+from headwater.log.rejects.store import RejectReader
 from headwater.printable import printable_block
 from headwater.settings import Settings
 
@@ -70,9 +72,10 @@ def stat(settings: Settings, as_json: bool) -> None:
 @with_settings
 @click.pass_context
 def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
-    """Read every event and check it against its checksum; exit code 1 if anything is wrong."""
+    """Read every event and reject, and check their checksums; exit code 1 if anything is wrong."""
     with progress("verify") as report:
         problems = offline.verify(_folder(settings), report)
+    problems += _verify_rejects(rejects_path(settings))
     if as_json:
         echo(json_text({"ok": not problems, "problems": problems}))
     else:
@@ -81,6 +84,16 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
         echo(f"{len(problems)} problem(s) found" if problems else "all events are readable and intact")
     if problems:
         ctx.exit(1)
+
+
+def _verify_rejects(path: Path) -> list[offline.Finding]:
+    if not path.exists():
+        return []
+    try:
+        with closing(RejectReader(path)) as rejects:
+            return [offline.Finding(path.name, text) for text in rejects.problems()]
+    except LogUnavailable as error:
+        return [offline.Finding(path.name, error.text)]
 
 
 def _line(problem: msgspec.Struct) -> str:

@@ -324,12 +324,13 @@ class Log:
     def count_dropped(self, reader: str, reason: str, events: int) -> None:
         if events:
             self._metrics.counter("log_events_dropped").add(events, reader, reason)
+            by = f"the reader {reader}" if reader else "any reader"
+            if reason == "damage":
+                logger.error("%d events were lost to damage before %s finished them.", events, by)
+                return
             setting = "log.retention_hours" if reason == "age" else "log.retention_bytes"
             logger.warning(
-                "%d events were removed before %s finished them: they were over `%s`.",
-                events,
-                f"the reader {reader}" if reader else "any reader",
-                setting,
+                "%d events were removed before %s finished them: they were over `%s`.", events, by, setting
             )
 
     # --- readers -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from headwater.log.queue.sqlite import (
     files_of,
     is_damage,
     migrate,
+    remove_database,
     select,
     typed,
 )
@@ -75,12 +76,6 @@ def is_whole(path: Path) -> bool:
     return not journal.exists()
 
 
-def remove(path: Path) -> None:
-    """Remove the database file and its companions."""
-    for file in files_of(path):
-        file.unlink(missing_ok=True)
-
-
 def _before_commit() -> bool:
     crash_point("writer.before_commit")
     return False  # SQLite goes on with the commit
@@ -109,7 +104,7 @@ class PartitionWriter:
         except BaseException:
             self._connection.close()
             if fresh:  # a file without its table would be taken for a damaged one
-                remove(path)
+                remove_database(path)
             raise
 
     def insert(self, first: int, count: int, received_at: float, packed: bytes) -> None:

@@ -127,7 +127,7 @@ class Partitions:
 
     def remove(self, partition: PartitionRange) -> None:
         self.ranges = tuple(each for each in self.ranges if each is not partition)
-        partition_file.remove(partition.path)
+        sqlite.remove_database(partition.path)
 
     def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
@@ -173,7 +173,7 @@ class Partitions:
         path = partition_path(self._folder, first)
         # A file of this name holds no event that was ever acknowledged: a process died while creating it, or
         # its first commit failed. A new file, since the old one may be in an unknown state.
-        partition_file.remove(path)
+        sqlite.remove_database(path)
         self._current = PartitionWriter(path, vfs=self._vfs, limit_bytes=self._settings.partition_bytes)
         self._read_only.discard(path)
         self._opened_at = self._clock.monotonic()

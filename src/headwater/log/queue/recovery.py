@@ -17,7 +17,7 @@ from headwater.log.queue.commit_format import Commit, Packer
 from headwater.log.queue.cursors import Index, doomed
 from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
-from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged
+from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged, remove_database
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class RecoveredLog(msgspec.Struct, frozen=True):
 
 def recover(folder: Path, *, vfs: str | None = None) -> RecoveredLog:
     """Look at every partition and at the index; repair or set aside what is damaged."""
-    partition_file.remove(folder / REPAIR_NAME)
+    remove_database(folder / REPAIR_NAME)
     for repaired in folder.glob(f"*{REPAIRED}"):
         _install(repaired)
     ranges: list[PartitionRange] = []
@@ -74,7 +74,7 @@ def repair(path: Path, error: Exception, *, vfs: str | None = None) -> Partition
     fresh, events = _copy(path, partition_file.salvage(path, vfs=vfs), vfs)
     logger.error("%d events of %s can still be read.", events, path.name)
     if not events:
-        partition_file.remove(fresh)
+        remove_database(fresh)
         move_to_damaged(path, error)
         return None
     copy_to_damaged(path)
@@ -94,7 +94,7 @@ def restore(path: Path, commits: Iterator[Commit], *, vfs: str | None = None) ->
 def _copy(path: Path, commits: Iterator[Commit], vfs: str | None) -> tuple[Path, int]:
     """Write commits to a new file, one at a time (G8); returns it, and the number of events."""
     fresh = path.parent / REPAIR_NAME
-    partition_file.remove(fresh)
+    remove_database(fresh)
     writer, packer = PartitionWriter(fresh, vfs=vfs, limit_bytes=1 << 30), Packer()
     events = 0
     try:
@@ -125,7 +125,7 @@ def _finish_collection(ranges: list[PartitionRange], end: int, passed: int) -> N
         following = ranges[i].first if i < len(ranges) else end
         if ranges[i - 1].end < following <= passed:
             for partition in ranges[:i]:
-                partition_file.remove(partition.path)
+                remove_database(partition.path)
             del ranges[:i]
             return
 

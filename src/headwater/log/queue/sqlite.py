@@ -79,6 +79,13 @@ def typed(row: Sequence[Any], *types: type) -> Sequence[Any]:
     return row
 
 
+def typed_rows(
+    connection: apsw.Connection, sql: str, values: Sequence[Any], *types: type
+) -> list[Sequence[Any]]:
+    """All rows of a query, which must have values of these types."""
+    return [typed(row, *types) for row in select(connection, sql, *values)]
+
+
 def check_version(connection: apsw.Connection, steps: Sequence[Step], path: Path) -> int:
     """The schema's version; LogTooNew when a newer release wrote the file."""
     version = int(connection.pragma("user_version"))
@@ -139,6 +146,12 @@ def classify(error: Exception, folder: Path) -> LogFull | LogUnavailable:
 def files_of(path: Path) -> list[Path]:
     """A database file and its companions: WAL, shared memory, and the rollback journal of its creation."""
     return [path, Path(f"{path}-wal"), Path(f"{path}-shm"), Path(f"{path}-journal")]
+
+
+def remove_database(path: Path) -> None:
+    """Remove a database file and its companions."""
+    for file in files_of(path):
+        file.unlink(missing_ok=True)
 
 
 def damaged_file_names(folder: Path) -> list[str]:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import secrets
+import zlib
+from collections.abc import Sequence
+from typing import Any
 
 import apsw
 import msgspec
 
+from headwater.log.queue.sqlite import typed
 from headwater.log.rejects.totals import GATEWAY
 
 ROW_BYTES = 200  # of a row beside its texts: numbers, index entries, the stage
 SIZE = f"length(body) + length(CAST(reason AS BLOB)) + length(details) + {ROW_BYTES}"
 COUNT = f"SELECT stage, count(*), sum({SIZE}) FROM rejects GROUP BY stage"  # noqa: S608
-COLUMNS = "id, at, stage, position, received_at, reason, details, body, replay_requested, tries"
+COLUMNS = "id, at, stage, position, received_at, reason, details, body, replay_requested, tries, checksum"
+_TYPES = (int, float, str, int, float, str, bytes, bytes, int, int, int)
+_OPTIONAL = (3, 10)  # places of values that may be NULL: position and checksum
+DAMAGED = "damaged on disk: the event does not match its checksum"
 
 
 class NewReject(msgspec.Struct, frozen=True):
@@ -38,6 +45,36 @@ class Reject(msgspec.Struct, frozen=True):
     body: bytes
     replay_requested: bool
     tries: int
+    is_damaged: bool = False
+
+
+def checksum(stage: str, position: int | None, received_at: float, body: bytes) -> int:
+    """The CRC-32 of an event and of what says where it came from."""
+    return zlib.crc32(body, zlib.crc32(f"{stage}\0{position}\0{float(received_at)!r}".encode()))
+
+
+def columns(version: int) -> str:
+    """The columns of a file of this schema version; rejects of earlier releases have no checksum."""
+    return COLUMNS if version >= len(MIGRATIONS) else COLUMNS.replace("checksum", "NULL")
+
+
+def reject_of(row: Sequence[Any]) -> Reject:
+    """The reject of a row; ValueError if the row has values that no reject has.
+
+    Where the event does not match its checksum, the reason says so, and the reject is not replayed.
+    """
+    typed([0 if value is None and place in _OPTIONAL else value for place, value in enumerate(row)], *_TYPES)
+    id, at, stage, position, received_at, reason, details, body, requested, tries, stored = row
+    try:
+        details = msgspec.json.decode(details, type=list[dict[str, str]])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"the details of reject {id} cannot be read: {error}") from None
+    is_damaged = stored is not None and stored != checksum(stage, position, received_at, body)
+    if is_damaged:
+        reason = DAMAGED
+    return Reject(
+        id, at, stage, position, received_at, reason, details, body, bool(requested), tries, is_damaged
+    )
 
 
 def _create(connection: apsw.Connection) -> None:
@@ -77,4 +114,8 @@ def _totals(connection: apsw.Connection) -> None:
     connection.execute(f"INSERT INTO totals {COUNT}")
 
 
-MIGRATIONS = (_create, _totals)
+def _checksums(connection: apsw.Connection) -> None:
+    connection.execute("ALTER TABLE rejects ADD COLUMN checksum INTEGER")
+
+
+MIGRATIONS = (_create, _totals, _checksums)

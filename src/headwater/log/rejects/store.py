@@ -18,7 +18,7 @@ import msgspec
 
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
-from headwater.durable_files import exclusive
+from headwater.durable_files import exclusive, sync_folder
 from headwater.errors import LogUnavailable, RejectNotFound
 from headwater.log.queue.sqlite import (
     check_version,
@@ -28,9 +28,22 @@ from headwater.log.queue.sqlite import (
     migrate,
     move_to_damaged,
     select,
+    typed_rows,
 )
 from headwater.log.rejects.loss_report import LossReport
-from headwater.log.rejects.schema import COLUMNS, COUNT, MIGRATIONS, ROW_BYTES, SIZE, NewReject, Reject
+from headwater.log.rejects.salvage import salvage, salvage_path
+from headwater.log.rejects.schema import (
+    COUNT,
+    DAMAGED,
+    MIGRATIONS,
+    ROW_BYTES,
+    SIZE,
+    NewReject,
+    Reject,
+    checksum,
+    columns,
+    reject_of,
+)
 from headwater.log.rejects.totals import (
     GATEWAY,
     Reason,
@@ -49,17 +62,11 @@ T = TypeVar("T")
 
 
 MAX_ID = 2**62
+VERIFY_ROWS = 100  # at a time: each may have megabytes
 DROP_ROWS = 1000  # of one transaction: other threads and processes wait for it
 HOUR_SECONDS = 3600.0
 TROUBLE_SECONDS = HOUR_SECONDS  # after the last loss: /readyz reports it for so long
 ACKNOWLEDGED = f"stage <> '{GATEWAY}'"
-
-
-def _reject(row: Sequence[Any]) -> Reject:
-    values = dict(zip(COLUMNS.split(", "), row, strict=True))
-    values["details"] = msgspec.json.decode(values["details"])
-    values["replay_requested"] = bool(values["replay_requested"])
-    return Reject(**values)
 
 
 class RejectReader:
@@ -95,6 +102,18 @@ class RejectReader:
         if id <= MAX_ID and (found := self._select("id = ?", id)):
             return found[0]
         raise RejectNotFound(f"There is no reject {id}.", hint="List the rejects: headwater rejects list")
+
+    def problems(self) -> Iterator[str]:
+        """Read every reject and compare it with its checksum; what is wrong."""
+        after = 0
+        try:
+            while found := self.list(limit=VERIFY_ROWS, after=after):
+                yield from (
+                    f"reject {each.id} of {each.stage} is {DAMAGED}" for each in found if each.is_damaged
+                )
+                after = found[-1].id
+        except LogUnavailable as error:
+            yield error.text
 
     def counts(self) -> dict[str, int]:
         """Open rejects per stage."""
@@ -136,8 +155,11 @@ class RejectReader:
 
     def _select(self, where: str, *values: Any) -> Sequence[Reject]:
         with self._disk():
-            rows = select(self._fresh(), f"SELECT {COLUMNS} FROM rejects WHERE {where}", *values)  # noqa: S608
-        return [_reject(row) for row in rows]
+            return self._read(where, *values)
+
+    def _read(self, where: str, *values: Any) -> Sequence[Reject]:
+        sql = f"SELECT {columns(self._version)} FROM rejects WHERE {where}"  # noqa: S608
+        return [reject_of(row) for row in select(self._fresh(), sql, *values)]
 
 
 class RejectStore(RejectReader):
@@ -183,9 +205,13 @@ class RejectStore(RejectReader):
             for item in items:
                 details = msgspec.json.encode(item.details)
                 connection.execute(
-                    "INSERT OR IGNORE INTO rejects(at, stage, position, received_at, reason, details, body)"
-                    " VALUES (?, ?, ?, ?, ?, ?, ?)",
-                    (now, stage, item.position, item.received_at, item.reason, details, item.body),
+                    "INSERT OR IGNORE INTO rejects"
+                    "(at, stage, position, received_at, reason, details, body, checksum)"
+                    " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                    (
+                        *(now, stage, item.position, item.received_at, item.reason, details, item.body),
+                        checksum(stage, item.position, item.received_at, item.body),
+                    ),
                 )
                 if connection.changes():
                     self._totals.add(
@@ -214,8 +240,12 @@ class RejectStore(RejectReader):
         return self._change(mark)
 
     def requested(self, stage: str, limit: int = 100) -> Sequence[Reject]:
-        """Rejects of the stage whose replay was requested."""
-        return self._select("replay_requested AND stage = ? ORDER BY id LIMIT ?", stage, limit)
+        """Rejects of the stage whose replay was requested. Damaged ones are refused: they stay rejects."""
+        found = self._select("replay_requested AND stage = ? ORDER BY id LIMIT ?", stage, limit)
+        for reject in found:
+            if reject.is_damaged:
+                self.failed_again(reject.id, DAMAGED)
+        return [reject for reject in found if not reject.is_damaged]
 
     def replayed(self, *ids: int) -> None:
         """Remove rejects whose replay succeeded, in one transaction."""
@@ -281,7 +311,7 @@ class RejectStore(RejectReader):
         """The positions at and after the first that are rejects of the stage, and when each was received."""
         sql = "SELECT position, received_at FROM rejects WHERE stage = ? AND position >= ?"
         with self._disk():
-            return dict(select(self._fresh(), sql, stage, first))
+            return {row[0]: row[1] for row in typed_rows(self._fresh(), sql, (stage, first), int, float)}
 
     # --- what becomes of an outlet's rejects -----------------------------------------------------------
 
@@ -294,7 +324,7 @@ class RejectStore(RejectReader):
         """What became of rejects of the stage, as far as `forget_settlements` was not called for it."""
         sql = "SELECT id, fate, events FROM settlements WHERE stage = ? ORDER BY id"
         with self._disk():
-            return [Settlement(*row) for row in select(self._fresh(), sql, stage)]
+            return [Settlement(*row) for row in typed_rows(self._fresh(), sql, (stage,), int, str, int)]
 
     def forget_settlements(self, stage: str, last: int) -> None:
         """The cursor of the stage has counted the settlements up to this one."""
@@ -341,10 +371,17 @@ class RejectStore(RejectReader):
                 if not is_damage(error):
                     raise
                 known = self._known()
-                move_to_damaged(self._path, error)
+                self._set_aside(error)
                 connection = self._connect()
                 self._count_damage(connection, known)
                 return connection
+
+    def _set_aside(self, error: Exception) -> None:
+        """Move the damaged file to `damaged/`; the rejects that can still be read take its place."""
+        salvaged = salvage(self._path, vfs=self._vfs)
+        move_to_damaged(self._path, error)
+        salvaged.rename(self._path)
+        sync_folder(self._path.parent)
 
     def _known(self) -> Totals:
         """The figures of a file that is damaged, as far as they can be read."""
@@ -360,21 +397,26 @@ class RejectStore(RejectReader):
         return known
 
     def _count_damage(self, connection: apsw.Connection, known: Totals) -> None:
-        """Count the rejects of a file that was set aside as dropped, in the file that replaces it."""
-
+        """Count the rejects of a file that was set aside as dropped, except those that were salvaged."""
+        kept = self._totals.counts()
         with self._transaction(connection):
             self._totals.dropped = known.copy().dropped
             for stage, rejects in known.counts().items():
-                self._totals.drop(stage, "damage", rejects, self._clock.now())
-                self._settle(connection, stage, "dropped_damage", rejects)
+                if (lost := rejects - kept.get(stage, 0)) > 0:
+                    self._totals.drop(stage, "damage", lost, self._clock.now())
+                    self._settle(connection, stage, "dropped_damage", lost)
+        logger.error("%d rejects of it can still be read.", sum(kept.values()))
 
     def _connect(self) -> apsw.Connection:
+        if not self._path.exists() and salvage_path(self._path).exists():
+            salvage_path(self._path).rename(self._path)  # the process ended between the two moves
         connection = connect(self._path, vfs=self._vfs, create=True)
         try:
             connection.pragma("auto_vacuum", 2)  # incremental; has an effect on a new file only
             connection.pragma("journal_mode", "wal")
             connection.pragma("synchronous", "FULL")
             migrate(connection, MIGRATIONS, self._path)
+            self._version = len(MIGRATIONS)
             ((self._file,),) = select(connection, "SELECT value FROM notes WHERE name = 'file'")
             self._load(connection)
             self._check(connection)
@@ -420,22 +462,34 @@ class RejectStore(RejectReader):
         with self._disk():
             try:
                 done = self._transact(change)
-            except apsw.Error as error:
+            except (apsw.Error, ValueError) as error:
                 if not is_damage(error):
                     raise
-                # An event that is refused now must still be kept (G6).
-                self._connection.close()
-                known = None
-                with self._opening:
-                    if self._is_there():  # else another process has replaced it
-                        known = self._totals.copy()
-                        move_to_damaged(self._path, error)
-                self._connection = self._open()
-                if known is not None:
-                    self._count_damage(self._connection, known)
+                self._replace(error)  # an event that is refused now must still be kept (G6)
                 done = self._transact(change)
         self._report.log(self._totals)
         return done
+
+    def _read(self, where: str, *values: Any) -> Sequence[Reject]:
+        try:
+            return super()._read(where, *values)
+        except (apsw.Error, ValueError) as error:
+            if not is_damage(error):
+                raise
+            self._replace(error)
+            return super()._read(where, *values)
+
+    def _replace(self, error: Exception) -> None:
+        """Set the damaged file aside, unless another process has done so."""
+        self._connection.close()
+        known = None
+        with self._opening:
+            if self._is_there():
+                known = self._totals.copy()
+                self._set_aside(error)
+        self._connection = self._open()
+        if known is not None:
+            self._count_damage(self._connection, known)
 
     def _transact(self, change: Callable[[apsw.Connection], T]) -> T:
         connection = self._fresh()

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import apsw
 import msgspec
 
-from headwater.log.queue.sqlite import select
+from headwater.log.queue.sqlite import typed_rows
 
 GATEWAY = "gateway"  # the stage whose rejects were never acknowledged
 
@@ -63,10 +63,11 @@ class Totals:
         return copied
 
     def load(self, connection: apsw.Connection) -> None:
-        rows = select(connection, "SELECT stage, rejects, bytes FROM totals")
+        rows = typed_rows(connection, "SELECT stage, rejects, bytes FROM totals", (), str, int, int)
         self.stored = {stage: Stored(count, size) for stage, count, size in rows}
-        rows = select(connection, "SELECT stage, reason, events, at FROM dropped")
-        self.dropped = {row[:2]: Dropped(*row) for row in rows}
+        sql = "SELECT stage, reason, events, at FROM dropped"
+        gone = [Dropped(*row) for row in typed_rows(connection, sql, (), str, str, int, float)]
+        self.dropped = {(each.stage, each.reason): each for each in gone}
 
     def store(self, connection: apsw.Connection, before: Totals) -> None:
         """Write what differs from `before`, within the transaction that caused it."""
