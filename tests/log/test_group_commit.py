@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogUnavailable
-from headwater.log.queue.group_commit import GroupCommit, PendingAppend
+from headwater.log.queue.group_commit import GroupCommit, PendingAppend, WriterThread
 
 
 class Store:
@@ -129,3 +129,52 @@ def test_ticks_go_on_when_they_fail(busy: bool) -> None:
         assert not limit.wait(0.01)
     writer.close()
     assert store.ticks >= 3
+
+
+def test_one_thread_serves_several_and_ends_with_the_last_when_they_share_it() -> None:
+    thread = WriterThread(60)
+    stores = [Store() for _ in range(20)]
+    ended: list[int] = []
+    writers = [
+        GroupCommit(store.commit, store.tick, 60, 100, thread, lambda i=i: ended.append(i))  # type: ignore[misc]
+        for i, store in enumerate(stores)
+    ]
+    for writer in writers:
+        writer.start()
+    answered: list[int] = []
+    for number in range(200):
+        writers[number % 20].append([b"%d" % number], lambda tokens, error: answered.extend(tokens), number)
+    assert {writer.call(threading.current_thread) for writer in writers} == {
+        writers[0].call(threading.current_thread)
+    }
+    writers[0].close()
+    assert ended == [0]
+    writers[1].append([b"200"], lambda tokens, error: answered.extend(tokens), 200)
+    for writer in writers[1:]:
+        writer.begin_close()
+    for writer in writers[1:]:
+        writer.close()
+        writer.close()
+    assert sorted(answered) == list(range(201))
+    assert [int(body) for group in stores[1].groups for body in group] == [*range(1, 200, 20), 200]
+    assert sorted(ended) == list(range(20))
+    while thread.is_alive:
+        pass
+    again = GroupCommit(stores[0].commit, stores[0].tick, 60, 100, thread)
+    again.start()
+    assert again.call(lambda: 1) == 1
+    again.close()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_close_returns_when_the_thread_has_died() -> None:
+    store = Store()
+    writer = started(store)
+
+    def die() -> None:
+        raise SystemExit
+
+    writer._calls.append(die)
+    writer.append([b"x"], lambda tokens, error: None, None)
+    writer.close()
+    assert store.groups == []

@@ -10,11 +10,12 @@ import pytest
 
 from headwater.clock import ManualClock
 from headwater.errors import HeadwaterError, LogClosed, LogFull, LogLocked, LogUnavailable
-from headwater.log.files.incoming import Incoming, finish_interrupted
+from headwater.log.files.incoming import WRITERS, Incoming, finish_interrupted
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.metrics import Metrics
 from headwater.settings import EventsSettings
 from tests.log.event_parts import FullDisk, events_in, killed, lines
+from tests.support.waiting import wait_until
 
 START = 1_800_000_000.0  # 2027-01-15T08:00:00Z
 
@@ -137,6 +138,34 @@ def test_names_differ_and_keep_their_order_when_the_clock_goes_back(tmp_path: Pa
         "incoming.tok=web-2027-01-15T08-00-00.002.log",
     ]
     assert lines(tmp_path) == [b"0\n", b"1\n", b"2\n"]
+
+
+def test_no_file_is_replaced_when_another_has_its_name_already(tmp_path: Path) -> None:
+    incoming = Incoming(tmp_path, clock=ManualClock(START))
+    strange = tmp_path / "incoming" / "incoming.tok=web-2027-01-15T08-00-00.000.log"
+    strange.write_bytes(b"by hand\n")
+    incoming.append_wait("web", [b"0"])
+    incoming.close()
+    assert strange.read_bytes() == b"by hand\n"
+    assert names(tmp_path) == [strange.name, "incoming.tok=web-2027-01-15T08-00-00.001.log"]
+
+
+def test_a_few_threads_serve_all_tokens_when_there_are_many(tmp_path: Path) -> None:
+    before = threading.active_count()
+    incoming = Incoming(tmp_path)
+    answered: list[int] = []
+    for number in range(300):
+        incoming.append(
+            f"t{number % 100}", [b"%d" % number], lambda found, error: answered.extend(found), number
+        )
+    wait_until(lambda: len(answered) == 300)
+    incoming.rotate()
+    assert threading.active_count() <= before + WRITERS
+    assert sorted(answered) == list(range(300))
+    incoming.append_wait("t0", [b"300"])
+    incoming.close()
+    assert sorted(int(line) for line in lines(tmp_path)) == list(range(301))
+    assert len(names(tmp_path)) == 101
 
 
 def test_identities_differ_when_a_name_is_used_again(tmp_path: Path) -> None:

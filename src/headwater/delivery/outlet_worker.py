@@ -321,9 +321,11 @@ class OutletWorker:
         self._metrics.gauge("delivery_lag_events").set(self._reader.lag_events(), self.name)
         self._metrics.gauge("delivery_lag_seconds").set(self._reader.lag_seconds(), self.name)
         self._refusal_log.flush(self._clock.monotonic())
-        self._settle_rejects()
         self._rejects.expire(self._log.witnessed_now())
-        if not self._replaying:
+        has_work = self._rejects.has_work(self.stage)
+        if has_work:
+            self._settle_rejects()
+        if has_work and not self._replaying:
             for reject in self._rejects.requested(self.stage, MAX_REPLAYS):
                 self._replaying.add(reject.id)
                 event = Event(-reject.id, reject.received_at, reject.body)

@@ -1,7 +1,8 @@
 """Incoming files: the events of a token in one file, on disk before a request is answered (G1).
 
-Each token has a file and a group commit of its own: one thread writes what has gathered, syncs it once, then
-answers. A file is closed by its age or its size: it gets its final name and belongs to the pipeline.
+Each token has a file and a group commit of its own: a thread writes what has gathered, syncs it once, then
+answers. A few threads serve all tokens. A file is closed by its age or its size: it gets its final name and
+belongs to the pipeline.
 """
 
 from __future__ import annotations
@@ -21,7 +22,13 @@ from headwater.log.files.archive import finish_archiving
 from headwater.log.files.checked_lines import LineReader, LineWriter, Written
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, rotated_name, status_path
-from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
+from headwater.log.queue.group_commit import (
+    GroupCommit,
+    OnCommitted,
+    PendingAppend,
+    Receipt,
+    WriterThread,
+)
 from headwater.log.queue.sqlite import classify
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
@@ -30,6 +37,7 @@ from headwater.settings import EventsSettings
 logger = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
+WRITERS = 8  # threads of all tokens: they wait for one disk, which syncs so many files at once
 TICK_SECONDS = 1.0  # how late a file may be closed
 FIRST_ROTATION_SECONDS = 5.0  # age at which the first file after a pause is closed; then the gap doubles
 LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder for a moment
@@ -57,12 +65,14 @@ class Incoming:
         self.folder.make()
         self._lock = FolderLock(self.folder.incoming, wait_seconds=lock_seconds)
         self._lock_guard = threading.Lock()
+        self.names = _Names(self.folder)
         try:
-            _complete_left_overs(self.folder, self.clock, self.disk)
+            _complete_left_overs(self.folder, self.names, self.clock, self.disk)
         except BaseException:
             self._lock.release()
             raise
         self._files: dict[str, _TokenFile] = {}
+        self._writers = [WriterThread(TICK_SECONDS, f"incoming-{i}") for i in range(WRITERS)]
         self._guard = threading.Lock()
         self._is_closed = False
         self.metrics.gauge("incoming_files_waiting").set(lambda: len(self.folder.rotated_files()))
@@ -101,9 +111,12 @@ class Incoming:
                 return
             self._is_closed = True
         for file in self._files.values():
+            file.group_commit.begin_close()  # all at once, so that the threads complete them side by side
+        for file in self._files.values():
             file.group_commit.close()
-            file.group_commit.run_and_log_errors(file.rotate)
             file.release()
+        if self._files:
+            sync_folder(self.folder.incoming)
         self._lock.release()
 
     def require_folder(self) -> None:
@@ -124,7 +137,8 @@ class Incoming:
             if self._is_closed:
                 raise LogClosed("The event files are being closed.", hint="Send it again.")
             if (file := self._files.get(token_id)) is None:
-                file = self._files[token_id] = _TokenFile(self, token_id)
+                writer = self._writers[len(self._files) % WRITERS]
+                file = self._files[token_id] = _TokenFile(self, token_id, writer)
                 file.group_commit.start()
             return file
 
@@ -132,7 +146,7 @@ class Incoming:
 class _TokenFile:
     """One token's active file. Only its writer's thread uses it, and `Incoming.close` when that has ended."""
 
-    def __init__(self, owner: Incoming, token_id: str) -> None:
+    def __init__(self, owner: Incoming, token_id: str, writer: WriterThread) -> None:
         self._owner = owner
         self._token_id = token_id
         self._path = owner.folder.active(token_id)
@@ -145,7 +159,9 @@ class _TokenFile:
         self._gap_seconds = 0.0  # from the last file to the next
         self._is_stored = True  # the last commit
         self._is_on_path = True
-        self.group_commit = GroupCommit(self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES)
+        self.group_commit = GroupCommit(
+            self._commit, self._tick, TICK_SECONDS, MAX_COMMIT_BYTES, writer, self._rotate_at_end
+        )
         metrics = owner.metrics
         self._events = metrics.counter("incoming_events_appended")
         self._bytes = metrics.counter("incoming_bytes_appended")
@@ -227,7 +243,8 @@ class _TokenFile:
         is_lost = os.fstat(self._fd).st_nlink == 0 and self._size > 0
         if self._path.exists():
             is_lost = is_lost and not _begins_with(self._path, self._fd, self._size)
-            _complete_left_over(self._path, self._token_id, self._owner.clock, self._owner.disk)
+            owner = self._owner
+            _complete_left_over(self._path, self._token_id, owner.names, owner.clock, owner.disk)
         if is_lost:
             fresh = self._create()
             try:
@@ -272,7 +289,10 @@ class _TokenFile:
             self._gap_seconds = min(2 * gap, longest)
             self.rotate()
 
-    def rotate(self) -> None:
+    def _rotate_at_end(self) -> None:
+        self.rotate(sync_name=False)  # one sync is for the names of all tokens
+
+    def rotate(self, *, sync_name: bool = True) -> None:
         """Give the file its final name. What it holds was synced before, so the name is all that changes."""
         if self._fd is None or not self._size:
             return
@@ -281,13 +301,15 @@ class _TokenFile:
         if self._fd is None:
             return
         crash_point("incoming.before_rotate")
-        _complete(self._path, self._token_id, self._owner.clock, self._lines.written)
+        owner = self._owner
+        _complete(self._path, self._token_id, owner.names, owner.clock, self._lines.written)
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
         self.release()
         self._closed_at = self._owner.clock.monotonic()
         crash_point("incoming.after_rotate")
         self._rotated.add(1, self._token_id)
-        sync_folder(self._path.parent)
+        if sync_name:
+            sync_folder(self._path.parent)
 
     def release(self) -> None:
         if self._fd is not None:
@@ -310,20 +332,46 @@ def finish_interrupted(events_dir: Path, *, clock: Clock | None = None) -> None:
         pass  # the writer lives, and completes its files itself
     else:
         try:
-            _complete_left_overs(folder, clock or SystemClock(), Disk())
+            _complete_left_overs(folder, _Names(folder), clock or SystemClock(), Disk())
         finally:
             lock.release()
     DestinationRejects(events_dir).finish_interrupted()
     finish_archiving(events_dir)
 
 
-def _complete_left_overs(folder: EventFolder, clock: Clock, disk: Disk) -> None:
+class _Names:
+    """Gives complete files their names, later than those that wait, whatever the clock does."""
+
+    def __init__(self, folder: EventFolder) -> None:
+        self._folder = folder
+        self._newest = self._waiting()
+
+    def _waiting(self) -> dict[str, datetime]:
+        return {
+            file.token_id: file.rotated_at for file in self._folder.rotated_files() if file.kind == "incoming"
+        }
+
+    def next(self, path: Path, token_id: str, clock: Clock) -> Path:
+        """The name for the active file `path`, which no other file has."""
+        at = datetime.fromtimestamp(clock.now(), UTC)
+        newest = self._newest.get(token_id)
+        if newest is not None and newest >= at:
+            # The clock was set back. To list the folder for each of many files would take too long.
+            newest = self._waiting().get(token_id)
+            at = at if newest is None else max(at, newest + timedelta(milliseconds=1))
+        while (found := path.with_name(rotated_name("incoming", token_id, at))).exists():
+            at += timedelta(milliseconds=1)  # it was put there by hand
+        self._newest[token_id] = at
+        return found
+
+
+def _complete_left_overs(folder: EventFolder, names: _Names, clock: Clock, disk: Disk) -> None:
     for token_id, path in folder.active_files().items():
-        _complete_left_over(path, token_id, clock, disk)
+        _complete_left_over(path, token_id, names, clock, disk)
     sync_folder(folder.incoming)
 
 
-def _complete_left_over(path: Path, token_id: str, clock: Clock, disk: Disk) -> None:
+def _complete_left_over(path: Path, token_id: str, names: _Names, clock: Clock, disk: Disk) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size, end = cut_torn_line(fd, disk)
@@ -334,7 +382,7 @@ def _complete_left_over(path: Path, token_id: str, clock: Clock, disk: Disk) -> 
     finally:
         os.close(fd)
     if end:
-        _complete(path, token_id, clock, _count_lines(path))
+        _complete(path, token_id, names, clock, _count_lines(path))
     else:
         path.unlink()
 
@@ -355,20 +403,12 @@ def _count_lines(path: Path) -> Written | None:
     return reader.read_all() if reader.is_checked else None
 
 
-def _complete(path: Path, token_id: str, clock: Clock, written: Written | None) -> None:
-    """Rename an active file, to a time after that of all waiting files even if the clock was set back.
+def _complete(path: Path, token_id: str, names: _Names, clock: Clock, written: Written | None) -> None:
+    """Rename an active file.
 
     The number of its lines is recorded first. A full disk prevents only that: the pipeline may make room.
     """
-    at = datetime.fromtimestamp(clock.now(), UTC)
-    waiting = [
-        file.rotated_at
-        for file in EventFolder(path.parent.parent).rotated_files()
-        if file.token_id == token_id
-    ]
-    if waiting:
-        at = max(at, waiting[-1] + timedelta(milliseconds=1))
-    target = path.with_name(rotated_name("incoming", token_id, at))
+    target = names.next(path, token_id, clock)
     if written is not None:
         status = FileStatus(status_path(target))
         status.record_written(written)

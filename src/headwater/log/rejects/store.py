@@ -7,11 +7,12 @@ store; the stage carries it out when it runs, so a request needs no running serv
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 import msgspec
@@ -67,6 +68,13 @@ DROP_ROWS = 1000  # of one transaction: other threads and processes wait for it
 HOUR_SECONDS = 3600.0
 TROUBLE_SECONDS = HOUR_SECONDS  # after the last loss: /readyz reports it for so long
 ACKNOWLEDGED = f"stage <> '{GATEWAY}'"
+
+
+class _Pending(NamedTuple):
+    """Stages with requested replays or settlements; when the oldest acknowledged event was refused."""
+
+    stages: frozenset[str]
+    oldest_at: float
 
 
 class RejectReader:
@@ -190,6 +198,7 @@ class RejectStore(RejectReader):
         self._metrics = metrics or Metrics()
         self._inode = self._data_version = 0
         self._totals = Totals()
+        self._pending: _Pending | None = None  # None: it must be read again
         self._file = ""
         self._report = LossReport(self._metrics, self._clock)
         super().__init__(path, vfs=vfs)
@@ -291,14 +300,16 @@ class RejectStore(RejectReader):
             dropped += deleted
         return dropped
 
+    def has_work(self, stage: str) -> bool:
+        """Whether the stage has requested replays or settlements; in memory unless the store has changed."""
+        return stage in self._read_pending().stages
+
     def expire(self, now: float) -> None:
         """Drop rejects of acknowledged events that were refused more than `retention_hours` before `now`."""
         if self._retention_hours is None:
             return
         before = now - self._retention_hours * HOUR_SECONDS
-        with self._disk():
-            sql = f"SELECT 1 FROM rejects WHERE {ACKNOWLEDGED} AND at < ? LIMIT 1"  # noqa: S608
-            is_due = bool(select(self._fresh(), sql, before))
+        is_due = self._read_pending().oldest_at < before
 
         def delete(connection: apsw.Connection) -> int:
             return self._drop_oldest(connection, "age", f"{ACKNOWLEDGED} AND at < ? ORDER BY at", before)
@@ -440,6 +451,7 @@ class RejectStore(RejectReader):
     def _load(self, connection: apsw.Connection) -> None:
         """Read the figures, which later changes of this process keep up to date."""
         self._data_version = int(connection.pragma("data_version"))
+        self._pending = None
         self._totals.load(connection)
 
     def _fresh(self) -> apsw.Connection:
@@ -451,6 +463,21 @@ class RejectStore(RejectReader):
             self._load(self._connection)
             self._report.count(self._totals)
         return self._connection
+
+    def _read_pending(self) -> _Pending:
+        """What each outlet looks for every second: hundreds of them read it from memory."""
+        with self._disk():
+            connection = self._fresh()
+            if self._pending is None:
+                requested = select(connection, "SELECT DISTINCT stage FROM rejects WHERE replay_requested")
+                settled = select(connection, "SELECT DISTINCT stage FROM settlements")
+                sql = f"SELECT at FROM rejects WHERE {ACKNOWLEDGED} ORDER BY at LIMIT 1"  # noqa: S608
+                oldest = select(connection, sql)
+                self._pending = _Pending(
+                    frozenset(stage for (stage,) in (*requested, *settled)),
+                    oldest[0][0] if oldest else math.inf,
+                )
+            return self._pending
 
     def _is_there(self) -> bool:
         try:
@@ -500,6 +527,7 @@ class RejectStore(RejectReader):
     def _transaction(self, connection: apsw.Connection) -> Iterator[None]:
         """All or nothing, the figures in memory included."""
         connection.execute("BEGIN IMMEDIATE")
+        self._pending = None
         before = self._totals.copy()
         try:
             if int(connection.pragma("data_version")) != self._data_version:
