@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -120,6 +121,33 @@ def test_the_graph_is_the_same_when_the_follower_is_killed_and_restarted(tmp_pat
         "else the log keeps them without limit"
     )
     log.close()
+
+
+def test_no_event_is_passed_over_when_an_earlier_copy_of_the_log_has_grown_beyond_the_graph(
+    tmp_path: Path,
+) -> None:
+    log = Log.open(tmp_path / "log")
+    log.append_wait(encoded(shop()))
+    log.close()
+    shutil.copytree(tmp_path / "log", tmp_path / "copy")
+
+    def ingest(*events: object) -> None:
+        log = Log.open(tmp_path / "log")
+        log.append_wait(encoded(events))
+        follower = LogFollower(log, GraphDatabase(tmp_path / "graph"), Metrics(), pause_seconds=0.01)
+        follower.start()
+        until(lambda: follower.lag_events == 0)
+        follower.close()
+        log.close()
+
+    ingest(flow("before", ["a"], ["b"], minute=1))
+    shutil.rmtree(tmp_path / "log")
+    (tmp_path / "copy").rename(tmp_path / "log")
+    # more events than the graph has seen: its position lies within the log again
+    ingest(*(flow(f"after{n}", [f"c{n}"], [f"d{n}"], minute=2 + n) for n in range(5)))
+    with GraphQuery(tmp_path / "graph") as query:
+        for name in ("b", *(f"d{n}" for n in range(5))):
+            assert query.dataset("db", name).name == name
 
 
 def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:

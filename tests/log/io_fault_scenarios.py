@@ -17,6 +17,7 @@ from headwater.log.files.file_status import FileStatus
 from headwater.log.files.incoming import Incoming, finish_interrupted
 from headwater.log.files.layout import unprocessed
 from headwater.log.queue.log import Log
+from headwater.log.queue.offline import commits
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.streams import STREAM_READER, Queues, StreamCursor, identity_of
 from headwater.pipeline.stream.archive import StreamArchive
@@ -206,7 +207,7 @@ class StreamArchived:
             with contextlib.suppress(*EXPECTED):
                 cursor = StreamCursor.load(queue, identity_of(queue))
                 cursor.rows += end - cursor.position
-                cursor.position = end
+                cursor.advance(end, next(commits(queue, 1)).epoch)
                 cursor.save(queue)
                 record(["loaded", end])
                 StreamArchive(settings, "dwh", queue, cursor, threading.Lock()).run(START + end)

@@ -13,7 +13,7 @@ from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.streams import Queues, StreamCursor, identity_of
+from headwater.log.streams import KEPT_EPOCHS, Queues, StreamCursor, identity_of
 from headwater.settings import DestinationSettings
 from tests.log.event_parts import FullDisk, lines
 from tests.log.parts import fill, small
@@ -115,12 +115,40 @@ def test_only_what_is_archived_is_collected_when_the_pipeline_is_slow(tmp_path: 
     assert len(before) > 3  # neither age nor size ever drops an event that is not loaded
     cursor = StreamCursor.load(log.folder, identity_of(log.folder))
     assert (cursor.position, cursor.archived) == (1, 1)
-    cursor.position, cursor.archived = 601, int(before[2].stem)
+    cursor.advance(601, log.epoch)
+    cursor.archived = int(before[2].stem)
     cursor.save(log.folder)
     queues.collect_loaded()
     log.collect()
     assert partition_paths(log.folder)[0] == before[2]
     queues.close()
+
+
+def test_nothing_is_collected_when_the_cursor_is_about_other_events(tmp_path: Path) -> None:
+    queues = Queues(tmp_path, [destination("s")], small())
+    log = queues.log("s")
+    fill(log, 600)
+    cursor = StreamCursor.load(log.folder, identity_of(log.folder))
+    cursor.advance(201, log.epoch)
+    cursor.advance(601, log.epoch + 1)  # positions of a later copy of this queue
+    cursor.archived = 601
+    cursor.save(log.folder)
+    queues.collect_loaded()
+    assert log.stat().readers[0].position == 201
+    queues.close()
+
+
+def test_epochs_that_are_archived_are_forgotten_except_the_last(tmp_path: Path) -> None:
+    cursor = StreamCursor(queue="q", position=1, archived=1)
+    for epoch in range(1, 300):
+        cursor.advance(epoch * 10 + 1, epoch)
+    assert len(cursor.epochs) == 300  # none of them is archived
+    cursor.archived = cursor.position
+    cursor.advance(3000, 300)
+    assert (len(cursor.epochs), cursor.epoch_of(2999), cursor.epoch_of(2990)) == (KEPT_EPOCHS + 2, 300, 299)
+    assert cursor.epoch_of(10) is None
+    cursor.step_back(2500)
+    assert (cursor.position, cursor.archived, cursor.epoch_of(2499)) == (2500, 2500, 250)
 
 
 def test_a_cursor_is_ignored_when_it_belongs_to_another_queue(tmp_path: Path) -> None:

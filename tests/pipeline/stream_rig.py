@@ -36,9 +36,13 @@ class StreamRig(Rig):
         self.queues: Queues | None = None
 
     def __exit__(self, *_: object) -> None:
+        self.stop_gateway()
+        super().__exit__()
+
+    def stop_gateway(self) -> None:
         if self.queues is not None:
             self.queues.close()
-        super().__exit__()
+            self.queues = None
 
     def stream_settings(self, *destinations: Mapping[str, Any], **more: Any) -> Settings:
         given = [{"mode": "stream"} | dict(each) for each in destinations or ({},)]

@@ -10,7 +10,8 @@ import pytest
 
 from headwater.lineage.naming.names import kafka_id, path_id
 from headwater.log.queue.commit_format import Commit
-from headwater.pipeline.stream.sources import KafkaSource, QueueSource, limit_bytes
+from headwater.pipeline.stream.next_range import limit_bytes
+from headwater.pipeline.stream.sources import KafkaSource, QueueSource
 from headwater.settings import Settings, parse
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -164,6 +165,30 @@ def test_nothing_is_doubled_or_lost_when_the_cursor_is_behind_the_ledger(rig: St
     assert (after.position, after.rows, after.skipped, after.missing) == (15, 13, 1, 0)
 
 
+@pytest.mark.parametrize("is_cursor_newer", [False, True], ids=["with its cursor", "beside a newer cursor"])
+def test_no_event_is_lost_or_doubled_when_the_queue_is_an_earlier_copy(
+    rig: StreamRig, is_cursor_newer: bool
+) -> None:
+    settings = rig.stream_settings({"table_name_template": "{{ t }}"}, **IN_FIVES)
+    queue = EventFolder(rig.folder / "events").queue("dwh")
+    rig.drained(settings, *({"t": "ab"[n % 2], "n": n} for n in range(12)))
+    rig.stop_gateway()
+    shutil.copytree(queue, rig.folder / "copy")
+    rig.drained(settings, *({"t": "ab"[n % 2], "n": n} for n in range(100, 112)))
+    rig.stop_gateway()
+    cursor = (stream_folder(queue) / "cursor.json").read_bytes()
+    shutil.rmtree(queue)
+    shutil.copytree(rig.folder / "copy", queue)
+    if is_cursor_newer:
+        (stream_folder(queue) / "cursor.json").write_bytes(cursor)
+    after = rig.drained(settings, *({"t": "ab"[n % 2], "n": n} for n in range(200, 215)))
+    found = sorted(row["n"] for table in "ab" for row in rig.rows(table))
+    assert found == [*range(12), *range(100, 112), *range(200, 215)]
+    assert (after.position, after.missing) == (28, 0)
+    archived = b"\n".join(rig.archived().values())
+    assert all(archived.count(b'"n": %d}' % n) == 1 for n in found)
+
+
 def test_a_micro_batch_under_way_is_finished_when_the_stream_is_stopped(
     rig: StreamRig, postgres: PostgresServer
 ) -> None:
@@ -215,9 +240,7 @@ def test_rejects_are_loaded_by_the_stream_when_they_are_replayed_after_the_fix(r
 def test_events_are_counted_as_missing_when_the_queue_has_lost_them(rig: StreamRig) -> None:
     settings = rig.stream_settings()
     assert rig.put(settings, {"a": 1}) == 2
-    assert rig.queues is not None
-    rig.queues.close()
-    rig.queues = None
+    rig.stop_gateway()
     queue = EventFolder(rig.folder / "events").queue("dwh")
     for path in queue.glob("*.db"):
         path.write_bytes(b"")
@@ -229,9 +252,7 @@ def test_events_are_counted_as_missing_when_the_queue_has_lost_them(rig: StreamR
 def test_a_new_queue_is_not_taken_for_the_old_one_when_it_was_removed(rig: StreamRig) -> None:
     settings = rig.stream_settings()
     rig.drained(settings, {"a": 1})
-    assert rig.queues is not None
-    rig.queues.close()
-    rig.queues = None
+    rig.stop_gateway()
     queue = EventFolder(rig.folder / "events").queue("dwh")
     queue.rename(queue.with_name("old"))
     rig.drained(settings, {"a": 2})  # position 1 again, and not a load that the ledger knows

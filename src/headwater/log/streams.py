@@ -7,6 +7,10 @@ disk, not events, and only its own queue grows (G7).
 
 Each micro-batch is loaded once (G5): its end is recorded before it is loaded (`planned`). After a crash the
 same positions are loaded again under the same name, and the destination's ledger knows the loaded ones.
+
+A queue that is restored from a copy, or cloned, gives out positions again. Each opening of a queue therefore
+begins an epoch, which its commits contain and the ledger's names too; the cursor knows the epochs of what is
+done, and steps back to where the queue has other events (`agreed_position`).
 """
 
 from __future__ import annotations
@@ -24,8 +28,9 @@ from headwater.clock import Clock
 from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
 from headwater.log.files.layout import EventFolder
+from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.log import Log
-from headwater.log.queue.offline import tail_line
+from headwater.log.queue.offline import commits, tail_line
 from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
@@ -37,6 +42,7 @@ STREAM_READER = "stream"
 COLLECT_SECONDS = 1.0
 NO_LIMIT_HOURS = 1e9
 NO_LIMIT_BYTES = 1 << 62
+KEPT_EPOCHS = 100  # that are archived: a restored queue has events of earlier epochs
 
 
 def identity_of(queue: Path) -> str:
@@ -61,6 +67,7 @@ class Planned(msgspec.Struct):
 
     end: int
     split: list[tuple[str, int, int]] = []
+    epoch: int = 0
 
 
 class StreamCursor(msgspec.Struct, kw_only=True):
@@ -73,6 +80,8 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     """The id of the queue: one that was removed and created again has another id and other events."""
     position: int
     archived: int
+    epochs: list[tuple[int, int]] = msgspec.field(default_factory=lambda: [(0, 0)])
+    """Where each epoch of the positions that are done begins, and its number; 0 before there were epochs."""
     planned: Planned | None = None
     archive_name: str = ""
     """The file that positions up to `archive_end` are being written to."""
@@ -90,6 +99,26 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     @property
     def events(self) -> int:
         return self.rows + self.skipped + self.rejected
+
+    def epoch_of(self, position: int) -> int | None:
+        """The epoch of a position that is done; None if it is not known any more."""
+        return next((epoch for first, epoch in reversed(self.epochs) if first <= position), None)
+
+    def advance(self, end: int, epoch: int | None) -> None:
+        """Note that the positions up to `end` are done; None: the queue has none of them any more."""
+        if epoch is not None and self.epochs[-1][1] != epoch:
+            begun = [each for each in self.epochs if each[0] < self.position]
+            over = [n for n, each in enumerate(begun[1:]) if each[0] <= self.archived]
+            self.epochs = [*begun[max(0, len(over) - KEPT_EPOCHS) :], (self.position, epoch)]
+        self.position, self.planned = end, None
+
+    def step_back(self, position: int) -> None:
+        """Note that positions from this one on are not done: the queue has other events there, or none."""
+        self.epochs = [each for each in self.epochs if each[0] < position] or [(0, 0)]
+        self.position, self.planned = position, None
+        self.archived = min(self.archived, position)
+        if self.archive_end > self.archived:
+            self.archive_name, self.archive_end = "", 0
 
     @classmethod
     def load(cls, queue: Path, identity: str, oldest: int | None = None) -> StreamCursor:
@@ -126,6 +155,28 @@ _DECODER = json_decoder(StreamCursor)
 
 def _path(queue: Path) -> Path:
     return stream_folder(queue) / "cursor.json"
+
+
+def agreed_position(queue: Path, cursor: StreamCursor, end: int) -> int:
+    """The position below `end` up to which the queue has the events that the cursor is about.
+
+    A queue and a cursor of different age have the same events up to some position, and others from there on;
+    positions that the queue does not have any more agree with every cursor.
+    """
+    paths = partition_paths(queue)
+    low, high = int(paths[0].stem) if paths else end, end
+    while low < high:
+        middle = (low + high) // 2
+        found = _first_commit(queue, middle, high)
+        if found is not None and found.epoch == cursor.epoch_of(found.first):
+            low = found.first + 1
+        else:
+            high = middle
+    return min(low, end) if _first_commit(queue, low, end) is not None else end
+
+
+def _first_commit(queue: Path, first: int, end: int) -> Commit | None:
+    return next(iter(commits(queue, first, end)), None)
 
 
 class Queues:
@@ -187,6 +238,8 @@ class Queues:
                 continue
             done = min(cursor.archived, self._logs[id].end)
             if done > reader.position:
+                # a cursor that is newer than the queue is about other events
+                done = agreed_position(queue, cursor, done)
                 reader.finish(delivered=range(reader.position, done))
 
     def _run(self) -> None:

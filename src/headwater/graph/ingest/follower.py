@@ -7,6 +7,7 @@ import threading
 
 from headwater.errors import HeadwaterError
 from headwater.graph.store.database import GraphDatabase
+from headwater.log.queue import offline
 from headwater.log.queue.log import Log
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
@@ -62,10 +63,8 @@ class LogFollower:
 
     def _open_reader(self) -> Reader:
         reader = self._log.reader(READER)
-        if self._position > self._log.end:
-            logger.warning(
-                "The graph is ahead of the log, so this is another log; it is ingested from its start."
-            )
+        if self._position > self._log.end or self._is_of_other_events():
+            logger.warning("The graph is of another log, or of a later copy of it: this one is ingested.")
             self._position = 0
         if self._position < reader.position:
             # The graph is new, or an older copy: begin with the oldest event that the log holds.
@@ -77,6 +76,13 @@ class LogFollower:
             reader.finish(range(reader.position, self._position))
         self._position = max(self._position, reader.position)
         return reader
+
+    def _is_of_other_events(self) -> bool:
+        """Whether the log has another event where the graph's last one was: it was restored from a copy."""
+        if not (ingested_at := self._database.last_received_at):
+            return False
+        found = next(offline.commits(self._log.folder, self._position - 1, self._position), None)
+        return found is not None and found.received_at != ingested_at
 
     def start(self) -> None:
         """Start the thread."""

@@ -94,6 +94,12 @@ class GraphDatabase:
         rows = select(self._connection, "SELECT value FROM meta WHERE name = 'position'")
         return int(rows[0][0]) if rows else 0
 
+    @property
+    def last_received_at(self) -> float:
+        """When the last ingested event was received; 0 if that is not known."""
+        rows = select(self._connection, "SELECT value FROM meta WHERE name = 'received_at'")
+        return float(rows[0][0]) if rows else 0.0
+
     def ingest(self, bodies: Iterable[bytes], position: int | None = None) -> IngestResult:
         """Ingest events that are received now, as `ingest_received` does."""
         now = self._clock.now()
@@ -107,16 +113,18 @@ class GraphDatabase:
         Each comes with the time at which it was received, in seconds since 1970.
         """
         parser = EventParser(self._settings.max_facet_bytes, self._cache)
+        last_at = 0.0
         for received_at, body in events:
             parser.parse(body, received_at)
+            last_at = received_at
         try:
             parser.finish()
             with self._connection:
                 parser.changes.write(self._connection, self._cache.ids)
                 update_aliases(self._connection, {owner for owner, _ in parser.changes.links.added_keys()})
                 if position is not None:
-                    put = "INSERT OR REPLACE INTO meta VALUES ('position', ?)"
-                    self._connection.execute(put, (str(position),))
+                    put = "INSERT OR REPLACE INTO meta VALUES ('position', ?), ('received_at', ?)"
+                    self._connection.execute(put, (str(position), repr(last_at)))
                 crash_point("graph.before_commit")
         except apsw.Error as error:
             self._cache.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -59,6 +60,9 @@ class Log:
         self.clock = clock
         self.healthy = True
         self.end = found.end
+        # A log that is restored from a copy, or cloned, gives out positions again. The epoch distinguishes
+        # the events: no two openings have the same one.
+        self.epoch = secrets.randbits(63) | 1
         self._vfs = vfs
         self._settings = settings
         self._lock = lock
@@ -169,7 +173,7 @@ class Log:
             return
         stamp = self._witnessed.stamp(self._stamp)
         try:
-            packed = self._packer.pack(first, stamp, bodies)
+            packed = self._packer.pack(first, stamp, bodies, self.epoch)
             if self.partitions.is_due(len(packed)):
                 self.partitions.close_current()
                 self._guarded_collect()

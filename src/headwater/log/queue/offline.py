@@ -230,7 +230,7 @@ def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit
             if start < stop:
                 if (start, stop) != (commit.first, commit.end):
                     bodies = commit.bodies[start - commit.first : stop - commit.first]
-                    commit = Commit(start, commit.received_at, bodies)
+                    commit = Commit(start, commit.received_at, bodies, commit.epoch)
                 yield commit
                 position = stop
             if position >= limit:

@@ -46,7 +46,11 @@ def _create_commits(connection: apsw.Connection) -> None:
     )
 
 
-MIGRATIONS = (_create_commits,)
+def _epochs(connection: apsw.Connection) -> None:
+    """Commits of this version may have an epoch, which earlier releases would take for damage."""
+
+
+MIGRATIONS = (_create_commits, _epochs)
 COLUMNS = "first, count, received_at, bodies"
 
 

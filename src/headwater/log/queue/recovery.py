@@ -99,7 +99,7 @@ def _copy(path: Path, commits: Iterator[Commit], vfs: str | None) -> tuple[Path,
     events = 0
     try:
         for commit in commits:
-            packed = packer.pack(commit.first, commit.received_at, commit.bodies)
+            packed = packer.pack(commit.first, commit.received_at, commit.bodies, commit.epoch)
             writer.insert(commit.first, len(commit.bodies), commit.received_at, packed)
             events += len(commit.bodies)
     finally:

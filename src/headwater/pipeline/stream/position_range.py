@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headwater.destinations.load_id import NUMBER_DIGITS, SOURCE_DIGITS, StreamLoadId, parse_stream_id
 from headwater.destinations.table import ROW
@@ -18,6 +18,13 @@ class PositionRange:
     destination_id: str
     first: int
     end: int
+    epoch: int = 0
+    """Which opening of the queue gave out the positions; 0 for those of earlier releases, and of Kafka."""
+
+    @property
+    def key(self) -> str:
+        """The name of the positions in the ledger: no other events have had them under this name."""
+        return f"{self.queue}/{self.epoch:016x}" if self.epoch else self.queue
 
     @property
     def name(self) -> str:
@@ -31,19 +38,16 @@ class PositionRange:
         even if the cursor is lost (G5).
         """
         digest = hashlib.sha256(f"{self.destination_id}\0{table}".encode()).hexdigest()[:NUMBER_DIGITS]
-        return str(StreamLoadId(_digest(self.queue), self.end, self.first, digest))
+        return str(StreamLoadId(_digest(self.key), self.end, self.first, digest))
 
     def halves(self) -> tuple[PositionRange, PositionRange]:
         middle = (self.first + self.end) // 2
-        return (
-            PositionRange(self.queue, self.destination_id, self.first, middle),
-            PositionRange(self.queue, self.destination_id, middle, self.end),
-        )
+        return replace(self, end=middle), replace(self, first=middle)
 
 
-def ledger_id_range(queue: str, position: int) -> tuple[str, str]:
+def ledger_id_range(key: str, position: int) -> tuple[str, str]:
     """The bounds of the ids of loads that contain this position or later ones."""
-    return f"{_digest(queue)}{position + 1:0{NUMBER_DIGITS}x}", f"{_digest(queue)}g"
+    return f"{_digest(key)}{position + 1:0{NUMBER_DIGITS}x}", f"{_digest(key)}g"
 
 
 class LoadedRanges:
@@ -64,21 +68,22 @@ class LoadedRanges:
             else:
                 ranges.append((first, end))
 
-    def already_loaded_sql(self, wanted: PositionRange, table: str) -> str:
-        """SQL for the rows of a range that the table has already; empty: none, or the very same load.
+    def already_loaded(self, wanted: PositionRange, table: str) -> list[tuple[int, int]]:
+        """The positions around a range that the table has already; none also for the very same load.
 
         The same load is left to the destination, which repeats its first answer.
         """
         id = wanted.load_id(table)
         if id in self._ids:
-            return ""
+            return []
         ranges = self._ranges.get(id[-NUMBER_DIGITS:], [])
-        return " OR ".join(
-            f"({ROW} >= {first} AND {ROW} < {end})"
-            for first, end in ranges
-            if first < wanted.end and end > wanted.first
-        )
+        return [(first, end) for first, end in ranges if first < wanted.end and end > wanted.first]
+
+    def already_loaded_sql(self, wanted: PositionRange, table: str) -> str:
+        """SQL for the rows of a range that the table has already; empty: none, or the very same load."""
+        found = self.already_loaded(wanted, table)
+        return " OR ".join(f"({ROW} >= {first} AND {ROW} < {end})" for first, end in found)
 
 
-def _digest(queue: str) -> str:
-    return hashlib.sha256(queue.encode()).hexdigest()[:SOURCE_DIGITS]
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()[:SOURCE_DIGITS]

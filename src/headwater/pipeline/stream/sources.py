@@ -19,7 +19,7 @@ from headwater.log.kafka.reader import TopicReader
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.offline import commits, tail_line, tail_of
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.streams import StreamCursor, identity_of, stream_folder
+from headwater.log.streams import StreamCursor, agreed_position, identity_of, stream_folder
 from headwater.pipeline.spark.arrow_lines import arrow_positions, arrow_texts
 from headwater.pipeline.steps.read_lines import LINE
 from headwater.pipeline.stream.archive import StreamArchive
@@ -31,20 +31,6 @@ if TYPE_CHECKING:
 SMALL_EVENTS = 2_000
 """Up to this many events Spark evaluates expressions while it plans, in one thread and without a job."""
 REQUEST_SECONDS = 10.0
-
-
-def limit_bytes(events: Iterable[Commit], end: int, max_bytes: int) -> tuple[list[Commit], int]:
-    """Events of at most `max_bytes` (G8), and at least one; and where they end: `end`, if that was all."""
-    taken, size = list[Commit](), 0
-    for commit in events:
-        for place, body in enumerate(commit.bodies):
-            size += len(body)
-            if size > max_bytes and (taken or place):
-                if place:
-                    taken.append(Commit(commit.first, commit.received_at, commit.bodies[:place]))
-                return taken, commit.first + place
-        taken.append(commit)
-    return taken, end
 
 
 def lines_in_driver(spark: SparkSession, events: Sequence[Commit]) -> DataFrame:
@@ -79,6 +65,10 @@ class EventSource(Protocol):
 
     def read(self, first: int, end: int) -> Iterable[Commit]:
         """The events from one position up to another, without those that were removed."""
+
+    def agreed(self, cursor: StreamCursor) -> int:
+        """The position up to which the source has the events that the cursor is about."""
+        return cursor.position
 
     def write_tail(self) -> None:
         """Writes the end position for `headwater status`; the gateway does so for a queue."""
@@ -118,6 +108,9 @@ class QueueSource(EventSource):
 
     def read(self, first: int, end: int) -> Iterable[Commit]:
         return commits(self.folder, first, end)
+
+    def agreed(self, cursor: StreamCursor) -> int:
+        return agreed_position(self.folder, cursor, min(cursor.position, self.newest()))
 
     def archive(self, cursor: StreamCursor, cursor_lock: threading.Lock) -> StreamArchive | None:
         return StreamArchive(self._settings, self.name, self.folder, cursor, cursor_lock)

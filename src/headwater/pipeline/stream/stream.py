@@ -21,7 +21,7 @@ from headwater.destinations.locks import Locks
 from headwater.durable_files import FolderLock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy
 from headwater.log.files.layout import IncomingFile, unprocessed
-from headwater.log.streams import Planned, StreamCursor, stream_folder
+from headwater.log.streams import StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.lineage_hints import reading_from
 from headwater.pipeline.load import Loader
@@ -36,9 +36,9 @@ from headwater.pipeline.steps.stage import DriverStager
 from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.archive import StreamArchive
-from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range
+from headwater.pipeline.stream.next_range import KnownLoads, NextRange, next_range, plan, step_back
 from headwater.pipeline.stream.range_load import RangeLoad
-from headwater.pipeline.stream.sources import EventSource, limit_bytes, lines_in_driver
+from headwater.pipeline.stream.sources import EventSource, lines_in_driver
 from headwater.settings import DestinationSettings, Settings
 
 if TYPE_CHECKING:
@@ -53,7 +53,6 @@ LOOK_SECONDS = 0.2
 HOUSEKEEPING_SECONDS = 2.0
 IDLE_SECONDS = 3.0
 OUTAGE_LOG_SECONDS = 60.0
-NO_LIMIT = 1 << 62
 
 
 class _Stopping(Exception):
@@ -103,7 +102,7 @@ class Stream:
             rejects=RejectWriter(settings.events_dir, destination.id, self._clock),
         )
         self._is_connected = False
-        self._loaded: LoadedRanges | None = None
+        self._known_loads = KnownLoads(self._destination.loaded_between)
         self._cursor = StreamCursor(queue="", position=0, archived=0)
         self._cursor_lock = threading.Lock()  # the loading thread and the archive change the cursor
         self._load_lock = load_lock
@@ -155,7 +154,9 @@ class Stream:
         lock = FolderLock(stream_folder(self._queue))
         try:
             self._cursor = StreamCursor.load(self._queue, identity, self._source.oldest())
-            self._loaded = None
+            self._known_loads.forget()
+            if step_back(self._source, self._cursor):
+                self._save()
             archive = self._source.archive(self._cursor, self._cursor_lock)
             self._follow(archive)
             if archive is not None:
@@ -210,39 +211,30 @@ class Stream:
         stream = self._settings.pipeline.stream
         while not self._stopping.is_set():
             began = time.monotonic()
-            first, planned = self._cursor.position, self._cursor.planned
-            if planned is not None:
-                logger.info("%s: positions %d to %d are loaded again.", self.id, first, planned.end - 1)
-            end = planned.end if planned else min(self._source.newest(), first + stream.max_batch_events)
-            if end > first:
+            if self._cursor.planned is not None or self._source.newest() > self._cursor.position:
                 with self._load_lock:
-                    # a planned range keeps its size, even if the setting has changed
-                    max_bytes = NO_LIMIT if planned else stream.max_batch_bytes
-                    events, end = limit_bytes(self._source.read(first, end), end, max_bytes)
-                    with reading_from(self._spark, self._source.dataset(), LINE):
-                        self._load(lines_in_driver(self._spark, events), end)
-                    self._active_at = time.monotonic()
+                    found = next_range(
+                        self._source, self._cursor, stream.max_batch_events, stream.max_batch_bytes
+                    )
+                    if found is not None:
+                        with reading_from(self._spark, self._source.dataset(), LINE):
+                            self._load(lines_in_driver(self._spark, found.events), found)
+                        self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 
-    def _load(self, lines: DataFrame, end: int) -> None:
-        cursor = self._cursor
-        if end <= cursor.position:
-            return
+    def _load(self, lines: DataFrame, found: NextRange) -> None:
+        cursor, end = self._cursor, found.end
         if cursor.planned is None:
-            cursor.planned = Planned(end)
+            plan(cursor, found)
             self._save()
             crash_point("stream.after_plan")
-        if self._loaded is None:
-            ids = ledger_id_range(cursor.queue, cursor.position)
-            found = self._retry_until_available(lambda: self._destination.loaded_between(*ids))
-            self._loaded = LoadedRanges(found)
-        positions = PositionRange(cursor.queue, self.id, cursor.position, end)
+        positions = found.positions(cursor, self.id)
         range_load = RangeLoad(
             self._loader,
             self._router,
             positions=positions,
-            plan=cursor.planned,
-            loaded=self._loaded,
+            plan=plan(cursor, found),
+            loaded=self._retry_until_available(lambda: self._known_loads.of(positions)),
             save_plan=self._save,
             retry=self._retry_until_available,
         )
@@ -255,7 +247,8 @@ class Stream:
         if missing := end - positions.first - counted:
             logger.error("%s: %d event(s) could not be read from the queue.", positions.name, missing)
         with self._cursor_lock:
-            cursor.position, cursor.planned, cursor.error = end, None, ""
+            cursor.advance(end, found.epoch)
+            cursor.error = ""
             cursor.at = self._clock.now()
             cursor.batches += 1
             cursor.rows += result.rows
@@ -289,6 +282,7 @@ class Stream:
 
     def _disconnect(self) -> None:
         self._is_connected = False
+        self._known_loads.forget()
         self._destination.close()
 
     def _log_outage(self, error: HeadwaterError) -> None:
