@@ -32,6 +32,9 @@ COMMANDS = {
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
     "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
+    "tables": Command(
+        "headwater.cli.tables", "Move values of `_unmapped_data` into columns that hold them now."
+    ),
     "log": Command("headwater.cli.log", "Inspect the log: stat, verify, export, forget."),
     "demo": Command(
         "headwater.cli.demo.command",

@@ -23,7 +23,7 @@ shortest example, and docs/extension-points.md the guide.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
@@ -31,8 +31,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from headwater.destinations.column_types import Kind
-from headwater.destinations.table import Table
-from headwater.errors import TableNotAllowed
+from headwater.destinations.table import UNMAPPED, Table
+from headwater.errors import TableNotAllowed, TableRefused
 from headwater.extensions import load
 from headwater.settings import DestinationSettings, convert
 
@@ -104,6 +104,16 @@ class Total(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     unmapped: int
     refused: int
+
+
+class Healed(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that moved from `_unmapped_data`, and those that stay there, by name."""
+
+    rows: int = 0
+    values: int = 0
+    left: dict[str, int] = {}
+    widened: dict[str, Kind] = {}
+    """Columns that were widened for it, with their kind now."""
 
 
 class NoOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +212,23 @@ class Destination(ABC):
         return TableNotAllowed(
             f"destination {self.id}: {name!r} is a view, and views are never written.",
             hint="Change `table_name_template`, or drop the view; then replay its rejects.",
+        )
+
+    def widen(self, name: str, kinds: Mapping[str, Kind], *, max_rows: int) -> Table:
+        """Give columns of a table a wider kind, keep all their values, and return its structure.
+
+        The caller holds the table's lock. TableRefused, with nothing changed, where the product cannot do so,
+        a value would change, or the table has more than `max_rows` rows.
+        """
+        raise TableRefused(f"destination {self.id}: columns of this type of destination cannot be widened.")
+
+    def heal(self, name: str, *, widen: bool, max_rows: int) -> Healed:
+        """Move the values of `_unmapped_data` that fit their column now, in one transaction.
+
+        With `widen` columns are widened first, so that all values fit. The caller holds the table's lock.
+        """
+        raise TableRefused(
+            f"destination {self.id}: this type of destination cannot move values out of `{UNMAPPED}`."
         )
 
     def totals(self) -> dict[str, Total]:

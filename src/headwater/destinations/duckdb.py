@@ -30,6 +30,7 @@ _ROW_ERRORS = (
     duckdb.InvalidInputException,
     duckdb.OutOfRangeException,
 )
+_CHUNK = 100_000
 _TABLE_ERRORS = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 
 
@@ -182,6 +183,30 @@ class DuckDBDestination(SqlDestination):
                 self.execute(f"CREATE UNIQUE INDEX {key} ON {name} ({self.dialect.listed(patch.set_key)})")
                 comment = msgspec.json.encode(patch.set_key).decode()
                 self.execute(f"COMMENT ON INDEX {key} IS {self.dialect.literal(comment)}")
+
+    row_id = "rowid"
+
+    def widen_statements(self, table: Table, column: str, kind: Kind) -> list[str]:
+        name, quoted = self.relation(table.name), self.dialect.quoted(column)
+        value = quoted
+        if table.columns[column].kind is Kind.TIMESTAMP:
+            value = f"strftime({quoted}, '%Y-%m-%dT%H:%M:%S.%fZ')"
+        work = [f"ALTER TABLE {name} ALTER COLUMN {quoted} TYPE {self.sql_type(kind)} USING {value}"]
+        if not table.primary_key:
+            return work
+        # DuckDB alters no column of a table that has an index
+        index = self.dialect.quoted(key_name(table.name))
+        comment = self.dialect.literal(msgspec.json.encode(table.primary_key).decode())
+        return [
+            f"DROP INDEX {index}",
+            *work,
+            f"CREATE UNIQUE INDEX {index} ON {name} ({self.dialect.listed(table.primary_key)})",
+            f"COMMENT ON INDEX {index} IS {comment}",
+        ]
+
+    def chunks(self, table: str) -> list[str]:
+        [[last]] = self.execute(f"SELECT coalesce(max(rowid), -1) FROM {self.relation(table)}")
+        return [f"rowid BETWEEN {at} AND {at + _CHUNK - 1}" for at in range(0, int(last) + 1, _CHUNK)]
 
     def execute(self, statement: str) -> list[tuple[Any, ...]]:
         if self._connection is None:

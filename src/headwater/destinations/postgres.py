@@ -30,6 +30,7 @@ from headwater.errors import WarehouseError
 
 _NUMERIC, _TOO_LARGE = "numeric(38,18)", 1e20
 _WITH_TIME_ZONE = "timestamp with time zone"
+_PAGES = 2_000
 _STAGING_TABLE = "_headwater_staged"
 _STAGING_TYPES = {
     Form.TEXT: "text",
@@ -177,6 +178,34 @@ class PostgresDestination(PostgresProtocolDestination):
                 self.execute(f"CREATE TABLE {name} ({', '.join(columns)})")
             if changes:
                 self.execute(f"ALTER TABLE {name} {', '.join(changes)}")
+
+    row_id, row_id_type = "ctid", "tid"
+
+    def widen_statements(self, table: Table, column: str, kind: Kind) -> list[str]:
+        quoted, own = self.dialect.quoted(column), table.columns[column].kind
+        value = quoted
+        if kind is Kind.STRING and own is Kind.FLOAT64:  # 1.5 and not 1.500000000000000000
+            value = f"trim(TRAILING '.' FROM trim(TRAILING '0' FROM {quoted}::text))"
+        elif own is Kind.TIMESTAMP:
+            value = f"""to_char({quoted} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')"""
+        elif own is Kind.BOOL and kind is not Kind.STRING:
+            value = f"{quoted}::integer"
+        type = self.sql_type(kind)
+        change = f"ALTER COLUMN {quoted} TYPE {type} USING ({value})::{type}"
+        return [f"ALTER TABLE {self.relation(table.name)} {change}"]
+
+    def chunks(self, table: str) -> list[str]:
+        name = self.dialect.literal(self.relation(table))
+        [[pages]] = self.execute(
+            f"SELECT pg_relation_size(to_regclass({name})) / current_setting('block_size')::bigint"
+        )
+        return [
+            f"ctid >= '({at},0)'::tid AND ctid < '({at + _PAGES},0)'::tid"
+            for at in range(0, int(pages), _PAGES)
+        ]
+
+    def lock_table(self, table: str) -> None:
+        self.execute(f"LOCK TABLE {self.relation(table)} IN SHARE ROW EXCLUSIVE MODE")
 
     def load(self, load: Load) -> Loaded:
         if not self.loaded([load.id]):

@@ -427,6 +427,14 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_columns: Annotated[
         Count, doc("Most columns of a table; further fields go into `_unmapped_data`.")
     ] = 1_000
+    widen_columns: Annotated[
+        Literal["never", "numbers", "text"],
+        doc(
+            "Whether a column takes a wider type when values do not fit: never, from integer to decimal or "
+            "double, or to text as well. Values that do not fit go into `_unmapped_data`."
+        ),
+    ] = "never"
+    max_widen_rows: Annotated[Count, doc("Columns of larger tables are not widened.")] = 1_000_000
     options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
 
     @property

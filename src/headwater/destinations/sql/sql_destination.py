@@ -18,18 +18,20 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, ClassVar, NamedTuple
 
+import msgspec
 import pyarrow as pa
 
 from headwater.crash_points import crash_point
-from headwater.destinations.base import Destination, Load, Loaded, RefusedRow, Total
+from headwater.destinations.base import Destination, Healed, Load, Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_refused_rows
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
+from headwater.destinations.sql.heal import Healing
 from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.sql.registry import REGISTRY, Registry
 from headwater.destinations.sql.statements import ColumnValue, Rows
@@ -264,6 +266,73 @@ class SqlDestination(Destination):
         result = self.table(wanted.name)
         assert result is not None, "the table was just created"
         return result
+
+    # --- wider columns
+
+    row_id: ClassVar[str] = ""
+    """SQL of a row's identity within a transaction; empty: values of `_unmapped_data` cannot be moved."""
+    row_id_type: ClassVar[str] = "bigint"
+
+    def widen_statements(self, table: Table, column: str, kind: Kind) -> list[str]:
+        """The statements that give a column a wider kind; empty: the product cannot do that."""
+        return []
+
+    def inexact_sql(self, column: Column, kind: Kind) -> str:
+        """SQL condition under which a value of the column would change in the wider kind."""
+        is_double = kind is Kind.FLOAT64 and "(" not in self.capabilities.types[Kind.FLOAT64]
+        return f"abs({self.dialect.quoted(column.name)}) > {1 << 53}" if is_double else ""
+
+    def chunks(self, table: str) -> list[str]:
+        """SQL conditions that cut the rows of a table in parts that fit in memory."""
+        return ["TRUE"]
+
+    def lock_table(self, table: str) -> None:
+        """Keep other sessions from changing rows until the transaction ends."""
+
+    def widen(self, name: str, kinds: Mapping[str, Kind], *, max_rows: int) -> Table:
+        table = self.table(name)
+        if table is None:
+            raise TableRefused(f"destination {self.id}: there is no table {name!r}.")
+        self.check_ours(name)
+        with self.transaction():
+            [[rows]] = self.execute(f"SELECT count(*) FROM {self.relation(name)}")
+            if int(rows) > max_rows:
+                raise TableRefused(
+                    f"destination {self.id}: {name!r} has {rows:,} rows, and is not rewritten.",
+                    hint=f"Raise `max_widen_rows` of the destination, which is {max_rows:,}.",
+                )
+            for column, kind in kinds.items():
+                found = table.columns[column]
+                inexact = self.inexact_sql(found, kind)
+                query = f"SELECT 1 FROM {self.relation(name)} WHERE {inexact} LIMIT 1"
+                if inexact and self.execute(query):
+                    kind = Kind.STRING
+                work = self.widen_statements(table, column, kind)
+                if not work or found.sql_type != self.capabilities.types[found.kind]:
+                    raise TableRefused(
+                        f"destination {self.id}: the column {column!r} of {name!r} ({found.sql_type}) "
+                        f"cannot become {self.sql_type(kind)}."
+                    )
+                self.execute_all(work)
+        widened = self.table(name)
+        assert widened is not None, "the table was just altered"
+        return widened
+
+    def heal(self, name: str, *, widen: bool, max_rows: int) -> Healed:
+        table = self.table(name)
+        if not self.row_id:
+            return super().heal(name, widen=widen, max_rows=max_rows)
+        if table is None or UNMAPPED not in table.columns:
+            return Healed()
+        self.check_ours(name)
+        widened: dict[str, Kind] = {}
+        with self.transaction():
+            self.lock_table(name)
+            if widen and (wider := Healing(self, table).wider_kinds(self.chunks(name))):
+                table = self.widen(name, wider, max_rows=max_rows)
+                widened = {column: table.columns[column].kind for column in wider}
+            healed = Healing(self, table).run(self.chunks(name))
+        return msgspec.structs.replace(healed, widened=widened)
 
     # --- ownership
 

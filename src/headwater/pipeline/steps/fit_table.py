@@ -6,20 +6,23 @@ The type of a column of the table wins over that of the batch; values that do no
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from headwater.destinations.base import Capabilities, Destination
-from headwater.destinations.column_types import Kind
+from headwater.destinations.column_types import Kind, promote
 from headwater.destinations.locks import Locks
 from headwater.destinations.table import UNMAPPED, Column, Table, table_of
-from headwater.errors import TableNotAllowed
+from headwater.errors import TableBusy, TableNotAllowed, WarehouseError
 from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns, column_name
 from headwater.pipeline.steps.convert import may_not_fit
 from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Path, parse_pointer
 from headwater.pipeline.steps.mapping import MappedField, map_fields
 from headwater.settings import DestinationSettings, MappingSettings
+
+logger = logging.getLogger(__name__)
 
 FEW_COLUMNS = 64
 """If more columns than this have no room, the whole objects that contain them are kept instead."""
@@ -193,6 +196,7 @@ class TablePatcher:
         self._destination = destination
         self._locks = locks
         self._known: dict[str, Table] = {}
+        self._not_widened: set[tuple[str, str]] = set()
 
     def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
         """Adds the columns that the batch needs; returns the fit and the table as it is then."""
@@ -203,7 +207,7 @@ class TablePatcher:
         if (known := self._known.get(name)) is not None:
             fit, wanted = plan(known)
             has_key = not wanted.primary_key or wanted.primary_key in (known.primary_key, known.users_key)
-            if has_key and fit.fits(known):
+            if has_key and fit.fits(known) and not self._wider_kinds(known, columns):
                 return fit, with_mapping_casts(known, wanted)
         existing = self._destination.table(name)
         if existing is None:
@@ -211,12 +215,45 @@ class TablePatcher:
         _, wanted = plan(existing)
         for _ in range(MAX_REFITS):
             with self._locks.hold(self._settings.id, name):
-                table = self._destination.patch(wanted)
+                table = self._widen(self._destination.patch(wanted), columns)
             fit, wanted = plan(table)
             if fit.fits(table):
                 break
         self._known[name] = with_mapping_casts(table, wanted)
         return fit, self._known[name]
+
+    def _wider_kinds(self, table: Table, columns: dict[str, BatchColumn]) -> dict[str, Kind]:
+        """The kinds that stored columns need for the batch, as far as the settings allow."""
+        if self._settings.widen_columns == "never":
+            return {}
+        fold = str.lower if self._destination.capabilities.folds_case else str
+        stored = {fold(name): column for name, column in table.columns.items() if name not in table.key}
+        wider: dict[str, Kind] = {}
+        for name, column in columns.items():
+            found = stored.get(fold(name))
+            if found is None or column.column.sql_type or (table.name, found.name) in self._not_widened:
+                continue
+            kind = promote(found.kind, column.kind)
+            is_number = (found.kind, kind) == (Kind.INT64, Kind.FLOAT64)
+            if kind is not found.kind and (is_number or self._settings.widen_columns == "text"):
+                wider[found.name] = kind
+        return wider
+
+    def _widen(self, table: Table, columns: dict[str, BatchColumn]) -> Table:
+        """Widens stored columns for the batch; where that is refused, values go to `_unmapped_data`."""
+        for column, kind in self._wider_kinds(table, columns).items():
+            try:
+                table = self._destination.widen(
+                    table.name, {column: kind}, max_rows=self._settings.max_widen_rows
+                )
+            except TableBusy:
+                raise
+            except WarehouseError as error:
+                self._not_widened.add((table.name, column))
+                logger.warning("%s/%s: %s", self._settings.id, table.name, error)
+            else:
+                logger.info("%s/%s: the column %r is wider now.", self._settings.id, table.name, column)
+        return table
 
     def _check_new(self, name: str) -> None:
         """Raise TableNotAllowed if enough tables were created within the last hour."""
