@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-floors check docs lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz screenshots setup clean
+.PHONY: help demo test test-long test-floors check docs lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,10 @@ soak: setup ## ten minutes of load while everything dies now and then; counted, 
 fuzz: setup ## 100,000 hostile requests against a running sidecar: no 5xx, no hang, no growth
 	@$(RUN) -m tests.gateway.volley --count 100000 --seed 1 $(ARGS)
 
+fuzz-coverage: setup ## readers of bytes from outside, each searched under coverage guidance; SECONDS=60 each
+	@for target in $(or $(TARGET),http_connection body_decoders validator event_file_lines partition_reader); do \
+		$(RUN) -m tests.fuzz.coverage $$target --seconds $(or $(SECONDS),60) --corpus .fuzz/$$target || exit 1; done
+
 screenshots: setup ## the pictures of docs/img, taken by the browser test; needs a Chromium
 	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/browser/test_screenshots.py
 
@@ -97,4 +101,4 @@ setup:
 	@PYTHON='$(PYTHON)' scripts/setup dev
 
 clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
+	rm -rf .fuzz .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage .coverage.*
