@@ -39,10 +39,10 @@ def test_a_tree_of_both_sides_is_shown_when_a_dataset_is_named(imported: Headwat
     lines = result.stdout.splitlines()
     assert lines == [
         "orders  db",
-        "made of",
+        "upstream",
         "└── load  jobs  COMPLETE",
         "    └── events  db",
-        "used for",
+        "downstream",
         "└── report  jobs  COMPLETE",
         "    └── daily  db",
         "        └── mail  jobs  COMPLETE",
@@ -54,7 +54,7 @@ def test_a_column_is_shown_back_to_its_json_field_when_it_is_named(imported: Hea
     result = imported("lineage", "show", "daily.total", "--up")
     assert result.stdout.splitlines() == [
         "total  daily  db",
-        "made of",
+        "upstream",
         "├── price  orders  db  DIRECT AGGREGATION  by report",
         "│   └── amount  events  db  DIRECT TRANSFORMATION  by load",
         "└── id  orders  db  INDIRECT FILTER  by report",
@@ -121,7 +121,11 @@ def test_lines_that_are_no_events_are_counted_when_imported(headwater: Headwater
     path = tmp_path / "lines"
     path.write_text('{"no": "event"}\nrubbish\n', encoding="utf-8")
     result = headwater("lineage", "import", str(path), "--json")
-    assert json.loads(result.stdout) == {"events": 2, "unreadable": 2, "mistimed": 0, "left_out": {}}
+    assert result.exit_code == 1  # not one event: probably the wrong file
+    assert "No OpenLineage event is in" in result.output
+    path.write_text(f'{json.dumps(shop()[0])}\n{{"no": "event"}}\nrubbish\n', encoding="utf-8")
+    result = headwater("lineage", "import", str(path), "--json")
+    assert json.loads(result.stdout) == {"events": 3, "unreadable": 2, "mistimed": 0, "left_out": {}}
     log = Log.open(tmp_path / "log")
     log.append_wait(encoded(shop()))
     log.close()

@@ -69,6 +69,8 @@ def test_the_page_is_shown_when_the_token_was_given_in_the_form(guarded: PageCli
     assert guarded.get("/runs", **headers).status_code == 200
     signed_out = guarded.post("/logout", {}, origin=ORIGIN, **headers)
     assert signed_out.headers["set-cookie"].startswith("headwater=; ")
+    assert guarded.get("/runs", **headers).status_code == 303  # also from a copy of the cookie
+    assert guarded.get("/runs", **signed_in(guarded)).status_code == 200
     bearer = f"Bearer {TOKEN}".encode().decode("latin-1")
     assert guarded.get("/", authorization=bearer).status_code == 200
 
@@ -81,8 +83,9 @@ def test_the_cookie_is_limited_to_this_site_when_it_is_set(guarded: PageClient) 
 
 def test_access_is_refused_when_the_token_or_the_cookie_is_wrong(guarded: PageClient) -> None:
     assert signed_in(guarded, "guess") == {}
-    until, _, signature = signed_in(guarded)["cookie"].removeprefix("headwater=").partition(".")
-    for forged in (f"{int(until) + 1}.{signature}", f"1.{signature}", f"{until}.", "", f"{until}.ü"):
+    until, number, signature = signed_in(guarded)["cookie"].removeprefix("headwater=").split(".")
+    rest = f"{number}.{signature}"
+    for forged in (f"{int(until) + 1}.{rest}", f"1.{rest}", f"{until}.", "", f"{until}.{number}.ü"):
         assert guarded.get("/runs", cookie=f"headwater={forged}").status_code == 303
 
 

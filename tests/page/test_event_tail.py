@@ -35,6 +35,9 @@ def test_each_event_is_returned_once_when_the_tail_is_polled_repeatedly(tmp_path
         ]
         assert missed == 0
         assert tail.poll() == ([], 0)
+        again, _ = EventTail(tmp_path / "log", tmp_path / "events").poll()  # as after a pause of the browser
+        assert [each.key for each in again] == [each.key for each in first]
+        assert len({each.key for each in first}) == len(first)
         log.append_wait(
             [body(producer="p", eventType="COMPLETE", job={"name": "last"}, inputs=[{"name": "a"}])]
         )

@@ -2,8 +2,8 @@
 
 On a loopback address without an admin token, requests from this machine under its local names are allowed.
 Otherwise a client sends the token, in the `Authorization` header or in the sign-in form, which sets a cookie.
-The cookie has an expiry and a signature derived from the token, not the token itself; changing the token
-invalidates it.
+The cookie has an expiry, a random number and a signature, not the token. It is void after the sign-out, after
+a change of the token, and after a restart of the server, which alone knows the key of the signature.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
+import secrets
 from urllib.parse import urlsplit
 
 from headwater.clock import Clock, SystemClock
@@ -23,6 +24,8 @@ from headwater.settings import GatewaySettings
 
 COOKIE = "headwater"
 DAYS = 7
+MAX_SIGNED_OUT = 10_000
+_COOKIE = re.compile(r"[0-9]{1,14}\.[0-9a-f]{16}\.[0-9a-f]{64}")
 _OWN_PATH = re.compile(r"/(?![/\\])[\x21-\x7e]*")
 
 _FOREIGN = Problem(
@@ -44,6 +47,9 @@ class PageAccess:
     def __init__(self, settings: GatewaySettings, *, clock: Clock | None = None) -> None:
         self._admin = AdminToken(settings)
         self._keys = BearerKeys([])
+        self._token = ""
+        self._key = secrets.token_bytes(32)
+        self._signed_out: dict[str, int] = {}  # the cookies that are void, and until when they would hold
         self._is_secure = settings.tls is not None
         self._clock = clock or SystemClock()
         self.reload(settings)
@@ -53,7 +59,9 @@ class PageAccess:
         token = settings.admin_token.strip()
         self._admin.reload(settings)
         self._keys.replace([token] if token else [])
-        self._key = hashlib.sha256(b"headwater page\0" + token.encode()).digest()
+        if not hmac.compare_digest(token.encode(), self._token.encode()):
+            self._token = token
+            self._key = secrets.token_bytes(32)
         self.has_token = bool(token)
 
     def page(self, request: Request) -> Response | None:
@@ -85,7 +93,19 @@ class PageAccess:
     def cookie(self) -> str:
         """The cookie of a browser that sent the token."""
         until = int(self._clock.now()) + DAYS * 86_400
-        return self._set(f"{until}.{self._cookie_signature(until)}", DAYS * 86_400)
+        number = secrets.token_hex(8)
+        return self._set(f"{until}.{number}.{self._signature(until, number)}", DAYS * 86_400)
+
+    def sign_out(self, request: Request) -> None:
+        """Make the cookie of this request void, wherever it was copied to."""
+        now = self._clock.now()
+        for cookie, until in list(self._signed_out.items()):
+            if until <= now:
+                del self._signed_out[cookie]
+        self._signed_out |= self._valid_cookies(request)
+        if len(self._signed_out) > MAX_SIGNED_OUT:
+            self._key = secrets.token_bytes(32)  # all cookies are void
+            self._signed_out.clear()
 
     def expired_cookie(self) -> str:
         """The value of `Set-Cookie` that removes the cookie."""
@@ -95,21 +115,25 @@ class PageAccess:
         secure = "; Secure" if self._is_secure else ""
         return f"{COOKIE}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict{secure}"
 
-    def _cookie_signature(self, until: int) -> str:
-        return hmac.new(self._key, str(until).encode(), hashlib.sha256).hexdigest()
+    def _signature(self, until: int, number: str) -> str:
+        return hmac.new(self._key, f"{until}.{number}".encode(), hashlib.sha256).hexdigest()
 
     def _has_cookie(self, request: Request) -> bool:
+        return bool(self._valid_cookies(request))
+
+    def _valid_cookies(self, request: Request) -> dict[str, int]:
+        """The valid cookies of a request, with the times at which they expire."""
+        found = {}
         for part in request.headers.get("cookie", "").split(";"):
             name, _, value = part.strip().partition("=")
-            if name != COOKIE:
+            if name != COOKIE or not _COOKIE.fullmatch(value):
                 continue
-            until, _, signature = value.partition(".")
-            if not (until.isascii() and until.isdigit() and len(until) < 15 and signature.isascii()):
-                continue
-            is_valid = hmac.compare_digest(signature, self._cookie_signature(int(until)))
-            if is_valid and int(until) > self._clock.now():
-                return True
-        return False
+            text, number, signature = value.split(".")
+            until = int(text)
+            is_signed = hmac.compare_digest(signature, self._signature(until, number))
+            if is_signed and until > self._clock.now() and value not in self._signed_out:
+                found[value] = until
+        return found
 
 
 def _is_same_origin(request: Request) -> bool:

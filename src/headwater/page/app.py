@@ -14,7 +14,7 @@ import msgspec
 from headwater.errors import HeadwaterError, RejectNotFound
 from headwater.graph.http.query_pool import QueryPool, problem_of
 from headwater.graph.query.answers import SearchResult
-from headwater.graph.query.query import GraphQuery
+from headwater.graph.query.query import ClientGone, GraphQuery
 from headwater.graph.store.ids import dataset_id
 from headwater.graph.store.separated_names import reunite, separate
 from headwater.http.request import Request
@@ -60,7 +60,7 @@ VIEWS: dict[str, MakeView] = {
     "system": lambda sources, query, parameters: system_view(sources.status, query),
     "rejects": lambda sources, query, parameters: rejects_view(sources.rejects, parameters),
     "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
-    "runs": lambda sources, query, parameters: runs_view(query, parameters),
+    "runs": lambda sources, query, parameters: runs_view(sources.status, query, parameters),
     "run": lambda sources, query, parameters: run_view(query, parameters),
     "job": lambda sources, query, parameters: job_view(query, parameters),
     "dataset": lambda sources, query, parameters: dataset_view(query, parameters),
@@ -198,10 +198,12 @@ class Page:
         async def make() -> str:
             try:
                 return await self._pool.run(request, text)
+            except ClientGone:
+                raise
             except HeadwaterError as error:
                 return render("error.html", error=_problem(error))
 
-        await self.live.send_view(request, make)
+        await self.live.send_view(request, request.query, make)
 
     async def _live_events(self, request: Request) -> None:
         await self.live.send_events(request, self._make_tail())
@@ -276,6 +278,7 @@ class Page:
         request.respond(self._sign_in_document(401, following, is_wrong=True))
 
     async def _sign_out(self, request: Request) -> None:
+        self._access.sign_out(request)
         request.respond(redirect(link("sign_in"), {"Set-Cookie": self._access.expired_cookie()}))
 
 

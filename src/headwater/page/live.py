@@ -1,7 +1,7 @@
 """Server-sent events: views when they change, and events as they arrive.
 
-A view is rendered every second by the function that made the page, while a browser shows it, and sent when it
-has changed.
+A view is rendered every second by the function that made the page, while browsers show it, and sent when it
+has changed. All viewers of one address share its rendering.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
 
 import msgspec
 import orjson
 
+from headwater.graph.query.query import ClientGone
 from headwater.http.request import Request
 from headwater.http.response import Problem
 from headwater.page.templates import NO_STORE_HEADERS
@@ -38,25 +40,43 @@ class LiveStreams:
         self._interval_seconds = interval_seconds
         self._client_of = client_of
         self._count: Counter[str] = Counter()  # by the address of the client
+        self._renderings: dict[str, tuple[float, asyncio.Task[str]]] = {}  # by address: since when, and it
         self._is_closed = False
 
     def close(self) -> None:
         """End the streams: open streams would delay the stop of the server."""
         self._is_closed = True
 
-    async def send_view(self, request: Request, make: Callable[[], Awaitable[str]]) -> None:
-        """Send a view whenever it has changed."""
+    async def send_view(
+        self, request: Request, address: str, make: Callable[[], Coroutine[Any, Any, str]]
+    ) -> None:
+        """Send the view of an address whenever it has changed."""
         last = ""
 
         async def changed() -> list[bytes]:
             nonlocal last
-            text = await make()
+            text = await self._rendered(address, make)
             if text == last:
                 return []
             last = text
             return [_event("view", orjson.dumps(text))]
 
         await self._stream(request, changed)
+
+    async def _rendered(self, address: str, make: Callable[[], Coroutine[Any, Any, str]]) -> str:
+        """The rendering of an address that is not older than an interval."""
+        now = time.monotonic()
+        since, rendering = self._renderings.get(address, (0.0, None))
+        if rendering is None or now - since >= 0.9 * self._interval_seconds:
+            old = [key for key, (at, _) in self._renderings.items() if now - at > QUIET_SECONDS]
+            for key in old:
+                del self._renderings[key]
+            rendering = asyncio.create_task(make())
+            self._renderings[address] = now, rendering
+        try:
+            return await asyncio.shield(rendering)
+        except ClientGone:  # the viewer for whom it was made has left; another one needs it
+            return await make()
 
     async def send_events(self, request: Request, tail: EventTail) -> None:
         """Send events as they arrive."""
@@ -91,6 +111,8 @@ class LiveStreams:
                     await stream.write(b"".join(events) or b": keep-alive\n\n")
                     sent_at = time.monotonic()
             stream.close()
+        except ClientGone:
+            pass  # no one is left to answer
         finally:
             self._count[client] -= 1
             if not self._count[client]:

@@ -147,9 +147,13 @@ def _moment(at: float | str | None) -> datetime | None:
 
 
 def _time(at: float | str | None) -> str:
-    """UTC to the second."""
+    """UTC to the second; other offsets of an event's time are converted."""
     moment = _moment(at)
-    return f"{moment:%Y-%m-%d %H:%M:%S}" if moment else "–"
+    if moment is None:
+        return "–"
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC)
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _iso(at: float | str | None) -> str:

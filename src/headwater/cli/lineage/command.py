@@ -81,8 +81,8 @@ def _is_missing(name: str) -> bool:
 @click.argument("dataset")
 @_namespace
 @click.option("--column", help="A column of the dataset, where it is not part of the argument.")
-@click.option("--up", "only", flag_value="up", help="Only upstream: what it is made of.")
-@click.option("--down", "only", flag_value="down", help="Only downstream: what is made of it.")
+@click.option("--up", "only", flag_value="up", help="Only upstream.")
+@click.option("--down", "only", flag_value="down", help="Only downstream.")
 @_depth
 @_limit
 @click.option("--direct", is_flag=True, help="For a column: omit filters, joins and other indirect uses.")
@@ -101,7 +101,7 @@ def show(
     as_json: bool,
     as_mermaid: bool,
 ) -> None:
-    """Show what a dataset, or one column of it, is made of, and what is made of it.
+    """Show the lineage of a dataset, or of one column of it, upstream and downstream.
 
     DATASET is a name, a namespace and a name, or the end of a name; `.column` after it selects that column.
     """
@@ -133,13 +133,11 @@ def show(
 
 def _both(title: str, namespace: str, ways: dict[str, Iterator[Leaf]]) -> Iterator[str]:
     yield click.style(title, bold=True) + click.style(f"  {printable_line(namespace)}", dim=True)
-    words = {"up": "made of", "down": "used for"}
+    words = {"up": "upstream", "down": "downstream"}
     leaves = []
     for way, tree in ways.items():
         below = list(tree)
-        text = click.style(
-            words[way] if below else f"{words[way]}: nothing that is known", underline=bool(below)
-        )
+        text = click.style(words[way] if below else f"{words[way]}: none known", underline=bool(below))
         leaves.append(Leaf(text, lambda below=below: below))  # type: ignore[misc]
     yield from draw(leaves)
 
@@ -172,7 +170,7 @@ def impact(
         echo(json_text(found))
         return
     if not found.datasets:
-        echo("No known dataset is made of it.")
+        echo("No known dataset is downstream of it.")
         return
     jobs = {node.key: printable_line(node.name) for node in found.jobs}
     rows = [
@@ -297,7 +295,7 @@ def link(settings: Settings, one: str, other: str) -> None:
 @as_json
 @with_settings
 def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> None:
-    """Import events from files of JSON lines (also .gz), or from folders of a log, into the graph.
+    """Import events from files of JSON lines or a JSON array (also .gz), or from folders of a log.
 
     Importing again changes nothing. A server with the graph must not be running; while it runs, send the
     events to it instead.
@@ -317,6 +315,11 @@ def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> Non
                 )
     finally:
         database.close()
+    if done.events == done.invalid:
+        raise HeadwaterError(
+            f"No OpenLineage event is in {', '.join(map(str, sources))} ({done.events:,} read).",
+            hint="Each line, or each element of an array, must be an OpenLineage event.",
+        )
     if as_json:
         left_out = {"mistimed": done.mistimed, "left_out": dict(done.left_out)}
         echo(json_text({"events": done.events, "unreadable": done.invalid} | left_out))

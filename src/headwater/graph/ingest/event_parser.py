@@ -342,6 +342,9 @@ class EventParser:
             parsed = self._finish_columns(key, first, last, facet.content) if is_new else facet.content
             for source in {source for _, source, _ in parsed.edges}:
                 self.changes.mentions.add((source,), first, last)
+                # A source that only this facet names is an input all the same, in every answer.
+                if key[1] != NO_JOB_ID and source != key[0]:
+                    self.changes.job_datasets.add((key[1], Direction.INPUT, source), first, last)
             for edge, _, description in parsed.edges:
                 self.changes.add_edge(edge, description, first, last)
             if parsed.omitted:

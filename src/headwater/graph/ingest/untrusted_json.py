@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +16,12 @@ MAX_TIME = 100  # characters
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 _EMPTY: dict[str, Any] = {}
+# `//user:password@host`, and parameters of URIs such as `?password=…`, also in JSON text.
+_USER_PASSWORD = re.compile(rb"(//[^\s\"'/@:?#]*:)[^\s\"'/@]+@")
+_PASSWORD_PARAMETER = re.compile(
+    rb"([?&;](?:password|passwd|pwd|secret|token|access_token|api_?key|sig|signature)=)[^&;\s\"'\\]+",
+    re.IGNORECASE,
+)
 
 
 def mapping(value: object) -> dict[str, Any]:
@@ -45,13 +52,29 @@ def count(value: object) -> int:
 
 
 def identity(value: object) -> tuple[str, str] | None:
-    """Namespace and name of a dataset or job; None where one of them is missing."""
+    """Namespace and name of a dataset or job, without passwords; None where one of them is missing."""
     if not isinstance(value, dict):
         return None
     namespace, name = value.get("namespace"), value.get("name")
     if not isinstance(namespace, str) or not isinstance(name, str):
         return None
-    return shortened(namespace), shortened(name)
+    return shortened(masked(namespace)), shortened(masked(name))
+
+
+def masked(text: str) -> str:
+    """The text without the passwords in its URIs."""
+    if "@" not in text and "=" not in text:
+        return text
+    return _masked(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
+
+
+def _masked(text: bytes) -> bytes:
+    if b"://" in text or b"jdbc:" in text:
+        if b"@" in text:
+            text = _USER_PASSWORD.sub(rb"\1***@", text)
+        if b"=" in text:
+            text = _PASSWORD_PARAMETER.sub(rb"\1***", text)
+    return text
 
 
 def canonical(value: object, max_bytes: int) -> bytes:
@@ -62,7 +85,7 @@ def canonical(value: object, max_bytes: int) -> bytes:
         return b'{"_omitted":"it is nested too deeply"}'
     if len(encoded) > max_bytes:
         return b'{"_omitted":"it has %d bytes, more than graph.max_facet_bytes"}' % len(encoded)
-    return encoded
+    return _masked(encoded)
 
 
 def micros(text: object) -> int | None:

@@ -42,21 +42,19 @@ class ImpactSearch:
 
     def expand_from_datasets(self, starts: dict[int, int]) -> None:
         """Add everything downstream of these datasets, which are at these distances."""
-        for start, distance in starts.items():
-            search = NeighbourhoodSearch(self._connection, self._limit)
-            search.distances[start] = 0
-            search.expand([start], "down", self._depth - distance)
-            self.truncated |= search.truncated
-            self.omitted |= search.omitted_datasets
-            for dataset, further in search.distances.items():
-                self._add(dataset, distance + further)
-                self._all_columns.add(dataset)
-                self.jobs.setdefault(dataset, set()).update(search.reached_by.get(dataset, ()))
+        search = NeighbourhoodSearch(self._connection, self._limit)
+        search.expand(starts, ("down",), self._depth)
+        self.truncated |= search.truncated
+        self.omitted |= search.omitted_datasets
+        for dataset, distance in search.distances.items():
+            self._add(dataset, distance)
+            self._all_columns.add(dataset)
+            self.jobs.setdefault(dataset, set()).update(search.reached_by.get(dataset, ()))
 
     def expand_from_column(self, dataset: int, field: int) -> None:
         """Add everything downstream of a column, and all datasets downstream of a gap."""
         trace = ColumnTrace(self._connection, (dataset, field), indirect=True, limit=self._limit)
-        trace.expand("down", self._depth)
+        trace.expand(("down",), self._depth)
         self.truncated |= trace.truncated
         self.omitted |= {other for other, _ in trace.omitted}
         self._add(dataset, 0)

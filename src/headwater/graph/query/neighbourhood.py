@@ -16,7 +16,7 @@ from headwater.graph.query.answers import (
     key_of_job,
 )
 from headwater.graph.query.details import dataset_nodes, job_nodes
-from headwater.graph.query.trace import column_edges, count_column_edges
+from headwater.graph.query.trace import column_edges, count_column_edges, in_turns
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import NO_JOB_ID, Direction, Statement
 
@@ -62,10 +62,23 @@ _EDGES_DOWN = (
 _EDGES_DOWN_ALL, _EDGES_DOWN_WITHOUT_JOB = _EDGES_DOWN.format(""), _EDGES_DOWN.format(" AND e.job = 0")
 
 
+_ACTIVITY = (
+    "SELECT n.id FROM json_each(?1) AS j CROSS JOIN dataset_names n ON n.id = j.value"
+    " ORDER BY n.last_at DESC, n.namespace, n.name"
+)
+_JOB_ACTIVITY = (
+    "SELECT n.id FROM json_each(?1) AS j CROSS JOIN jobs n ON n.id = j.value"
+    " ORDER BY n.last_at DESC, n.namespace, n.name"
+)
+_Found = dict[int, set[int]]  # a dataset, and the jobs through which it is found
+
+
 class NeighbourhoodSearch:
     """A breadth-first search; `distances` has the datasets found, upstream ones negative.
 
-    It ends at `limit` datasets and `limit` jobs; `omitted_datasets` and `omitted_jobs` were next.
+    It ends at `limit` datasets and `limit` jobs; `omitted_datasets` and `omitted_jobs` were next. The
+    directions take turns, so neither uses up the limit of the other. Of equally near datasets and jobs, those
+    that events mentioned last are kept.
     """
 
     def __init__(self, connection: apsw.Connection, limit: int) -> None:
@@ -81,43 +94,77 @@ class NeighbourhoodSearch:
         self.omitted_edges = 0
         self.truncated = False
 
-    def expand(self, start: Iterable[int], direction: UpOrDown, depth: int, first: int = 1) -> None:
-        """Search from these datasets, which are at the distance `first - 1`."""
-        frontier = set(start)
-        for distance in range(first, depth + 1):
-            if not frontier:
-                return
-            found = self._next_level(frontier, direction)
-            frontier = self._add(found, -distance if direction == "up" else distance)
+    def expand(self, starts: dict[int, int], directions: Iterable[UpOrDown], depth: int) -> None:
+        """Search from these datasets, which are at these distances, up to `depth` steps away."""
+        self.distances |= {dataset: 0 for dataset, distance in starts.items() if distance == 0}
+        self._expand(dict.fromkeys(directions, starts), depth)
 
-    def expand_from_job(self, job: int, direction: UpOrDown, depth: int) -> None:
+    def expand_from_job(self, job: int, directions: Iterable[UpOrDown], depth: int) -> None:
         """Search from the inputs (up) or outputs (down) of a job."""
         self.jobs.add(job)
-        used = self._datasets_of({job}, Direction.INPUT if direction == "up" else Direction.OUTPUT)
-        found = {(dataset, job) for _, dataset, _ in used}
-        self.expand(self._add(found, -1 if direction == "up" else 1), direction, depth, 2)
+        found: dict[UpOrDown, _Found] = {}
+        for direction in directions:
+            used = self._datasets_of({job}, Direction.INPUT if direction == "up" else Direction.OUTPUT)
+            found[direction] = {dataset: {job} for _, dataset, _ in used}
+        self._expand(
+            {direction: dict.fromkeys(new, 1) for direction, new in self._add(found, 1).items()}, depth
+        )
 
-    def _add(self, found: set[tuple[int, int]], distance: int) -> set[int]:
-        new = set()
-        for dataset, job in sorted(found):
-            if job != NO_JOB_ID and job not in self.jobs and len(self.jobs) >= self._limit:
-                self.truncated = True
-                self.omitted_jobs.add(job)
-                continue
-            if dataset not in self.distances:
-                if len(self.distances) >= self._limit:
+    def _expand(self, starts: dict[UpOrDown, dict[int, int]], depth: int) -> None:
+        frontiers: dict[UpOrDown, set[int]] = {direction: set() for direction in starts}
+        least = min((distance for of in starts.values() for distance in of.values()), default=depth)
+        for distance in range(least, depth):
+            for direction, of in starts.items():
+                here = -distance if direction == "up" else distance
+                frontiers[direction] |= {
+                    start
+                    for start, at in of.items()
+                    if at == distance and self.distances.setdefault(start, here) == here
+                }
+            found = {
+                direction: self._next_level(frontier, direction)
+                for direction, frontier in frontiers.items()
+                if frontier
+            }
+            new = self._add(found, distance + 1)
+            frontiers = {direction: new.get(direction, set()) for direction in starts}
+
+    def _add(self, found: dict[UpOrDown, _Found], distance: int) -> dict[UpOrDown, set[int]]:
+        """Add what one level of each direction found; returns the new datasets of each."""
+        activity = self._by_activity(_ACTIVITY, {dataset for of in found.values() for dataset in of})
+        job_activity = self._by_activity(
+            _JOB_ACTIVITY, {job for of in found.values() for jobs in of.values() for job in jobs}
+        )
+        new: dict[UpOrDown, set[int]] = {direction: set() for direction in found}
+        ranked = (
+            [(direction, dataset) for dataset in sorted(of, key=lambda id: activity.get(id, 0))]
+            for direction, of in found.items()
+        )
+        for direction, dataset in in_turns(ranked):
+            jobs = found[direction][dataset]
+            for job in sorted(jobs, key=lambda id: job_activity.get(id, 0)):
+                if job != NO_JOB_ID and job not in self.jobs and len(self.jobs) >= self._limit:
                     self.truncated = True
-                    self.omitted_datasets.add(dataset)
+                    self.omitted_jobs.add(job)
                     continue
-                self.distances[dataset] = distance
-                new.add(dataset)
-            if job != NO_JOB_ID:
-                self.jobs.add(job)
-                self.reached_by.setdefault(dataset, set()).add(job)
+                if dataset not in self.distances:
+                    if len(self.distances) >= self._limit:
+                        self.truncated = True
+                        self.omitted_datasets.add(dataset)
+                        continue
+                    self.distances[dataset] = -distance if direction == "up" else distance
+                    new[direction].add(dataset)
+                if job != NO_JOB_ID:
+                    self.jobs.add(job)
+                    self.reached_by.setdefault(dataset, set()).add(job)
         return new
 
-    def _next_level(self, frontier: set[int], direction: UpOrDown) -> set[tuple[int, int]]:
-        """The next datasets, each with a job through which it is found."""
+    def _by_activity(self, query: str, ids: set[int]) -> dict[int, int]:
+        """The place of each in the order of the last mention, the latest first."""
+        return {id: place for place, (id,) in enumerate(rows_for(self._connection, query, ids))}
+
+    def _next_level(self, frontier: set[int], direction: UpOrDown) -> _Found:
+        """The next datasets, each with the jobs through which it is found."""
         is_up = direction == "up"
         here, beyond = (Direction.OUTPUT, Direction.INPUT) if is_up else (Direction.INPUT, Direction.OUTPUT)
         users = rows_for(self._connection, _JOBS_OF_DATASETS, frontier, int(here), self._max_rows)
@@ -130,12 +177,11 @@ class NeighbourhoodSearch:
             tuple(row)
             for row in rows_for(self._connection, _WITH_LISTED_SOURCES, targets, int(Statement.LINEAGE))
         }
-        found = {
-            (other, job)
-            for dataset, job in users
-            for other in others.get(job, ())
-            if ((dataset if is_up else other), job) not in listed
-        }
+        found: _Found = {}
+        for dataset, job in users:
+            for other in others.get(job, ()):
+                if ((dataset if is_up else other), job) not in listed:
+                    found.setdefault(other, set()).add(job)
         if is_up and not listed:
             return found
         query = _EDGES_UP if is_up else _EDGES_DOWN_ALL if listed else _EDGES_DOWN_WITHOUT_JOB
@@ -143,7 +189,7 @@ class NeighbourhoodSearch:
             if job == NO_JOB_ID:
                 self._edges_without_job.add((source, target))
             if job == NO_JOB_ID or (target, job) in listed:
-                found.add((source if is_up else target, job))
+                found.setdefault(source if is_up else target, set()).add(job)
         return found
 
     def _datasets_of(self, jobs: set[int], direction: Direction) -> list[tuple[int, int, int]]:
@@ -188,12 +234,9 @@ def neighbourhood(
     """Datasets and jobs up to `depth` steps from dataset to dataset away."""
     search = NeighbourhoodSearch(connection, limit)
     if dataset is not None:
-        search.distances[dataset] = 0
-    for direction in directions:
-        if dataset is not None:
-            search.expand([dataset], direction, depth)
-        elif job is not None:
-            search.expand_from_job(job, direction, depth)
+        search.expand({dataset: 0}, directions, depth)
+    elif job is not None:
+        search.expand_from_job(job, directions, depth)
     edges = search.edges()
     columns_between: list[ColumnEdge] = []
     omitted_column_edges = 0

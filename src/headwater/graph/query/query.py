@@ -17,7 +17,9 @@ from msgspec import Meta
 
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
+    ColumnEdge,
     Dataset,
+    DatasetNode,
     Impact,
     Job,
     LineageDirection,
@@ -34,7 +36,7 @@ from headwater.graph.query.budget import LIMIT_SECONDS, Budget, ClientGone, Quer
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
-from headwater.graph.query.trace import trace
+from headwater.graph.query.trace import edges_of_dataset, trace
 from headwater.graph.store.database import open_reader
 from headwater.log.queue.sqlite import select
 
@@ -213,6 +215,13 @@ class GraphQuery:
                 indirect=indirect,
                 limit=_bounded_limit(limit),
             )
+
+    def edges_of_dataset(
+        self, namespace: str, name: str, *, limit: int
+    ) -> tuple[list[ColumnEdge], list[DatasetNode], bool]:
+        """The edges of a dataset's columns, the datasets at their ends, and whether there are more."""
+        with self.reading() as connection:
+            return edges_of_dataset(connection, names.find_dataset(connection, namespace, name), limit)
 
     def impact(
         self,

@@ -12,7 +12,8 @@ from headwater.graph.query.answers import Name, SearchResult
 from headwater.graph.store.ids import Kind, field_id, kind_of
 from headwater.log.queue.sqlite import select
 
-CANDIDATES = 400  # of one kind that are read before they are sorted
+CANDIDATES = 400  # of one kind, the closest
+MATCHES = 20_000  # of one kind, of which the closest are chosen
 
 
 def search(
@@ -31,7 +32,7 @@ def search(
     if not text:
         return _recent(connection, set(kinds), namespace, limit)
     found: dict[tuple[Any, ...], tuple[tuple[Any, ...], SearchResult]] = {}
-    for result in _results(connection, text, set(kinds)):
+    for result in _results(connection, text, set(kinds), namespace):
         if namespace and result.namespace != namespace:
             continue
         key = (result.kind, result.namespace, result.name, result.column)
@@ -62,30 +63,32 @@ def _rank(result: SearchResult, text: str) -> tuple[Any, ...]:
     return closeness, order, len(shown), result.namespace, result.name, result.column or ""
 
 
-def _results(connection: apsw.Connection, text: str, kinds: set[str]) -> Iterator[SearchResult]:
+def _results(
+    connection: apsw.Connection, text: str, kinds: set[str], namespace: str
+) -> Iterator[SearchResult]:
     if "dataset" in kinds:
         query = (
             "SELECT n.namespace, n.name, r.namespace, r.name, r.last_at FROM dataset_names n"
             " JOIN dataset_names r ON r.id = n.dataset WHERE n.id = ?"
         )
-        for id in matching_ids(connection, text, Kind.DATASET):
-            for namespace, name, *main, last_at in select(connection, query, id):
-                alias = Name(namespace, name) if [namespace, name] != main else None
+        for id in matching_ids(connection, text, Kind.DATASET, namespace):
+            for space, name, *main, last_at in select(connection, query, id):
+                alias = Name(space, name) if [space, name] != main else None
                 yield SearchResult("dataset", main[0], main[1], None, alias, iso(last_at))
     if "job" in kinds:
         query = "SELECT namespace, name, last_at FROM jobs WHERE id = ?"
-        for id in matching_ids(connection, text, Kind.JOB):
-            for namespace, name, last_at in select(connection, query, id):
-                yield SearchResult("job", namespace, name, None, None, iso(last_at))
+        for id in matching_ids(connection, text, Kind.JOB, namespace):
+            for space, name, last_at in select(connection, query, id):
+                yield SearchResult("job", space, name, None, None, iso(last_at))
     if "column" in kinds:
         query = (
             "SELECT r.namespace, r.name, f.text, r.last_at FROM fields f JOIN columns c ON c.field = f.id"
             " JOIN dataset_names n ON n.id = c.name JOIN dataset_names r ON r.id = n.dataset"
-            " WHERE f.id = ? LIMIT ?"
+            " WHERE f.id = ?1 AND ?3 IN ('', r.namespace) LIMIT ?2"
         )
         for id in matching_ids(connection, text, Kind.FIELD):
-            for namespace, name, column, last_at in select(connection, query, id, CANDIDATES):
-                yield SearchResult("column", namespace, name, column, None, iso(last_at))
+            for space, name, column, last_at in select(connection, query, id, CANDIDATES, namespace):
+                yield SearchResult("column", space, name, column, None, iso(last_at))
 
 
 _TABLES = {
@@ -95,23 +98,62 @@ _TABLES = {
 }
 
 
-def matching_ids(connection: apsw.Connection, text: str, kind: Kind) -> list[int]:
-    """Ids of this kind whose name contains each word; words under three letters must begin it."""
+def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: str = "") -> list[int]:
+    """Ids of this kind whose name contains all words, the closest first; at most `CANDIDATES`.
+
+    The index has substrings of three characters, so a shorter word only narrows the names that have a longer
+    one; a text of short words alone must begin the name.
+    """
     words = text.replace("\0", " ").split()
     if not words:
         return []
     table, column = _TABLES[kind]
-    same = ("id", field_id(text)) if kind is Kind.FIELD else (column, text)  # fields have no index of texts
-    query = f"SELECT id FROM {table} WHERE {same[0]} = ? LIMIT ?"  # noqa: S608
-    found = {int(id): None for (id,) in select(connection, query, same[1], CANDIDATES)}
     long = [word for word in words if len(word) >= 3]
+    values: dict[str, Any] = {
+        "text": text,
+        "id": field_id(text),
+        "namespace": namespace,
+        "match": " ".join('"' + word.replace('"', '""') + '"' for word in long),
+        "kind": int(kind),
+        "matches": MATCHES,
+        "candidates": CANDIDATES,
+        "beginning": f"{_escaped(text)}%",
+        "after_dot": f"%.{_escaped(text)}",
+        "after_slash": f"%/{_escaped(text)}",
+    }
+    conditions = [] if kind is Kind.FIELD else ["(:namespace = '' OR t.namespace = :namespace)"]
+    # fields have no index of texts
+    same = "t.id = :id" if kind is Kind.FIELD else f"t.{column} = :text"
+    query = f"SELECT t.id FROM {table} t WHERE {' AND '.join([same, *conditions])} LIMIT :candidates"  # noqa: S608
+    found = dict.fromkeys(_ids(connection, query, values))
     if long:
-        match = " ".join('"' + word.replace('"', '""') + '"' for word in long)
-        query = "SELECT rowid FROM search WHERE search MATCH ? AND rowid & 3 = ? LIMIT ?"
-        rows = select(connection, query, match, int(kind), CANDIDATES)
+        rows = (
+            "(SELECT rowid AS id FROM search WHERE search MATCH :match AND rowid & 3 = :kind LIMIT :matches)"  # noqa: S608
+            f" AS m CROSS JOIN {table} t ON t.id = m.id"
+        )
+        searched = f"t.{column}" if kind is Kind.FIELD else f"t.namespace || char(10) || t.{column}"
+        for number, word in enumerate(word for word in words if len(word) < 3):
+            values[f"word{number}"] = f"%{_escaped(word)}%"
+            conditions.append(f"{searched} LIKE :word{number} ESCAPE '\\'")
     else:
-        escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-        query = f"SELECT id FROM {table} WHERE {column} LIKE ? ESCAPE '\\' LIMIT ?"  # noqa: S608
-        rows = select(connection, query, f"{escaped}%", CANDIDATES)
-    found |= {int(id): None for (id,) in rows}
+        rows = f"{table} t"
+        conditions.append(f"t.{column} LIKE :beginning ESCAPE '\\'")
+    closest = (
+        f"lower(t.{column}) != lower(:text),"
+        f" t.{column} NOT LIKE :after_dot ESCAPE '\\' AND t.{column} NOT LIKE :after_slash ESCAPE '\\',"
+        f" length(t.{column}), t.{column}"
+    )
+    where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+    query = f"SELECT t.id FROM {rows}{where} ORDER BY {closest} LIMIT :candidates"  # noqa: S608
+    found |= dict.fromkeys(_ids(connection, query, values))
     return [id for id in found if kind_of(id) is kind]
+
+
+def _ids(connection: apsw.Connection, query: str, values: dict[str, Any]) -> list[int]:
+    rows: list[tuple[Any, ...]] = connection.execute(query, values).fetchall()
+    return [id for (id,) in rows]
+
+
+def _escaped(text: str) -> str:
+    """The text as a part of a pattern of LIKE."""
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator
+from itertools import zip_longest
+from typing import Any, NamedTuple, TypeVar
 
 import apsw
 
 from headwater.graph.query.answers import (
     ColumnEdge,
     ColumnNode,
+    DatasetNode,
     Gap,
     Omitted,
     Trace,
@@ -19,10 +21,13 @@ from headwater.graph.query.answers import (
 )
 from headwater.graph.query.details import dataset_nodes, job_nodes
 from headwater.graph.store.database import rows_for
-from headwater.graph.store.ids import field_id
+from headwater.graph.store.ids import WHOLE_DATASET, field_id
 from headwater.graph.store.schema import Direction, Statement
 
 ColumnRef = tuple[int, int]  # a dataset and a field of it, or 0 for the whole dataset
+T = TypeVar("T")
+_NONE: Any = object()
+
 MAX_GAPS = 200
 EDGES_PER_COLUMN = 20  # edges that a level may have for each column of the limit
 
@@ -119,6 +124,18 @@ def column_edges(connection: apsw.Connection, datasets: Collection[int], limit: 
     return _column_edges(connection, _edge_rows(connection, _AMONG, datasets, limit))
 
 
+def edges_of_dataset(
+    connection: apsw.Connection, dataset: int, limit: int
+) -> tuple[list[ColumnEdge], list[DatasetNode], bool]:
+    """The edges at the columns of a dataset, the datasets at their ends, and whether there are more."""
+    start = [[dataset, WHOLE_DATASET]]
+    directions = [_edge_rows(connection, sql, start, limit) for sql in (_UP, _DOWN)]
+    found = {row for rows in directions for row in rows}
+    ends = {ref[0]: 0 for row in found for ref in (row.source, row.target)}
+    is_cut = any(len(rows) >= limit for rows in directions)
+    return _column_edges(connection, found), dataset_nodes(connection, ends), is_cut
+
+
 def count_column_edges(connection: apsw.Connection, datasets: Collection[int], limit: int) -> int:
     """The number of edges between columns of these datasets, at most `limit`."""
     return int(rows_for(connection, _COUNT_AMONG, datasets, limit)[0][0])
@@ -149,6 +166,12 @@ def field_names(connection: apsw.Connection, fields: Iterable[int]) -> dict[int,
     return dict(rows_for(connection, _FIELD_NAMES, fields))
 
 
+def in_turns(lists: Iterable[Iterable[T]]) -> Iterator[T]:
+    """The first of each list, then the second of each, and so on."""
+    for turn in zip_longest(*lists, fillvalue=_NONE):
+        yield from (item for item in turn if item is not _NONE)
+
+
 class ColumnTrace:
     """A breadth-first search over columns: their distances, the edges between them, and the gaps."""
 
@@ -163,26 +186,25 @@ class ColumnTrace:
         self.omitted: set[ColumnRef] = set()
         self.truncated = False
 
-    def expand(self, direction: UpOrDown, depth: int) -> None:
-        """Search upstream or downstream from the start."""
-        frontier, sign = {self.start}, -1 if direction == "up" else 1
-        seen = set(frontier)
+    def expand(self, directions: Iterable[UpOrDown], depth: int) -> None:
+        """Search upstream, downstream or both from the start; the directions take turns."""
+        seen: dict[UpOrDown, set[ColumnRef]] = {direction: {self.start} for direction in directions}
+        frontiers = {direction: {self.start} for direction in seen}
         max_rows = self._limit * EDGES_PER_COLUMN
         for distance in range(1, depth + 1):
-            if not frontier:
+            if not any(frontiers.values()):
                 break
             if (left := max_rows - len(self.rows)) <= 0:
                 self.truncated = True
                 break
-            # edges of a whole are edges of its parts, and edges of a part are edges of the whole
-            related = rows_for(self._connection, _PARENT_AND_CHILD_COLUMNS, map(list, frontier))
-            refs = map(list, frontier | set(related))
-            found = _edge_rows(self._connection, _UP if direction == "up" else _DOWN, refs, left)
-            self.truncated |= len(found) >= left
-            frontier = set()
-            for row in found:
-                if not self._indirect and row.type != "DIRECT":
-                    continue
+            levels = [
+                [(direction, row) for row in self._next_rows(direction, frontier, left)]
+                for direction, frontier in frontiers.items()
+                if frontier
+            ]
+            frontiers = {direction: set() for direction in seen}
+            for direction, row in in_turns(levels):
+                sign = -1 if direction == "up" else 1
                 near, far = (row.target, row.source) if direction == "up" else (row.source, row.target)
                 if far not in self.distances and len(self.distances) >= self._limit:
                     self.truncated = True
@@ -192,10 +214,21 @@ class ColumnTrace:
                 # the near end of an edge of the whole dataset is the whole dataset
                 self.distances.setdefault(near, sign * (distance - 1))
                 self.distances.setdefault(far, sign * distance)
-                if far not in seen:
-                    seen.add(far)
-                    frontier.add(far)
-        self._find_gaps(direction, {dataset for dataset, _ in seen})
+                if far not in seen[direction]:
+                    seen[direction].add(far)
+                    frontiers[direction].add(far)
+        for direction, columns in seen.items():
+            self._find_gaps(direction, {dataset for dataset, _ in columns})
+
+    def _next_rows(self, direction: UpOrDown, frontier: set[ColumnRef], limit: int) -> list[ColumnEdgeRow]:
+        """The edges beyond these columns, those reported last first."""
+        # edges of a whole are edges of its parts, and edges of a part are edges of the whole
+        related = rows_for(self._connection, _PARENT_AND_CHILD_COLUMNS, map(list, frontier))
+        refs = map(list, frontier | set(related))
+        found = _edge_rows(self._connection, _UP if direction == "up" else _DOWN, refs, limit)
+        self.truncated |= len(found) >= limit
+        wanted = [row for row in found if self._indirect or row.type == "DIRECT"]
+        return sorted(wanted, key=lambda row: (-row.last_at, row))
 
     def _find_gaps(self, direction: UpOrDown, datasets: set[int]) -> None:
         query = _JOBS_WITHOUT_COLUMN_LINEAGE_UP if direction == "up" else _JOBS_WITHOUT_COLUMN_LINEAGE_DOWN
@@ -241,8 +274,7 @@ def trace(
 ) -> Trace:
     """The columns up to `depth` steps upstream and downstream of a column."""
     found = ColumnTrace(connection, (dataset, field_id(column)), indirect=indirect, limit=limit)
-    for direction in directions:
-        found.expand(direction, depth)
+    found.expand(directions, depth)
     jobs = {row.job for row in found.rows} | {job for job, _, _ in found.gaps}
     return Trace(
         key_of_dataset(dataset),

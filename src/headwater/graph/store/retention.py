@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import apsw
+import orjson
 
 from headwater.graph.store.schema import DAY
 from headwater.log.queue.sqlite import select
 from headwater.settings import GraphSettings
 
+MIN_ID = -(2**63)
 PIECE = 2_000  # rows of one transaction, so that neither readers nor the follower wait long
 
 _NEWEST = (
@@ -23,11 +25,6 @@ _NEWEST = (
 
 # Queries of the keys to delete, with a limit ?1 of time or number and at most ?2 rows.
 _OLD_RUNS = "SELECT id FROM runs WHERE last_at < ?1 LIMIT ?2"
-_SURPLUS_RUNS = (
-    "SELECT id FROM (SELECT id, row_number() OVER"
-    " (PARTITION BY job ORDER BY last_at DESC, uuid DESC) AS n FROM runs"
-    " WHERE job IN (SELECT job FROM runs GROUP BY job HAVING count(*) > ?1)) WHERE n > ?1 LIMIT ?2"
-)
 _OLD_EDGES = "SELECT target, source, job, type, subtype, masking FROM edges WHERE last_at < ?1 LIMIT ?2"
 _OLD_JOB_DATASETS = "SELECT job, direction, name FROM job_datasets WHERE last_at < ?1 LIMIT ?2"
 # All names of datasets that no event has mentioned since ?1 under any name.
@@ -68,19 +65,28 @@ _JOB = (
     "DELETE FROM jobs WHERE id = ?",
 )
 
-# Schemas of a name that are old (?1), or beyond the limit (?2); never the latest.
+# Jobs after ?1 with more than ?2 runs, and the surplus runs of one.
+_JOBS_WITH_SURPLUS = "SELECT job FROM runs WHERE job > ?1 GROUP BY job HAVING count(*) > ?2 LIMIT ?3"
+_SURPLUS_RUNS = "SELECT id FROM runs WHERE job = ?1 ORDER BY last_at DESC, uuid DESC LIMIT ?3 OFFSET ?2"
+# The next names after ?1 with several schemas. Those that are old (?2), or beyond the limit (?3), go; never
+# the latest one.
+_NAMES_WITH_VERSIONS = "SELECT name FROM versions WHERE name > ?1 GROUP BY name HAVING count(*) > 1 LIMIT ?2"
 _SURPLUS_VERSIONS = (
     "DELETE FROM versions WHERE (name, schema) IN (SELECT name, schema FROM"
     " (SELECT name, schema, last_at, row_number()"
     " OVER (PARTITION BY name ORDER BY written_at DESC, last_at DESC, schema DESC) AS n"
-    " FROM versions) WHERE n > ?2 OR (n > 1 AND last_at < ?1))"
+    " FROM versions WHERE name IN (SELECT value FROM json_each(?1)))"
+    " WHERE n > ?3 OR (n > 1 AND last_at < ?2))"
 )
-# Schemas and fields without a dataset.
-_UNUSED = (
-    "DELETE FROM schemas WHERE id NOT IN (SELECT schema FROM versions)",
-    "DELETE FROM search WHERE rowid IN (SELECT id FROM fields f"
-    " WHERE NOT EXISTS (SELECT 1 FROM columns WHERE field = f.id))",
-    "DELETE FROM fields WHERE NOT EXISTS (SELECT 1 FROM columns WHERE field = fields.id)",
+# The next schemas and fields after ?1, and of those the ones that no dataset has.
+_SCHEMAS = "SELECT id FROM schemas WHERE id > ?1 ORDER BY id LIMIT ?2"
+_UNUSED_SCHEMA = (
+    "DELETE FROM schemas WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM versions WHERE schema = ?1)",
+)
+_FIELDS = "SELECT id FROM fields WHERE id > ?1 ORDER BY id LIMIT ?2"
+_UNUSED_FIELD = (
+    "DELETE FROM search WHERE rowid = ?1 AND NOT EXISTS (SELECT 1 FROM columns WHERE field = ?1)",
+    "DELETE FROM fields WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM columns WHERE field = ?1)",
 )
 
 
@@ -91,20 +97,14 @@ def clean_up(connection: apsw.Connection, settings: GraphSettings, now: int) -> 
         return
     cutoff = min(now, int(newest)) - int(settings.retention_days * DAY)
     yield from _delete(connection, _OLD_RUNS, cutoff, _RUN)
-    yield from _delete(connection, _SURPLUS_RUNS, settings.max_runs_per_job, _RUN)
+    yield from _delete_surplus_runs(connection, settings.max_runs_per_job)
     yield from _delete(connection, _OLD_EDGES, cutoff, _EDGE)
     yield from _delete(connection, _OLD_JOB_DATASETS, cutoff, _JOB_DATASET)
-    with connection:
-        connection.execute(_SURPLUS_VERSIONS, (cutoff, settings.max_schema_versions))
-        count = connection.changes()
-    yield count
+    yield from _delete_surplus_versions(connection, cutoff, settings.max_schema_versions)
     yield from _delete(connection, _OLD_NAMES, cutoff, _NAME)
     yield from _delete(connection, _OLD_JOBS, cutoff, _JOB)
-    for statement in _UNUSED:
-        with connection:
-            connection.execute(statement)
-            count = connection.changes()
-        yield count
+    yield from _delete_unused(connection, _SCHEMAS, b"", _UNUSED_SCHEMA)
+    yield from _delete_unused(connection, _FIELDS, MIN_ID, _UNUSED_FIELD)
 
 
 def _delete(
@@ -115,3 +115,41 @@ def _delete(
             for statement in statements:
                 connection.executemany(statement, keys)
         yield len(keys)
+
+
+def _delete_surplus_runs(connection: apsw.Connection, most: int) -> Iterator[int]:
+    last = MIN_ID
+    while jobs := select(connection, _JOBS_WITH_SURPLUS, last, most, PIECE):
+        for (last,) in jobs:
+            while keys := select(connection, _SURPLUS_RUNS, last, most, PIECE):
+                with connection:
+                    for statement in _RUN:
+                        connection.executemany(statement, keys)
+                yield len(keys)
+
+
+def _delete_surplus_versions(connection: apsw.Connection, cutoff: int, most: int) -> Iterator[int]:
+    last = MIN_ID
+    while names := select(connection, _NAMES_WITH_VERSIONS, last, PIECE):
+        last = names[-1][0]
+        with connection:
+            values = orjson.dumps([name for (name,) in names]).decode()
+            connection.execute(_SURPLUS_VERSIONS, (values, cutoff, most))
+            count = connection.changes()
+        yield count
+
+
+def _delete_unused(
+    connection: apsw.Connection, query: str, first: object, statements: tuple[str, ...]
+) -> Iterator[int]:
+    """Look at all rows in the order of their ids, and delete those without a use."""
+    last = first
+    while keys := select(connection, query, last, PIECE):
+        last = keys[-1][0]
+        count = 0
+        with connection:
+            for statement in statements:
+                before = connection.total_changes()
+                connection.executemany(statement, keys)
+                count = connection.total_changes() - before
+        yield count

@@ -205,4 +205,15 @@ def _identifiers(facet: Any) -> Iterator[int]:
                 yield dataset_id(namespace, name)
 
 
-MIGRATIONS = (_create, _rename, _record_link_producers)
+def _record_column_sources(connection: apsw.Connection) -> None:
+    """Make the datasets that only `columnLineage` names inputs of the jobs that reported it."""
+    connection.execute("CREATE INDEX IF NOT EXISTS versions_schema ON versions(schema)")  # for retention
+    connection.execute(
+        "INSERT INTO job_datasets SELECT e.job, ?1, d.name, min(e.first_at), max(e.last_at) FROM edges e"
+        " JOIN columns d ON d.id = e.source JOIN columns c ON c.id = e.target"
+        " WHERE e.job != ?2 AND d.name != c.name GROUP BY e.job, d.name ON CONFLICT DO NOTHING",
+        (int(Direction.INPUT), NO_JOB_ID),
+    )
+
+
+MIGRATIONS = (_create, _rename, _record_link_producers, _record_column_sources)

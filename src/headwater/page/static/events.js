@@ -5,6 +5,8 @@ const state = document.getElementById("events-state");
 const filter = document.getElementById("filter");
 const pause = document.getElementById("pause");
 const MAX_ROWS = 300;
+const MAX_KEYS = 5000; // of the latest events, which the server sends again after a pause
+const keys = new Set();
 let seen = 0;
 let missed = 0;
 let waiting = [];
@@ -48,7 +50,12 @@ function open() {
   if (source) return;
   source = new EventSource(list.dataset.address);
   source.addEventListener("events", (event) => {
-    const events = JSON.parse(event.data);
+    const events = JSON.parse(event.data).filter((tailed) => !keys.has(tailed.key));
+    for (const tailed of events) keys.add(tailed.key);
+    for (const key of keys) {
+      if (keys.size <= MAX_KEYS) break;
+      keys.delete(key);
+    }
     seen += events.length;
     if (isPaused()) waiting = waiting.concat(events).slice(-MAX_ROWS);
     else show(events);
@@ -78,10 +85,6 @@ document.getElementById("clear").addEventListener("click", () => list.replaceChi
 filter.addEventListener("input", () => {
   for (const item of list.children) item.hidden = !matches(item);
 });
-document.addEventListener("visibilitychange", () => {
-  if (document.hidden) return close();
-  list.replaceChildren(); // the server sends the latest events again
-  open();
-});
+document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
 addEventListener("pagehide", close);
 open();

@@ -6,11 +6,11 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from headwater.graph.query.answers import ColumnEdge, Dataset, Neighbourhood, Statistic
+from headwater.graph.query.answers import ColumnEdge, Dataset, DatasetNode, Statistic
 from headwater.graph.query.query import GraphQuery
 from headwater.page.views.view import Parameters, View
 
-MAX_NEIGHBOURS = 300
+MAX_EDGES = 2_000  # of the columns, in each direction
 CHART_SIZE = (560, 64)
 CHART_POINTS = 60
 
@@ -27,11 +27,12 @@ class RelatedColumn(NamedTuple):
 def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
     """One dataset with its columns and their neighbours, charts, schema changes, runs and facets."""
     dataset = query.dataset(parameters.get("namespace"), parameters.get("name"))
-    around = query.neighbourhood(dataset.namespace, dataset.name, depth=1, limit=MAX_NEIGHBOURS, columns=True)
+    edges, nodes, is_cut = query.edges_of_dataset(dataset.namespace, dataset.name, limit=MAX_EDGES)
     values = {
         "dataset": dataset,
-        "upstream": _related_columns(dataset.key, around, "up"),
-        "downstream": _related_columns(dataset.key, around, "down"),
+        "upstream": _related_columns(dataset.key, edges, nodes, "up"),
+        "downstream": _related_columns(dataset.key, edges, nodes, "down"),
+        "is_cut": is_cut,
         "charts": _charts(dataset),
         "chart_size": CHART_SIZE,
     }
@@ -39,12 +40,12 @@ def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
 
 
 def _related_columns(
-    key: str, around: Neighbourhood, direction: Literal["up", "down"]
+    key: str, edges: list[ColumnEdge], datasets: list[DatasetNode], direction: Literal["up", "down"]
 ) -> dict[str, list[RelatedColumn]]:
     """The columns upstream or downstream of each column; an empty name is the whole dataset."""
-    nodes = {node.key: node for node in around.datasets}
+    nodes = {node.key: node for node in datasets}
     found: dict[str, list[RelatedColumn]] = defaultdict(list)
-    for edge in around.column_edges:
+    for edge in edges:
         own, column, other, other_column = (
             (edge.target, edge.target_column, edge.source, edge.source_column)
             if direction == "up"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,8 +28,12 @@ TITLE_FIELDS = ("event_type", "event", "type", "name", "action")
 
 
 class TailedEvent(msgspec.Struct):
-    """An event that arrived: its file, a title and a note for the list, and its text."""
+    """An event that arrived: its file, a title and a note for the list, and its text.
 
+    `key` is the same whenever the event is sent, so that a viewer that connects again counts it once.
+    """
+
+    key: str
     at: float
     source: str
     title: str
@@ -69,7 +74,7 @@ class EventTail:
             first = end - MAX_EVENTS
         if first < end:
             for event in export(folder, first, end - 1):
-                yield _tailed(event.received_at, source, event.body)
+                yield _tailed(f"{source} {event.position}", event.received_at, source, event.body)
 
     def _from_file(self, token: str, path: Path) -> tuple[list[TailedEvent], int]:
         try:
@@ -85,17 +90,21 @@ class EventTail:
             return [], 0  # rotated meanwhile; the next poll reads the new file
         whole = content[: content.rfind(b"\n") + 1]
         self._offsets[token] = (status.st_ino, start + len(whole))
-        lines = whole.split(b"\n")[:-1]
+        lines = []
+        for line in re.findall(rb"[^\n]*\n", whole):
+            lines.append((f"{token} {status.st_ino} {start}", line.rstrip(b"\n")))
+            start += len(line)
+        start -= len(whole)
         if start and (start > offset or self._is_new):
             lines = lines[1:]  # the first line is incomplete
         missed = int(start > offset)
         shown = lines[-MAX_EVENTS:]
         at = self._clock.now()
-        events = [_tailed(at, f"token {token}", read_line(line).event) for line in shown]
+        events = [_tailed(key, at, f"token {token}", read_line(line).event) for key, line in shown]
         return events, missed + len(lines) - len(shown)
 
 
-def _tailed(at: float, source: str, body: bytes) -> TailedEvent:
+def _tailed(key: str, at: float, source: str, body: bytes) -> TailedEvent:
     title, note = "", ""
     try:
         event = orjson.loads(body)
@@ -105,6 +114,7 @@ def _tailed(at: float, source: str, body: bytes) -> TailedEvent:
         if isinstance(event, dict):
             title, note = _lineage_summary(event) if "producer" in event else _event_summary(event)
     return TailedEvent(
+        key,
         at,
         source,
         strip_control_characters(title[:200]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headwater.graph.query.answers import RunSummary
 from headwater.graph.query.query import GraphQuery
+from headwater.page.views.system import SystemStatus
 from headwater.page.views.view import Parameters, View
 
 PAGE_SIZE = 100
@@ -23,7 +24,7 @@ def run_view(query: GraphQuery, parameters: Parameters) -> View:
     return View("run.html", f"Run of {details.run.job.name}", "runs", values)
 
 
-def runs_view(query: GraphQuery, parameters: Parameters) -> View:
+def runs_view(status: SystemStatus, query: GraphQuery, parameters: Parameters) -> View:
     """The latest runs of all jobs."""
     offset = parameters.number("offset", 0, 10**8)
     runs = query.runs(limit=PAGE_SIZE, offset=offset)
@@ -32,7 +33,7 @@ def runs_view(query: GraphQuery, parameters: Parameters) -> View:
         "longest": _longest_seconds(runs),
         "offset": offset,
         "page_size": PAGE_SIZE,
-        "summary": query.summary(),
+        "summary": status.summary(query),
     }
     return View("runs.html", "Runs", "runs", values)
 

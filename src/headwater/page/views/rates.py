@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from itertools import pairwise
 
 from headwater.clock import Clock, SystemClock
@@ -19,7 +20,6 @@ WATCHED = {
         "gateway_events_accepted",
         "gateway_events_refused",
         "log_events_appended",
-        "incoming_events_appended",
         "delivery_events_delivered",
         "graph_events_ingested",
     )
@@ -33,6 +33,7 @@ class Rates:
         self._metrics = metrics
         self._clock = clock or SystemClock()
         self._samples: deque[tuple[float, dict[str, float]]] = deque(maxlen=KEPT)
+        self._read: dict[str, Callable[[], float]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="page-rates", daemon=True)
 
@@ -45,9 +46,13 @@ class Rates:
         if self._thread.ident is not None:
             self._thread.join()
 
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Sample a total that is not a counter of this process."""
+        self._read[name] = read
+
     def sample(self) -> None:
         """Record the counters: each as a whole, and for each of its labels."""
-        found: dict[str, float] = {}
+        found = {name: read() for name, read in self._read.items()}
         for metric in self._metrics:
             if isinstance(metric, Counter) and metric.description.name in WATCHED:
                 name = metric.description.name.removeprefix("headwater_")

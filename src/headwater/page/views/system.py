@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headwater.errors import HeadwaterError
+from headwater.graph.query.answers import Summary
 from headwater.graph.query.query import GraphQuery
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
@@ -17,6 +18,7 @@ from headwater.page.views.rates import Rates
 from headwater.page.views.view import View
 from headwater.settings import Settings
 
+ROWS_LOADED = "pipeline_rows_loaded"
 EVENTS_SECONDS = 2.0  # between two counts of the files of events
 SHARE = 20  # a count may take a twentieth of the time: the archive can be large
 
@@ -50,6 +52,7 @@ class Kind(NamedTuple):
     caption: str
     counter: str
     has_arrow_before: bool = False
+    unit: str = "events/s"
 
 
 KINDS = {
@@ -57,7 +60,7 @@ KINDS = {
     "log": Kind("Log", "stores lineage", "log_events_appended", has_arrow_before=True),
     "delivery": Kind("Outlets", "forward lineage", "delivery_events_delivered", has_arrow_before=True),
     "graph": Kind("Graph", "ingests lineage", "graph_events_ingested"),
-    "pipeline": Kind("Pipeline", "loads events into tables", "incoming_events_appended"),
+    "pipeline": Kind("Pipeline", "loads events into tables", ROWS_LOADED, unit="rows/s"),
 }
 
 
@@ -117,6 +120,25 @@ class SystemStatus:
         self._lock = threading.Lock()
         self._events: EventsStat | None = None
         self._events_due = 0.0
+        self._summary: Summary | None = None
+        self._summary_due = 0.0
+        rates.watch(ROWS_LOADED, self._rows_loaded)
+
+    def _rows_loaded(self) -> float:
+        events = self.events()
+        return float(_rows(events)) if events is not None else 0.0
+
+    def summary(self, query: GraphQuery) -> Summary:
+        """The counts of the graph; those of a large graph are some seconds old."""
+        with self._lock:
+            if self._summary is not None and time.monotonic() < self._summary_due:
+                return self._summary
+        began = time.monotonic()
+        found = query.summary()
+        now = time.monotonic()
+        with self._lock:
+            self._summary, self._summary_due = found, now + SHARE * (now - began)
+        return found
 
     def open_rejects(self) -> dict[str, int]:
         """How many rejects are stored, by stage."""
@@ -214,10 +236,8 @@ class SystemStatus:
         return self._stage("delivery", facts, error)
 
     def _pipeline(self, events: EventsStat) -> Stage:
-        rows = sum(destination.rows for destination in events.destinations)
-        rows += sum(stream.rows for stream in events.streams)
         waiting = sum(each.waiting_files for each in events.tokens) + events.replays
-        facts: list[tuple[float, str]] = [(rows, "rows"), (waiting, "files waiting")]
+        facts: list[tuple[float, str]] = [(_rows(events), "rows"), (waiting, "files waiting")]
         errors = [pair.error for pair in events.open] or [each.error for each in events.streams if each.error]
         if not errors and events.last_cycle is not None:
             errors = events.last_cycle.errors
@@ -225,7 +245,7 @@ class SystemStatus:
 
     def _graph(self, query: GraphQuery, errors: list[str]) -> Stage:
         try:
-            summary = query.summary()
+            summary = self.summary(query)
             facts: list[tuple[float, str]] = [(summary.datasets, "datasets"), (summary.runs, "runs")]
             facts += [(summary.failed, "jobs failing")] if summary.failed else []
             failure = ""
@@ -233,6 +253,13 @@ class SystemStatus:
             facts, failure = [], error.text
         stalled = next((text for text in errors if text.startswith("graph:")), failure)
         return self._stage("graph", facts, stalled)
+
+
+def _rows(events: EventsStat) -> int:
+    """The rows that batch and stream mode have loaded."""
+    return sum(destination.rows for destination in events.destinations) + sum(
+        stream.rows for stream in events.streams
+    )
 
 
 def system_view(status: SystemStatus, query: GraphQuery) -> View:

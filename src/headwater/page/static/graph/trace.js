@@ -33,11 +33,29 @@ function address(base, row) {
   return url.pathname + url.search;
 }
 
+// Nothing is traced: the panel says why, and how to try again.
+function showError(error) {
+  const note = document.createElement("p");
+  note.className = "note bad";
+  note.setAttribute("role", "alert");
+  const reason = error instanceof TypeError ? "The server did not answer." : error.message;
+  note.textContent = `The trace failed. ${reason} Select the column again to repeat it.`;
+  panel.classList.add("open");
+  panel.replaceChildren(note);
+}
+
 export async function trace(row, { push = true } = {}) {
   const number = ++latest;
-  const answer = await fetch(address(board.dataset.trace, row));
-  if (!answer.ok || number !== latest) return;
-  const found = await answer.json();
+  let found;
+  try {
+    const answer = await fetch(address(board.dataset.trace, row));
+    found = await answer.json();
+    if (!answer.ok) throw new Error([found.message, found.hint].filter(Boolean).join(" "));
+  } catch (error) {
+    if (number === latest) showError(error);
+    return;
+  }
+  if (number !== latest) return;
   markTrace(found);
   panel.classList.toggle("open", row !== null);
   panel.replaceChildren(...new DOMParser().parseFromString(found.panel, "text/html").body.childNodes);
