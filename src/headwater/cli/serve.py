@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from headwater import settings as settings_module
-from headwater.cli import descriptors
+from headwater.cli import descriptors, graph_process
 from headwater.cli.exposure import exposures
 from headwater.cli.options import log_folder, with_settings
 from headwater.cli.process import announce, configure_logging, keep_files_private
@@ -397,15 +397,15 @@ def _make(folder: Path, setting: str) -> None:
 
 
 class _Graph:
-    """The lineage graph: the thread that writes it and the pool that answers queries."""
+    """The lineage graph: the process that writes it, the thread that feeds it, and the pool of queries."""
 
     def __init__(self, settings: Settings, log: Log, gateway: Gateway, metrics: Metrics) -> None:
         from headwater.graph.http.endpoints import add_routes
         from headwater.graph.http.query_pool import QueryPool
         from headwater.graph.ingest.follower import LogFollower
-        from headwater.graph.store.database import GraphDatabase
+        from headwater.graph.ingest.process import IngestProcess
 
-        database = GraphDatabase(settings.graph_dir, settings.graph)
+        database = IngestProcess(settings.graph_dir, settings.graph, graph_process.command(settings))
         try:
             self._follower: LogFollower = LogFollower(log, database, metrics)
         except BaseException:

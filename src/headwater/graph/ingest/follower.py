@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterable
+from typing import Protocol
 
 from headwater.errors import HeadwaterError
-from headwater.graph.store.database import GraphDatabase
+from headwater.graph.store.database import IngestResult
 from headwater.log.queue import offline
 from headwater.log.queue.log import Log
 from headwater.log.queue.reader import Reader
@@ -22,6 +24,24 @@ CLEANUP_SECONDS = 600.0
 CLEANUP_EVENTS = 200_000
 
 
+class GraphWriter(Protocol):
+    """A graph that takes batches of events: a GraphDatabase, or the process of one."""
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def last_received_at(self) -> float: ...
+
+    def ingest_received(
+        self, events: Iterable[tuple[float, bytes]], position: int | None = None
+    ) -> IngestResult: ...
+
+    def clean_up(self) -> int: ...
+
+    def close(self) -> None: ...
+
+
 class LogFollower:
     """Ingests the log into the graph in a thread. It delays no other part: the log keeps the events (G7).
 
@@ -33,7 +53,7 @@ class LogFollower:
     def __init__(
         self,
         log: Log,
-        database: GraphDatabase,
+        database: GraphWriter,
         metrics: Metrics,
         *,
         batch_events: int = 1_000,
@@ -55,7 +75,7 @@ class LogFollower:
         self._unreadable = metrics.counter("graph_events_unreadable")
         self._mistimed = metrics.counter("graph_events_mistimed")
         self._left_out = metrics.counter("graph_parts_left_out")
-        self._position = database.position
+        self._position = self._committed = database.position
         self._reader = self._open_reader()
         metrics.gauge("graph_lag_events").set(lambda: self.lag_events)
         self._unlisten = log.on_append(self._wake.set)
@@ -131,6 +151,11 @@ class LogFollower:
 
     def _ingest_next_batch(self) -> bool:
         """Ingest the next batch; False when there is none."""
+        if (position := self._database.position) < self._committed:
+            # Its process was started again, and found the graph damaged: ingest all that the log still holds.
+            self._reader.close()
+            self._position = self._committed = position
+            self._reader = self._open_reader()
         self._clean_up()
         events = self._reader.take(self._position, self._batch_events, BATCH_BYTES)
         if not events:
@@ -139,7 +164,7 @@ class LogFollower:
         end = events[-1].position + 1
         result = self._database.ingest_received(((event.received_at, event.body) for event in events), end)
         self._reader.finish(event.position for event in events)
-        self._position = end
+        self._position = self._committed = end
         self._events_since_cleanup += result.events
         for valid in (self._ingested, self._folded):
             valid.add(result.events - result.invalid)
