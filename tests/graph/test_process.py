@@ -6,8 +6,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def process(tmp_path: Path) -> Iterator[IngestProcess]:
     process.close()
 
 
-def received(events: list[object]) -> list[tuple[float, bytes]]:
+def received(events: Iterable[Any]) -> list[tuple[float, bytes]]:
     return [(1_800_000_000.0, body) for body in encoded(events)]
 
 
