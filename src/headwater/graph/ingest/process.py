@@ -86,7 +86,7 @@ class IngestProcess:
 
     @property
     def last_received_at(self) -> float:
-        """When the last event was received that was in the graph at the start of the process; 0 if unknown."""
+        """When the last event in the graph at the start of the process was received; 0 if unknown."""
         return self._received_at
 
     def _start(self) -> None:
