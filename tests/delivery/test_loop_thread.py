@@ -4,12 +4,14 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import DELIVERED, Batch, NoOptions, Outlet, Results
+from headwater.delivery.read_ahead import ReadAhead
 from headwater.settings import OutletSettings
 from tests.delivery.rig import QUICK, Rig, eventually, numbers
 
@@ -117,15 +119,14 @@ def test_an_outlet_that_blocks_its_loop_slows_no_other_when_it_does_not_say_that
 def test_an_outlet_is_tried_again_and_says_why_when_it_cannot_begin(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    positions = rig.rejects.positions
     may_begin = threading.Event()
 
-    def fails(stage: str, first: int) -> dict[str, float]:
+    def fails(*arguments: Any) -> ReadAhead:
         if not may_begin.is_set():
             raise OSError(24, "Too many open files")
-        return positions(stage, first)  # type: ignore[return-value]
+        return ReadAhead(*arguments)
 
-    monkeypatch.setattr(rig.rejects, "positions", fails)
+    monkeypatch.setattr("headwater.delivery.outlet_worker.ReadAhead", fails)
     outlet = Receiver("one")
     rig.append(1)
     (worker,) = start(rig, LoopThreads(), outlet)
@@ -139,10 +140,10 @@ def test_an_outlet_is_tried_again_and_says_why_when_it_cannot_begin(
 def test_it_ends_at_once_when_it_is_stopped_before_it_could_begin(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(stage: str, first: int) -> dict[int, float]:
+    def fails(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(rig.rejects, "positions", fails)
+    monkeypatch.setattr("headwater.delivery.outlet_worker.ReadAhead", fails)
     (worker,) = start(rig, LoopThreads(), Receiver("one"))
     assert eventually(lambda: worker.trouble() is not None)
     assert worker.is_running

@@ -91,6 +91,8 @@ class OutletWorker:
 
     def start(self) -> None:
         """Begin to deliver; returns at once. OSError if there are too many open files."""
+        # Here, so that no limit drops events first that the rejects hold already (G3).
+        self._finish_known_rejects()
         self._loop.start()
         self._ended = self._loop.run(self._run())
 
@@ -152,9 +154,7 @@ class OutletWorker:
         scheduler = self._scheduler = Scheduler(
             self._outlet, self, client_id=uuid.uuid4().hex, clock=self._clock, metrics=self._metrics
         )
-        reader = self._reader
-        self._finish_known_rejects()
-        self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, reader)
+        self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, self._reader)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
             self._metrics.counter(counter).add(0, self.name)
         self._problems.pop("start", None)
