@@ -52,6 +52,20 @@ class ObjectStore(LoopbackServer):
         found = self.filesystem().get_file_info(selected)
         return [each.path.removeprefix(f"{self.bucket}/") for each in found if each.is_file]
 
+    def keys(self, prefix: str) -> list[str]:
+        """The keys of all objects with a prefix, also of the empty ones that stand for folders."""
+        import boto3
+
+        client = boto3.client(
+            "s3",
+            endpoint_url=f"http://127.0.0.1:{self.port}",
+            aws_access_key_id=KEY,
+            aws_secret_access_key=SECRET,
+            region_name="us-east-1",
+        )
+        found = client.list_objects_v2(Bucket=self.bucket, Prefix=prefix)
+        return [each["Key"] for each in found.get("Contents", ())]
+
     def command(self) -> Sequence[str]:
         return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)]
 

@@ -50,6 +50,11 @@ class SparkCluster:
     def master(self) -> str:
         return f"spark://127.0.0.1:{self._ports[0]}"
 
+    @property
+    def page_port(self) -> int:
+        """The port of the master's page."""
+        return self._ports[1]
+
     def work(self, worker: int) -> Path:
         """The folder in which a worker's executors run."""
         return self._folder / f"worker-{worker}" / "work"

@@ -12,13 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyspark
 import pytest
 import yaml
 
 from headwater.errors import SettingsError
+from headwater.log.queue.offline import export
 from headwater.pipeline.spark.cluster_packages import is_cluster
+from headwater.pipeline.spark.standalone_master import check_master
 from headwater.pipeline.spark.storage import ObjectFolder, Staging, StagingUnavailable
+from headwater.settings import PipelineSettings
 from tests.parts.cache import Missing
+from tests.parts.clean_install import clean_python
 from tests.parts.object_store import SECRET, ObjectStore
 from tests.parts.spark_cluster import SparkCluster
 
@@ -77,9 +82,10 @@ def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
 ) -> None:
     total = 1_000_000 if full else 20_000
     write_events(tmp_path / "data" / "events" / "incoming", total)
+    python = clean_python(tmp_path / "installed", "pipeline", "java")
     with SparkCluster(tmp_path / "cluster") as cluster:
         settings = {
-            "data_dir": str(tmp_path / "data"),
+            "data_dir": "data",
             "tokens": [{"id": "web", "server_secret": "s"}],
             "destinations": [
                 {
@@ -93,14 +99,19 @@ def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
             "pipeline": {
                 "staging_url": store.url("staging"),
                 "memory": "1g",
+                "lineage": {"url": "http://127.0.0.1:9"},  # nothing listens: the events stay in the spool
                 "spark": cluster.settings() | {"spark.sql.shuffle.partitions": 2},
             },
         }
+        page = {"spark.master.ui.port": cluster.page_port}
+        assert check_master(PipelineSettings(master=cluster.master, spark=page)) == pyspark.__version__
         config = tmp_path / "headwater.yml"
         config.write_text(yaml.safe_dump(settings), encoding="utf-8")
-        command = [sys.executable, "-m", "headwater", "-c", str(config), "pipeline", "run"]
+        command = [str(python), "-m", "headwater", "-c", str(config), "pipeline", "run", "--lineage"]
         with (tmp_path / "driver.log").open("wb") as out:
-            driver = subprocess.Popen([*command, "--master", cluster.master], stdout=out, stderr=out)
+            driver = subprocess.Popen(
+                [*command, "--master", cluster.master], stdout=out, stderr=out, cwd=tmp_path
+            )
         try:
             # the large file is being written by its tables: both workers have executors, and work to do
             until(lambda: any("/lines/part-" in name for name in store.objects()), "staging", driver)
@@ -126,6 +137,28 @@ def test_every_event_is_a_row_once_when_a_worker_of_a_cluster_is_killed(
     assert found[4] > total * 0.9, "addresses were looked up by the executors"
     assert store.objects() == [], "what was staged is removed"
     assert SECRET not in log + output
+    check_lineage(tmp_path)
+
+
+def check_lineage(folder: Path) -> None:
+    """Every column that comes from the events leads to its place there, from all files (G11)."""
+    found: dict[str, dict[str, set[tuple[str, str]]]] = {}
+    [spool] = (folder / "data" / "lineage-spool").glob("spool-*")
+    events = [json.loads(event.body) for event in export(spool)]
+    for event in events:
+        for output in event.get("outputs", ()) if event["eventType"] == "COMPLETE" else ():
+            facet = output["facets"]["columnLineage"]
+            assert {"event_type", "n", "ip", "pad", "user_id"} <= set(facet["fields"]), "in every load"
+            table = found.setdefault(output["name"].removeprefix("main."), {})
+            for column, inputs in facet["fields"].items():
+                for one in inputs["inputFields"]:
+                    assert (one["namespace"], one["name"]) == ("file", str(folder / "data/events/incoming"))
+                    table.setdefault(column, set()).add((one["field"], one.get("jsonPointer", "")))
+    assert sorted(found) == ["order", "view"]
+    for table in found.values():
+        for column in ("event_type", "n", "ip", "pad"):
+            assert table[column] == {("value", f"/{column}")}
+        assert table["user_id"] == {("value", "/user/id")}
 
 
 @pytest.mark.parametrize(
@@ -159,6 +192,18 @@ def test_what_is_left_or_done_with_is_removed_when_a_driver_has_died_or_goes_on(
         staging.uploaded([other])
         assert len(store.objects("left")) == 1
     assert store.objects("left") == []
+
+
+def test_no_empty_object_stays_when_what_was_staged_is_removed(store: ObjectStore, tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.write_bytes(b"{}\n")
+    for _ in range(2):
+        with Staging(tmp_path / "staging", store.url("clean")) as staging, staging.folder() as folder:
+            shared = staging.executor_folder(folder)
+            assert isinstance(shared, ObjectFolder)
+            staging.uploaded([source])
+            (shared / "lines" / "part-0").upload(source)
+    assert store.keys("clean") == ["clean/"], "the prefix itself, however many cycles there were"
 
 
 def test_the_error_has_no_secret_when_the_store_cannot_be_used(store: ObjectStore, tmp_path: Path) -> None:

@@ -7,10 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import duckdb
+import pytest
 
 from headwater.cli.demo.shop import TEMPLATE, first_day, second_day
+from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
+from headwater.destinations.table import ROW
 from headwater.log.files.layout import EventFolder
+from headwater.pipeline.lineage_hints import reading_from, writing_to
+from headwater.pipeline.spark.storage import ObjectFolder, Staging, read_objects, write_objects
+from headwater.pipeline.steps.read_lines import LINE, read_lines
 from headwater.testing.lineage import collect_lineage
+from tests.parts.cache import Missing
+from tests.parts.object_store import ObjectStore
 from tests.pipeline.rig import Rig
 from tests.pipeline.stream_rig import StreamRig
 
@@ -100,3 +108,34 @@ def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
     }
     assert found["order_2026", "customer_address_city"] == {(queue, "value", "/customer/address/city")}
     assert found["many", "user_id"] == {(queue, "value", "/user/id")}
+
+
+def test_every_column_leads_to_a_pointer_when_functions_read_and_stage_on_an_object_store(
+    rig: Rig, tmp_path: Path
+) -> None:
+    """On a cluster tasks read copies of the files, and stage rows, by Python functions."""
+    try:
+        store = ObjectStore()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    file = rig.file([{"user": {"id": number}, "at": "2026-11-16"} for number in range(20)])
+    dataset = "file", str(rig.incoming)
+    with store, Staging(tmp_path / "staging", store.url("staging")) as staging, staging.folder() as folder:
+        shared = staging.executor_folder(folder)
+        assert isinstance(shared, ObjectFolder)
+        with collect_lineage(rig.spark) as events:
+            with reading_from(rig.spark, dataset, LINE, beside=[ROW]):
+                lines = read_lines(rig.spark, file, staging=staging)
+                routed = write_objects(lines.selectExpr("*", "'t' AS t"), shared / "lines")
+                again = read_objects(rig.spark, shared / "lines", routed, f"{LINE} string, {ROW} bigint")
+                rows = again.selectExpr(f"get_json_object({LINE}, '$.user.id') AS user_id", ROW)
+                with writing_to(rig.spark, DuckDBDestination("dwh", DuckDBSettings(path="x.duckdb")), "t"):
+                    assert len(write_objects(rows, shared / "rows")) == 1
+            [event] = [each for each in events.select("COMPLETE") if each["outputs"]]
+    [read], [output] = event["inputs"], event["outputs"]
+    assert (read["namespace"], read["name"]) == dataset
+    assert [field["name"] for field in read["facets"]["schema"]["fields"]] == [LINE]
+    assert [field["name"] for field in output["facets"]["schema"]["fields"]] == ["user_id"]
+    [found] = output["facets"]["columnLineage"]["fields"]["user_id"]["inputFields"]
+    assert (found["name"], found["field"], found["jsonPointer"]) == (str(rig.incoming), LINE, "/user/id")
+    assert set(output["facets"]["columnLineage"]["fields"]) == {"user_id"}

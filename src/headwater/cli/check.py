@@ -304,6 +304,8 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         yield Finding("pipeline", "problem", PIPELINE_MISSING)
         return
     yield _java()
+    if connect:
+        yield from _master(settings.pipeline)
     yield _locks(settings)
     if settings.pipeline.staging_url:
         yield _staging(settings.pipeline.staging_url, connect)
@@ -368,6 +370,17 @@ def _java() -> Finding:
     if java.warning:
         return Finding("pipeline", "warning", java.warning)
     return Finding("pipeline", "ok", f"Java in {java.home}")
+
+
+def _master(settings: PipelineSettings) -> Iterator[Finding]:
+    from headwater.pipeline.spark.standalone_master import check_master, is_standalone
+
+    def check() -> str:
+        version = check_master(settings)
+        return f"{settings.master}, reached" + (f", Spark {version}" if version else "")
+
+    if is_standalone(settings.master):
+        yield _finding("pipeline.master", check)
 
 
 def _locks(settings: Settings) -> Finding:

@@ -6,7 +6,7 @@ properties of the thread name both; `headwater.lineage` reads them where it is i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -27,16 +27,23 @@ DESCRIPTION = "spark.job.description"
 def writing_to(spark: SparkSession, destination: Destination, table: str) -> Iterator[None]:
     """Names the table that jobs of this thread write rows for."""
     namespace, name = destination.dataset(table)
-    hint = {"namespace": namespace, "name": name, "without": [ROW]}
+    # on a cluster a function stages the rows on the object store
+    hint = {"namespace": namespace, "name": name, "without": [ROW], "by_function": True}
     with _property(spark, OUTPUT, _json(hint)), job_description(spark, f"load {table} into {destination.id}"):
         yield
 
 
 @contextmanager
-def reading_from(spark: SparkSession, dataset: tuple[str, str], column: str) -> Iterator[None]:
-    """Names the dataset of rows with this column that the driver passes to Spark in this thread."""
+def reading_from(
+    spark: SparkSession, dataset: tuple[str, str], column: str, *, beside: Sequence[str] = ()
+) -> Iterator[None]:
+    """Names the dataset of rows with this column that functions or the driver pass to Spark in this thread.
+
+    The rows also have the columns `beside`, which are not of the dataset.
+    """
     namespace, name = dataset
-    with _property(spark, INPUT, _json({"namespace": namespace, "name": name, "columns": [column]})):
+    hint = {"namespace": namespace, "name": name, "columns": [column], "beside": list(beside)}
+    with _property(spark, INPUT, _json(hint)):
         yield
 
 

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headwater.errors import HeadwaterError
+from headwater.pipeline.spark.spark_errors import cause_of
 from headwater.printable import printable_line
 
 
@@ -126,10 +127,8 @@ class Report:
 
 
 def reason_of(error: BaseException) -> str:
-    """An error in one line: Spark's errors have the whole stack of the JVM."""
+    """An error in one line."""
     text = str(error).strip() or type(error).__name__
     if isinstance(error, HeadwaterError):
         return printable_line(text)
-    causes = [line.strip() for line in text.splitlines() if line.strip().startswith("Caused by:")]
-    first = text.splitlines()[0].strip()
-    return printable_line(f"{first} ({causes[-1]})" if causes else first)
+    return printable_line(cause_of(text))

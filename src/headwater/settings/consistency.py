@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator
 
 from headwater.settings.settings import DestinationSettings, FieldSettings, Settings, TokenSettings
@@ -33,6 +34,7 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
             "`log.retention_bytes` must be at least twice `log.partition_bytes`: "
             "space is freed one partition at a time"
         )
+    yield from _of_folders(settings)
     yield from _of_tokens(settings.tokens)
     yield from _of_destinations(settings.destinations, {token.id for token in settings.tokens})
     if settings.events.kafka is not None:
@@ -47,6 +49,24 @@ def inconsistencies(settings: Settings) -> Iterator[str]:
 def _twice(names: Iterable[str]) -> list[str]:
     seen = list(names)
     return sorted({name for name in seen if seen.count(name) > 1})
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def _of_folders(settings: Settings) -> Iterator[str]:
+    folders = {
+        "data_dir": settings.data_dir,
+        "events.dir": settings.events.dir,
+        "pipeline.staging_dir": settings.pipeline.staging_dir,
+        "pipeline.lock.dir": settings.pipeline.lock.dir,
+    }
+    for key, folder in folders.items():
+        if match := _URL.match(folder):  # the URL may have a secret, and is not in the message (G12)
+            yield (
+                f"`{key}` is a folder of this machine, and not a URL ({match[0]}…); for a cluster set "
+                "`pipeline.staging_url`"
+            )
 
 
 def _of_tokens(tokens: tuple[TokenSettings, ...]) -> Iterator[str]:

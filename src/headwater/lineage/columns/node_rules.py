@@ -237,6 +237,11 @@ _LENGTHS = (("leftGroupingLen", "groupingAttributesLen"), ("rightGroupingLen",))
     "grouping columns are GROUP_BY",
 )
 def _opaque(graph: ColumnGraph, node: Node, scope: Scope) -> None:
+    if node.id in graph.declared:
+        graph.read(node, graph.datasets(node))
+        return
+    if graph.declared and [kid.simple for kid in graph.plan.children(node)] == ["Range"]:
+        graph.gap(node.simple, f"rows made by the program's own code: {_names(node)}")
     whole = union(*(value.edges for values in graph.inputs(node) for value in values))
     # one value for all columns: a thousand outputs of a thousand inputs share one set
     made = ScalarValue(whole.then(user_code(node.simple)))

@@ -37,6 +37,7 @@ D = TypeVar("D", bound=DatasetBuilder)
 # The first child of these commands is the table that changes, or is not read.
 _READS_NOTHING = {"DeleteFromTable", "DescribeRelation", "RefreshTable", "AnalyzeTable", "AnalyzeColumn"}
 _PROGRAM_ROWS = {"LocalRelation", "LogicalRDD", "ExternalRDD"}
+_FUNCTIONS = {"MapInArrow", "PythonMapInArrow", "MapInPandas"}
 
 
 class CurrentQuery:
@@ -199,8 +200,8 @@ def declared_inputs(run: Run, objects: Sequence[object]) -> list[tuple[int, Inpu
             continue
         for node in query.plan.nodes:
             columns = [column for column in node.out if column.name in found.columns]
-            is_whole = len({column.name for column in columns}) == len(found.columns)
-            if node.simple in _PROGRAM_ROWS and is_whole:
+            is_whole = {*found.columns, *found.beside} <= {column.name for column in node.out}
+            if is_whole and (node.simple in _PROGRAM_ROWS or _is_read_by_function(query.plan, node)):
                 one = InputDatasetBuilder(
                     found.namespace,
                     found.name,
@@ -213,6 +214,11 @@ def declared_inputs(run: Run, objects: Sequence[object]) -> list[tuple[int, Inpu
     return made
 
 
+def _is_read_by_function(plan: Plan, node: Node) -> bool:
+    """Whether tasks read the rows by a Python function, and Spark itself only numbers the tasks."""
+    return node.simple in _FUNCTIONS and [kid.simple for kid in plan.children(node)] == ["Range"]
+
+
 def declared_outputs(run: Run, objects: Sequence[object]) -> list[tuple[int, OutputDatasetBuilder]]:
     """The declared output of the outermost query, with the id of its SQL execution."""
     found = declaration(run, OUTPUT, DeclaredOutput)
@@ -220,10 +226,14 @@ def declared_outputs(run: Run, objects: Sequence[object]) -> list[tuple[int, Out
         return []
     for query in objects:
         if isinstance(query, QueryExecution) and query.plan is not None and query.plan.top is not None:
-            made = OutputDatasetBuilder(found.namespace, found.name, node=query.plan.root)
+            root, every = query.plan.root, _columns(query.plan)
+            if found.by_function and query.plan.top.simple in _FUNCTIONS:
+                [stored] = query.plan.children(query.plan.top)
+                root, every = stored.id, stored.out
+            made = OutputDatasetBuilder(found.namespace, found.name, node=root)
             made.named_by_program = True
             made.columns_not_written = frozenset(found.without)
-            columns = [column for column in _columns(query.plan) if column.name not in found.without]
+            columns = [column for column in every if column.name not in found.without]
             if columns:
                 made.facets["schema"] = schema(columns)
             return [(query.id, made)]

@@ -33,19 +33,27 @@ OUTPUT = "headwater.lineage.output"
 
 
 class DeclaredInput(msgspec.Struct, frozen=True):
-    """A dataset whose rows the program passes to Spark in frames that have all of `columns`."""
+    """A dataset whose rows the program passes to Spark in frames that have all of `columns`.
+
+    The frames have `beside` too, which are no columns of the dataset.
+    """
 
     namespace: str
     name: str
     columns: tuple[str, ...]
+    beside: tuple[str, ...] = ()
 
 
 class DeclaredOutput(msgspec.Struct, frozen=True):
-    """A dataset that receives the rows of the query, except the columns in `without`."""
+    """A dataset that receives the rows of the query, except the columns in `without`.
+
+    With `by_function` a Python function over the rows may store them; then these are its input.
+    """
 
     namespace: str
     name: str
     without: tuple[str, ...] = ()
+    by_function: bool = False
 
 
 D = TypeVar("D", DeclaredInput, DeclaredOutput)

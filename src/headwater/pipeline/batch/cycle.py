@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
 from headwater.destinations.locks import load_locks
+from headwater.destinations.table import ROW
 from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy, TableRefused
 from headwater.log.files.archive import archive
@@ -29,13 +30,14 @@ from headwater.log.files.layout import IncomingFile, status_path, unprocessed
 from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
 from headwater.pipeline.batch.file_pieces import load_by_pieces
 from headwater.pipeline.find_bad_rows import is_about_rows
+from headwater.pipeline.lineage_hints import reading_from
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import FileReport, Outcome, Report, Times, reason_of
 from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.enrich.lookup_join import Lookups
 from headwater.pipeline.steps.fit_table import TablePatcher
-from headwater.pipeline.steps.read_lines import read_lines
+from headwater.pipeline.steps.read_lines import LINE, read_lines
 from headwater.pipeline.steps.route import SMALL_BYTES, RoutedFiles, Router
 from headwater.pipeline.steps.stage import DriverStager, SharedStager, SparkStager, Stager
 from headwater.pipeline.steps.table_rules import TableRules
@@ -190,6 +192,7 @@ class _Cycle:
         if self._is_unavailable(settings, files, router.constant):
             return
         with ExitStack() as stack:
+            stack.enter_context(self._lineage_of(files))
             routed = self._route(files, router, stack)
             for table in routed.tables:
                 self._load_table(settings, table, routed, files, browser_keys)
@@ -198,6 +201,13 @@ class _Cycle:
                 self._rejects(settings).write(routed.rejects(having), *(each.name for each in files))
             for number in done:
                 files[number].count(routed.files[number])
+
+    def _lineage_of(self, files: Sequence[FileInCycle]) -> AbstractContextManager[None]:
+        """Names the files for lineage where functions read copies of them; else Spark itself reads them."""
+        if not self._settings.pipeline.staging_url:
+            return nullcontext()
+        dataset = "file", str(files[0].file.path.parent.resolve())
+        return reading_from(self._spark, dataset, LINE, beside=[ROW])
 
     def _is_unavailable(
         self, settings: DestinationSettings, files: Sequence[FileInCycle], constant: str

@@ -62,7 +62,8 @@ def pack(folder: Path) -> Path:
     digest = hashlib.sha256("\0".join(f"{each.name}={each.version}" for each in needed).encode())
     for path, _ in own:
         digest.update(path.read_bytes())
-    ready = (folder / f"packages-{digest.hexdigest()[:16]}.zip").absolute()
+    folder = folder.absolute()
+    ready = folder / f"packages-{digest.hexdigest()[:16]}.zip"
     if ready.exists():
         return ready
     folder.mkdir(parents=True, exist_ok=True)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import ExtensionError
 from headwater.pipeline.spark import cluster_packages as cluster
 from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm, with_collector
+from headwater.pipeline.spark.spark_errors import cause_of
+from headwater.pipeline.spark.standalone_master import check_master, is_standalone
 from headwater.settings import PipelineSettings
 
 if TYPE_CHECKING:
@@ -58,6 +60,7 @@ def start(
         logger.warning("%s", java.warning)
     conf = configuration(settings) | dict(more or {})
     log_file.parent.mkdir(parents=True, exist_ok=True)
+    check_master(settings)
     if cluster.is_cluster(settings.master):
         conf = cluster.shipped(settings, conf, log_file.parent / "cluster")
     # Workers would take the first `python3` of the PATH, which may lack our packages.
@@ -79,7 +82,12 @@ def start(
             os.environ.pop("PYSPARK_GATEWAY_SECRET", None)
             return session
     except Exception as error:
-        reason = (str(error) or repr(error)).splitlines()[0]
+        reason = cause_of(str(error) or repr(error)).rstrip(".")
+        if is_standalone(settings.master) and "All masters are unresponsive" in _tail(log_file):
+            reason = (
+                f"the master does not register the application. It may run another Spark than {_version()}, "
+                "or the address is that of another service"
+            )
         raise SparkUnavailable(
             f"Spark did not start on {settings.master}: {reason}.", hint=f"See {log_file}."
         ) from error
@@ -126,6 +134,19 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
         "spark.log.level": "WARN",
     }
     return with_collector(chosen | {name: _text(value) for name, value in settings.spark.items()})
+
+
+def _version() -> str:
+    import pyspark
+
+    return pyspark.__version__
+
+
+def _tail(log_file: Path, size: int = 64 * 1024) -> str:
+    """The end of Spark's log."""
+    with log_file.open("rb") as file:
+        file.seek(max(0, log_file.stat().st_size - size))
+        return file.read().decode(errors="replace")
 
 
 def _text(value: Any) -> str:

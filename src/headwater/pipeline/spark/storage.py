@@ -115,10 +115,12 @@ class ObjectFolder:
 
         try:
             filesystem, path = self.filesystem_and_path()
-            found = filesystem.get_file_info(fs.FileSelector(path, recursive=True, allow_not_found=True))
-            for each in [filesystem.get_file_info(path), *found]:
-                if each.type == fs.FileType.File:
-                    filesystem.delete_file(each.path)
+            found = filesystem.get_file_info(path)
+            if found.type == fs.FileType.File:
+                filesystem.delete_file(path)
+            elif found.type == fs.FileType.Directory:
+                # with the empty objects that stand for folders; those would stay if files were deleted
+                filesystem.delete_dir(path)
         except OSError:
             pass  # remaining objects cost space and are never read
 

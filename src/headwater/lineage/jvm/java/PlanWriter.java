@@ -131,12 +131,14 @@ public class PlanWriter {
         }
         // the write of a micro-batch is not a Command, but its query also needs names and types
         boolean command = plan instanceof Command || plan.getClass().getSimpleName().startsWith("WriteTo");
+        // and so do the rows that a function of Python takes, which may store them
+        boolean named = command || plan.getClass().getSimpleName().contains("MapIn");
         ArrayList kids = new ArrayList();
         ArrayList inner = new ArrayList();
         IdentityHashMap children = new IdentityHashMap();
         for (Object child : Reflection.each(plan.children())) {
             children.put(child, child);
-            kids.add(visit((LogicalPlan) child, command));
+            kids.add(visit((LogicalPlan) child, named));
         }
         // the inner children of most nodes are their subqueries, which are in their expressions as well
         for (Object subquery : Reflection.each(plan.subqueries())) {
