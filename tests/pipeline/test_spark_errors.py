@@ -94,7 +94,7 @@ def page(request: pytest.FixtureRequest) -> Iterator[int]:
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
-            text = f'<span class="version" style="margin-right: 15px;">{request.param}</span>'
+            text = f'<span class="version me-3">{request.param}</span>'
             self.wfile.write(text.encode())
 
         def log_message(self, *_: object) -> None:

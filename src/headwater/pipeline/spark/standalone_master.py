@@ -18,7 +18,7 @@ CONNECT_SECONDS = 5.0
 PAGE_SECONDS = 2.0
 PAGE_PORT = 8080
 _SCHEME = "spark://"
-_VERSION = re.compile(rb'class="version"[^>]*>\s*(\d+\.\d+\.\d+[^<\s]*)')
+_VERSION = re.compile(rb'class="version[^"]*"[^>]*>\s*(\d+\.\d+\.\d+[^<\s]*)')
 
 
 def is_standalone(master: str) -> bool:
