@@ -16,8 +16,13 @@ from tests.sources import modules
 
 # Arguments of such types take a fixed number of bytes.
 SMALL = {"int", "bool", "float", "Kind"}
-# They run in the user's process, on texts of the user's own job; or on names of our own files.
-NOT_OF_CLIENTS = ("headwater.lineage.", "headwater.page.templates", "headwater.text_cache")
+# They run in the user's process, on texts of the user's own job; or on names of files and packages of ours.
+NOT_OF_CLIENTS = (
+    "headwater.extensions",
+    "headwater.lineage.",
+    "headwater.page.templates",
+    "headwater.text_cache",
+)
 
 
 def caches_of_texts(tree: ast.AST) -> Iterator[str]:

@@ -106,7 +106,8 @@ values = st.recursive(
 
 @given(values)
 def test_a_value_comes_back_when_it_was_written_as_yaml(value: Any) -> None:
-    assert load_yaml(yaml.safe_dump(value, allow_unicode=True)) == value
+    # escaped, since PyYAML writes NEL (U+0085) as it is, and reads a line break
+    assert load_yaml(yaml.safe_dump(value)) == value
 
 
 @given(st.text(alphabet=" \n:-[]{}&*!|>'\"%#?,<~0123456789abx._@`\\", max_size=60))

@@ -125,3 +125,33 @@ def test_each_damaged_file_has_its_place_when_several_of_a_name_are_set_aside(tm
         move_to_damaged(tmp_path / "index.db", ValueError("damaged"))
     assert len(damaged_file_names(tmp_path)) == 4
     assert {file.read_bytes() for file in (tmp_path / "damaged").iterdir()} == set(contents)
+
+
+def test_no_commit_is_passed_over_when_several_are_written_while_a_reader_waits_at_the_end(
+    tmp_path: Path,
+) -> None:
+    path = partition_path(tmp_path, 1)
+    writer = PartitionWriter(path, vfs=None, limit_bytes=1 << 20)
+    packer = Packer()
+
+    def write(first: int) -> None:
+        writer.insert(first, 2, 1.0, packer.pack(first, 1.0, [b"a", b"b"]))
+
+    write(1)
+    reader = PartitionReader(path)
+    queries: list[str] = []
+
+    def write_before_the_second(cursor: object, query: str, values: object) -> bool:
+        if len(queries) == 1:
+            write(3)
+            write(5)
+        queries.append(query)
+        return True
+
+    reader._connection.exec_trace = write_before_the_second
+    commit = reader.commit_at(3)
+    assert commit is not None
+    assert commit.first == 3
+    assert len(queries) == 2
+    reader.close()
+    writer.close()

@@ -176,7 +176,8 @@ class PartitionReader:
 
 
 def _commit_at(connection: apsw.Connection, position: int) -> Commit | None:
-    for where in ("first <= ? ORDER BY first DESC", "first > ? ORDER BY first"):
+    # ">=" since the commit at `position` may be written between the two queries, and others after it
+    for where in ("first <= ? ORDER BY first DESC", "first >= ? ORDER BY first"):
         for row in select(connection, f"SELECT {COLUMNS} FROM commits WHERE {where} LIMIT 1", position):  # noqa: S608
             commit = _checked(row)
             if commit.end > position:
