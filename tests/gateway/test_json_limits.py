@@ -263,7 +263,28 @@ def test_413_is_answered_and_logged_when_a_lineage_event_is_too_large(
             answer = gateway.post(sent, headers=headers)
             assert (answer.status_code, answer.json()["error"]) == (413, "body_too_large")
         assert gateway.open_rejects() == []  # no byte of it was read
+        assert gateway.count("gateway_events_refused", "body_too_large") == 2
     assert "max_body_bytes" in caplog.text
+
+
+def test_413_is_counted_and_logged_when_a_lineage_event_grows_too_large_in_chunks(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    body = run_bytes()
+    with Running(tmp_path, max_body_bytes=len(body)) as gateway:
+
+        def chunked(text: bytes) -> bytes:
+            head = b"POST /api/v1/lineage HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+            with gateway.connect() as connection:
+                connection.sendall(head + b"%x\r\n%b\r\n0\r\n\r\n" % (len(text), text))
+                return connection.recv(65536)
+
+        assert b"200 OK" in chunked(body)
+        assert gateway.count("gateway_events_refused", "body_too_large") == 0
+        assert b"413 " in chunked(body + b" ")
+        assert gateway.count("gateway_events_received") == 2
+        assert gateway.count("gateway_events_refused", "body_too_large") == 1
+    assert "its chunks exceed gateway.max_body_bytes" in caplog.text
 
 
 def test_413_is_answered_when_a_batch_has_too_many_events(tmp_path: Path) -> None:

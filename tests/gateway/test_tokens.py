@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.gateway.senders.tokens import RateLimit, Token, Tokens
+from headwater.gateway.senders.tokens import MAX_PARAMETERS, RateLimit, Token, Tokens
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 from tests.gateway.running import TOKENS
@@ -66,6 +66,14 @@ def test_a_servers_secret_is_not_what_goes_into_events_when_it_is_shown() -> Non
 )
 def test_no_sender_is_found_when_the_secret_is_unknown(http_request: Request) -> None:
     assert Tokens(TOKENS, ManualClock()).sender(http_request) is None
+
+
+def test_only_the_first_parameters_are_read_when_a_query_has_very_many() -> None:
+    tokens = Tokens(TOKENS, ManualClock())
+    few, many = "a=1&" * (MAX_PARAMETERS - 1), "a=1&" * 16_000
+    assert tokens.sender(a_request(f"/?{few}token=web-client")) is not None
+    assert tokens.sender(a_request(f"/?{many}token=web-client")) is None
+    assert tokens.sender(a_request(f"/?{many}", x_auth_token="web-client")) is not None
 
 
 def test_an_empty_secret_finds_no_sender_when_a_token_has_only_one() -> None:

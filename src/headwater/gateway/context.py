@@ -24,7 +24,8 @@ _ENCODER = msgspec.json.Encoder()
 _EMPTY = (b'""', b"null")
 _API = msgspec.Raw(b'"api"')
 _TRACEPARENT = re.compile("(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")  # W3C
-_MAX_AGENT = 4096  # characters; a header may have 64 KiB
+_MAX_AGENT = 1024  # characters; a header may have 64 KiB, and each event of a request gets a copy
+_NAMES_BYTES = 512  # names of the fields, and their values besides the user agent
 
 
 class Context(NamedTuple):
@@ -35,6 +36,11 @@ class Context(NamedTuple):
     user_agent: str
     timestamp: str
     traceparent: str = ""
+
+    @property
+    def size(self) -> int:
+        """At most how many bytes an event grows by."""
+        return _NAMES_BYTES + len(_ENCODER.encode(self.user_agent))
 
     def enrich(self, body: bytes, template: bytes = b"") -> tuple[bytes, bool]:
         """Return the event as one line, to be stored, and whether it came with an id of its own.

@@ -16,7 +16,7 @@ from headwater.gateway.senders.origins import PREFLIGHT_HEADERS, Origins, cors
 from headwater.gateway.senders.tokens import Sender, Tokens
 from headwater.gateway.time_slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.request import Request
-from headwater.http.response import Problem, Response
+from headwater.http.response import BUSY_PROBLEM, Problem, Response
 from headwater.http.routing.endpoint import Answer, Body, Endpoint
 from headwater.http.routing.router import Router
 from headwater.log.event_sink import EventSink
@@ -273,8 +273,8 @@ class EventRoutes:
                     return None
             self._store(request, [line], response)
             return None
+        self._reserve(request, len(body), (len(template) + context.size) * len(parts))
         self._received.add(len(parts))
-        request.reserve(len(body) + len(template) * len(parts))
         return self._store_valid(
             request, enumerate(parts), "index", lambda event: context.enrich(event, template)
         )
@@ -285,9 +285,16 @@ class EventRoutes:
             raise self._json.too_many_events()
         context = self._context(request)
         lines = [(number, line) for number, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+        self._reserve(request, len(body), context.size * len(lines))
         self._received.add(len(lines))
-        request.reserve(len(body))
         return self._store_valid(request, lines, "line", context.enrich)
+
+    @staticmethod
+    def _reserve(request: Request, body_bytes: int, added_bytes: int) -> None:
+        """Count the memory of stored events: they are copies, and each grows by fields of the request."""
+        if not request.connection.server.has_room(request, added_bytes):
+            raise BUSY_PROBLEM
+        request.reserve(body_bytes + added_bytes)
 
     def _store_valid(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterator, Sequence
+from functools import partial
 from importlib.resources import files
 from typing import Any, Literal
 
@@ -175,14 +176,22 @@ class LineageRoutes:
     def _admit(self, request: Request) -> Response | None:
         if (refusal := self._origins.refusal(request)) is not None:
             return refusal
-        # The connection refuses it by its length, without reading it: it is counted and logged here.
+        # The connection refuses it, by its length or when it has grown: it is counted and logged here.
         declared = int(request.headers.get("content-length", 0))
         if declared > self._max_body_bytes:
-            self._received.add(1)
-            self._refused.add(1, "body_too_large")
-            text = f"its {declared} bytes exceed gateway.max_body_bytes, and none of them is kept"
-            self._log(request, "body_too_large", text)
+            self._too_large(request, f"its {declared} bytes exceed")
+        elif "transfer-encoding" in request.headers:
+            request.answered = partial(self._answered, request)
         return None
+
+    def _answered(self, request: Request, response: Response) -> None:
+        if response.status == 413 and request.arrived > self._max_body_bytes:
+            self._too_large(request, "its chunks exceed")
+
+    def _too_large(self, request: Request, text: str) -> None:
+        self._received.add(1)
+        self._refused.add(1, "body_too_large")
+        self._log(request, "body_too_large", f"{text} gateway.max_body_bytes, and none of them is kept")
 
     def _is_repeated(self, request: Request) -> bool:
         """Return whether a request with an Idempotency-Key is answered already."""

@@ -14,7 +14,8 @@ from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
 MAX_MEMBERS = 1_024
 STEP_BYTES = 16 * 1024
 # A body may be larger than its content by this much. Empty blocks make such a body, and decoding costs CPU.
-PADDING_BYTES = 64 * 1024
+# A compressed block of zstd, of up to 128 KiB, is decoded when all of it has arrived.
+PADDING_BYTES = (64 + 128) * 1024
 GZIP = 31  # zlib's window size with the gzip container
 ZSTD_WINDOW_LOG = 23  # 8 MiB, what every zstd decoder should support; larger ones cost memory
 STATE_BYTES = 64 * 1024  # of a decoder, without the window of zstd

@@ -197,14 +197,15 @@ STOPPING = _refusal(
 UNKNOWN_VERSION = _refusal(505, "http_version", "The HTTP version is not supported.", "Use HTTP/1.1.")
 
 # The only one that keeps the connection open: the same request may succeed a moment later.
-BUSY = Problem(
+BUSY_PROBLEM = Problem(
     503,
     "busy",
     "More bytes are in memory than `gateway.max_pending_bytes` allows; nothing was acknowledged.",
     hint="Send it again after a second.",
     retryable=True,
     headers={"Retry-After": "1"},
-).response()
+)
+BUSY = BUSY_PROBLEM.response()
 
 
 def body_too_large(limit: int) -> Response:

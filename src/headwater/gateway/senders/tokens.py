@@ -17,6 +17,8 @@ from headwater.gateway.senders.origins import matches
 from headwater.http.request import Request
 from headwater.settings import TokenSettings
 
+MAX_PARAMETERS = 100  # of a query that are looked at
+
 
 class RateLimit:
     """A token bucket of events a second that holds one second's events; rate 0 means no limit.
@@ -100,7 +102,7 @@ class Tokens:
 def _secret(request: Request) -> str:
     """Return the secret of a request from the first place that has one."""
     headers = request.headers
-    query = parse_qsl(request.query, keep_blank_values=True) if request.query else []
+    query = _parameters(request.query) if request.query else []
     for name, value in query:
         if name == "token":
             return value
@@ -119,6 +121,11 @@ def _secret(request: Request) -> str:
         except ValueError:  # binascii.Error and UnicodeDecodeError are ValueErrors
             return ""
     return ""
+
+
+def _parameters(query: str) -> list[tuple[str, str]]:
+    """The first parameters of a query. Anyone may send thousands of them, before a secret is known."""
+    return parse_qsl("&".join(query.split("&", MAX_PARAMETERS)[:MAX_PARAMETERS]), keep_blank_values=True)
 
 
 def _digest(secret: str) -> bytes:

@@ -111,12 +111,15 @@ class Router:
         ).response()
 
     def _match_template(self, request: Request) -> Methods | None:
-        if not self._templates:
-            return None
+        raw_path = request.raw_path
+        length = raw_path.count("/") + 1
+        candidates = [found for found in self._templates.values() if len(found[0]) == length]
+        if not candidates:
+            return None  # also a path of thousands of segments
         # Split before decoding: an encoded slash belongs to its segment.
-        segments = [unquote(segment) for segment in request.raw_path.split("/")]
-        for template, methods in self._templates.values():
-            if len(template) == len(segments) and all(
+        segments = [unquote(segment) for segment in raw_path.split("/")]
+        for template, methods in candidates:
+            if all(
                 expected == segment or expected.startswith("{")
                 for expected, segment in zip(template, segments, strict=True)
             ):
