@@ -91,9 +91,15 @@ def test_an_acknowledged_event_is_delivered_when_the_server_was_stopped_in_betwe
     assert server.post().status_code == 200
     assert server.stop(signal.SIGINT) == 0
     with OpenLineageServer(port=int(backend.url.rpartition(":")[2])) as again:
-        serve({"outlets": [outlet]})
+        server = serve({"outlets": [outlet]})
         assert again.wait_for(1)
         assert again.events() == [EVENT]
+        assert server.stop() == 0
+        assert "log forget" not in server.output
+    server = serve({"outlets": [outlet | {"name": "renamed"}]})
+    assert server.port
+    assert server.stop() == 0
+    assert "run `headwater log forget backend`" in server.output
 
 
 def test_little_memory_is_used_when_the_server_is_idle(serve: Serve) -> None:

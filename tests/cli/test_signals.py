@@ -202,6 +202,7 @@ def test_keys_tokens_and_outlets_change_without_a_restart_when_sighup_comes(
         for key in ("old-admin", "new-admin")
     }
     assert [answer.status_code for answer in metrics.values()] == [401, 200]
+    assert "run `headwater log forget one`" in server.output
     # A new outlet begins at the oldest event that is kept; one that is gone is sent nothing more.
     wait_until(lambda: second.exists() and len(second.read_bytes().splitlines()) == 2)
     wait_until(lambda: 'outlet="two"' in metrics_of(server, "new-admin"))

@@ -55,6 +55,20 @@ def test_a_program_can_add_them_up_when_it_asks_for_json(headwater: Headwater) -
         assert reader["appended"] == reader["delivered"] + reader["rejected"] + dropped + reader["lag_events"]
 
 
+@pytest.mark.usefixtures("data")
+def test_the_command_is_named_when_a_removed_outlet_keeps_events(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    settings = {"outlets": [{"name": "fast", "type": "console"}], "gateway": {"port": 0}}
+    (tmp_path / "headwater.yml").write_text(json.dumps(settings), encoding="utf-8")
+    for command in ("status", "check"):
+        output = headwater(command).output
+        assert "run `headwater log forget slow`" in output
+        assert "forget fast" not in output
+    assert headwater("log", "forget", "slow", "--yes").exit_code == 0
+    assert all("log forget" not in headwater(command).output for command in ("status", "check"))
+
+
 def test_it_says_so_when_the_server_is_running(headwater: Headwater, data: Path) -> None:
     log = Log.open(data / "log")
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 import subprocess
 import sys
 import threading
@@ -51,6 +52,26 @@ def test_positions_are_contiguous_when_events_are_appended(folder: Path) -> None
     found = read_all(log.reader("r"))
     assert [(event.position, event.body) for event in found] == [(1, b"a"), (2, b"b"), (3, b"c"), (4, b"d")]
     adds_up(log)
+    log.close()
+
+
+def test_the_partition_that_is_written_counts_when_the_bytes_are_measured(folder: Path) -> None:
+    metrics = Metrics()
+    log = Log.open(folder, small(partition_bytes=64 * 1024), metrics=metrics)
+
+    def measured() -> float:
+        (line,) = [
+            each for each in metrics.openmetrics().splitlines() if each.startswith("headwater_log_bytes ")
+        ]
+        return float(line.split()[1])
+
+    for size in (100, 40_000, 40_000, 100):
+        log.append_wait([random.Random(size).randbytes(size)])
+        on_disk = [
+            path for path in folder.iterdir() if path.name[0].isdigit() and not path.name.endswith("-shm")
+        ]
+        assert measured() == sum(path.stat().st_size for path in on_disk) > size
+    assert len(log.partitions.ranges) > 1
     log.close()
 
 

@@ -21,6 +21,7 @@ import msgspec
 
 from headwater.cli import descriptors
 from headwater.cli.exposure import exposures
+from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_table, json_text
 from headwater.cli.serve import Server
@@ -33,6 +34,7 @@ from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.server import tls_context
+from headwater.log.queue.offline import stat
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback
 from headwater.permissions import find_denied, nearest, permission_hint
@@ -124,6 +126,10 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     yield from _open_files(settings)
     for warning in exposures(settings):
         yield Finding("exposure", "warning", warning)
+    if (folder := log_folder(settings)).exists():
+        readers = [reader.name for reader in stat(folder).readers]
+        for warning in left_over_readers(readers, settings):
+            yield Finding("readers", "warning", warning)
     if not settings.outlets and not settings.tokens and not settings.destinations:
         yield Finding(
             "outlets",

@@ -18,6 +18,7 @@ import msgspec
 from headwater import settings as settings_module
 from headwater.cli import descriptors, graph_process
 from headwater.cli.exposure import exposures
+from headwater.cli.left_over_readers import GRAPH_READER, left_over_readers
 from headwater.cli.options import log_folder, with_settings
 from headwater.cli.process import announce, configure_logging, keep_files_private
 from headwater.cli.signals import Signals, end_when_a_thread_dies
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# The value of `headwater.graph.ingest.follower.READER`; that module is imported only with the graph.
-GRAPH_READER = "headwater:graph"
 OPEN_FILES_SECONDS = 2.0  # between two looks at the number of open files
 RELOADED = ("tokens", "outlets")  # and of `gateway`:
 RELOADED_KEYS = ("api_keys", "admin_token")
@@ -213,6 +212,7 @@ class Server:
         for warning in exposures(self._settings):
             logger.warning("%s", warning)
         self.compose()
+        self._warn_of_left_over_readers()
         assert self._gateway is not None
         await self._gateway.start()
         if self._graph is not None:
@@ -223,6 +223,11 @@ class Server:
             worker.start()
         if self._statsd is not None:
             self._statsd.start()
+
+    def _warn_of_left_over_readers(self) -> None:
+        assert self._log is not None
+        for warning in left_over_readers(self._log.readers, self._settings):
+            logger.warning("%s", warning)
 
     def _worker(self, outlet: OutletSettings) -> OutletWorker:
         assert self._log is not None
@@ -282,6 +287,8 @@ class Server:
         )
         for warning in exposures(self._settings):
             logger.warning("%s", warning)
+        if "outlets" in changed:
+            self._warn_of_left_over_readers()
         return changed
 
     def _reload_keys(self, settings: GatewaySettings) -> None:

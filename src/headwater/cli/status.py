@@ -7,6 +7,7 @@ from contextlib import closing
 
 import click
 
+from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_seconds, format_table, format_time, json_text
 from headwater.errors import HeadwaterError
@@ -114,6 +115,8 @@ def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
                 f"{reader.name} lost {reader.dropped_age:,} events to retention_hours, "
                 f"{reader.dropped_bytes:,} to retention_bytes, {reader.dropped_damage:,} to damage"
             )
+    for warning in left_over_readers((reader.name for reader in found.readers), settings):
+        echo(warning)
     if found.dropped_unread:
         echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
     echo()

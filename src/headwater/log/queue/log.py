@@ -96,6 +96,7 @@ class Log:
         for cursor in self._cursors.values():
             for outcome, events in cursor.drop_doomed().items():
                 self.count_dropped(cursor.row.reader, outcome.removeprefix("dropped_"), events)
+        metrics.gauge("log_bytes").set(self._bytes)
         self._count()
 
     @classmethod
@@ -359,6 +360,11 @@ class Log:
         with self.classified():
             return Reader(self, self._cursors.get(name) or self._group_commit.call(begin))
 
+    @property
+    def readers(self) -> list[str]:
+        """The names of all readers that have a cursor, also of those that nothing reads by any more."""
+        return sorted(self._cursors)
+
     def forget(self, name: str) -> None:
         """Remove a reader's cursor, so that it no longer prevents collection."""
         if (cursor := self._cursors.get(name)) is not None:
@@ -438,9 +444,14 @@ class Log:
             self._logged_at[text] = now
             logger.error("%s: %s: %s", text, type(error).__name__, error)
 
+    def _bytes(self) -> int:
+        """The size on disk now, with that of the partition which is being written."""
+        ranges = self.partitions.ranges
+        last = disk_bytes(ranges[-1].path) if ranges else 0
+        return sum(partition.bytes for partition in ranges[:-1]) + last
+
     def _count(self) -> None:
         self.partitions.measure()
-        self._metrics.gauge("log_bytes").set(sum(partition.bytes for partition in self.partitions.ranges))
         self._metrics.gauge("log_partitions").set(len(self.partitions.ranges))
         self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
 
