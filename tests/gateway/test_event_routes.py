@@ -308,8 +308,8 @@ def test_files_are_complete_when_the_gateway_has_stopped(tmp_path: Path) -> None
 
 def test_memory_of_what_is_added_to_events_is_bounded_when_a_small_body_has_very_many(tmp_path: Path) -> None:
     """A browser chooses the user agent, and every event of its request gets a copy."""
-    agent = "\xe9" * 60_000
-    headers = {"X-Auth-Token": "web-client", "User-Agent": agent.encode("latin-1")}
+    agent = "x" * 60_000
+    headers = {"X-Auth-Token": "web-client", "User-Agent": agent}
     limit = 2 * 1024 * 1024
     with Running(tmp_path, tokens=TOKENS, max_pending_bytes=limit, max_body_bytes=limit) as gateway:
 
@@ -322,5 +322,5 @@ def test_memory_of_what_is_added_to_events_is_bounded_when_a_small_body_has_very
         assert send(100)[0] == 200
         stored = [event for _, event in gateway.stored()]
         assert len(stored) == 100
-        assert {event["eventn_ctx"]["user_agent"] for event in stored} == {"\xe9" * 1024}
+        assert {event["eventn_ctx"]["user_agent"] for event in stored} == {"x" * 1024}
         assert gateway.pending_bytes == 0
