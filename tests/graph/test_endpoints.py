@@ -47,6 +47,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 ASKED = {
     "summary": "",
     "search": "q=orders",
+    "namespaces": "",
+    "catalogue": "kind=job&sort=updated",
     "dataset": "namespace=db&name=orders",
     "job": "namespace=jobs&name=load",
     "run": f"id={run_id(7)}",

@@ -38,7 +38,7 @@ _FOREIGN = Problem(
 
 def own_path(text: str) -> str:
     """The text if it is a path on this server, else the first page: a redirect never leaves this site."""
-    return text if _OWN_PATH.fullmatch(text) else link("system")
+    return text if _OWN_PATH.fullmatch(text) else link("home")
 
 
 class PageAccess:
@@ -53,6 +53,11 @@ class PageAccess:
         self._is_secure = settings.tls is not None
         self._clock = clock or SystemClock()
         self.reload(settings)
+
+    @property
+    def scheme(self) -> str:
+        """The scheme of the page's own address."""
+        return "https" if self._is_secure else "http"
 
     def reload(self, settings: GatewaySettings) -> None:
         """Use the admin token of these settings from now on; a new one ends all sign-ins."""

@@ -35,8 +35,10 @@ from headwater.page.templates import (
     strip_control_characters,
 )
 from headwater.page.urls import PATHS, link
+from headwater.page.views.catalogue import catalogue_view
 from headwater.page.views.dataset import dataset_view
 from headwater.page.views.event_tail import EventTail
+from headwater.page.views.home import home_view
 from headwater.page.views.jobs import job_view, run_view, runs_view
 from headwater.page.views.lineage import lineage_view, search_view, trace_values
 from headwater.page.views.rejects import reject_view, rejects_view
@@ -57,8 +59,10 @@ class ViewSources(NamedTuple):
 MakeView = Callable[[ViewSources, GraphQuery, Parameters], View]
 
 VIEWS: dict[str, MakeView] = {
+    "home": lambda sources, query, parameters: home_view(sources.status, sources.rejects, query, parameters),
+    "catalogue": lambda sources, query, parameters: catalogue_view(sources.status, query, parameters),
     "system": lambda sources, query, parameters: system_view(sources.status, query),
-    "rejects": lambda sources, query, parameters: rejects_view(sources.rejects, parameters),
+    "rejects": lambda sources, query, parameters: rejects_view(sources.status, sources.rejects, parameters),
     "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
     "runs": lambda sources, query, parameters: runs_view(sources.status, query, parameters),
     "run": lambda sources, query, parameters: run_view(query, parameters),
@@ -67,7 +71,7 @@ VIEWS: dict[str, MakeView] = {
     "search": lambda sources, query, parameters: search_view(query, parameters),
     "events": lambda sources, query, parameters: View("events.html", "Events", "events", {}),
 }
-VIEWS_WITHOUT_UPDATES = ("reject", "search", "events")  # `events.js` updates the events
+VIEWS_WITHOUT_UPDATES = ("catalogue", "reject", "search", "events")  # `events.js` updates the events
 LIVE_VIEWS = tuple(name for name in VIEWS if name not in VIEWS_WITHOUT_UPDATES)
 
 
@@ -126,7 +130,7 @@ class Page:
 
         async def handle(request: Request) -> None:
             def page(query: GraphQuery) -> Response:
-                parameters = Parameters(request)
+                parameters = Parameters(request, self._access.scheme)
                 view = make(self._sources, query, parameters)
                 live_path = f"{PATHS['live']}?{request.query}&view={name}" if name in LIVE_VIEWS else None
                 done, count = parameters.get("done", ""), parameters.get("count", "")
@@ -141,10 +145,7 @@ class Page:
             parameters = Parameters(request)
             if parameters.get("name", ""):
                 return self._document(lineage_view(query, parameters))
-            newest = query.search("", kinds=("dataset",), limit=1)
-            if newest:
-                return redirect(link("lineage", namespace=newest[0].namespace, name=newest[0].name))
-            return self._document(search_view(query, parameters))
+            return redirect(link("catalogue"))  # a graph needs a centre
 
         request.respond(await self._page(request, page))
 
@@ -188,7 +189,7 @@ class Page:
         return handle
 
     async def _live(self, request: Request) -> None:
-        parameters = Parameters(request)
+        parameters = Parameters(request, self._access.scheme)
         name = parameters.choice("view", LIVE_VIEWS[0], *LIVE_VIEWS[1:])
 
         def text(query: GraphQuery) -> str:
@@ -203,7 +204,7 @@ class Page:
             except HeadwaterError as error:
                 return render("error.html", error=_problem(error))
 
-        await self.live.send_view(request, request.query, make)
+        await self.live.send_view(request, f"{parameters.address} {request.query}", make)
 
     async def _live_events(self, request: Request) -> None:
         await self.live.send_events(request, self._make_tail())
@@ -224,8 +225,16 @@ class Page:
         ids = [int(id) for id in form.get("id", ()) if id.isascii() and id.isdecimal() and len(id) < 18]
         stage = form.get("stage", [""])[-1] or None
         shown_stage = form.get("shown_stage", [""])[-1] or None
+        reason = form.get("reason", [""])[-1]
+
+        def apply() -> int:
+            if not (reason and stage):
+                return change(ids, stage) if ids or stage else 0
+            group = self._sources.rejects.ids_of_group(stage, reason)
+            return change([*group], None) if group else 0
+
         try:
-            count = await asyncio.to_thread(change, ids, stage) if ids or stage else 0
+            count = await asyncio.to_thread(apply)
         except HeadwaterError as error:
             request.respond(await self._error_document(error, "rejects"))
             return

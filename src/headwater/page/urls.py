@@ -5,7 +5,9 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 PATHS = {
-    "system": "/",
+    "home": "/",
+    "catalogue": "/catalogue",
+    "system": "/system",
     "lineage": "/lineage",
     "trace": "/lineage/trace",
     "svg": "/lineage.svg",

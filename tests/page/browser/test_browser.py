@@ -17,7 +17,9 @@ from tests.page.shop import BOARD, INCOMING, ORDERS, REVENUE, columns, event, it
 pytestmark = pytest.mark.long
 
 VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
-    "system": ("/", {}, "System"),
+    "home": ("/", {}, "Home"),
+    "catalogue": ("/catalogue", {}, "Catalogue"),
+    "system": ("/system", {}, "System"),
     "lineage": ("/lineage", {"namespace": REVENUE[0], "name": REVENUE[1]}, REVENUE[1]),
     "dataset": ("/dataset", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
     "job": ("/job", {"namespace": "shop", "name": "marketing.board"}, "marketing.board"),
@@ -129,7 +131,7 @@ def test_another_depth_is_drawn_when_it_is_chosen(look: Look) -> None:
 
 def test_the_numbers_move_when_events_come_in(look: Look, shop: Shop) -> None:
     before = int(shop.metric("gateway_events_accepted_total"))
-    page = look.go("/")
+    page = look.go("/system")
     cell = page.locator("#stage-gateway dd").first
     expect(cell).to_have_text(f"{before:,}")
     shop.orders(7)

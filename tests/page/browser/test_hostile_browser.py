@@ -25,6 +25,8 @@ def test_nothing_runs_in_a_browser_when_every_shown_field_is_a_script(look: Look
     named = {"namespace": NAMESPACE, "name": NAME}
     pages: list[tuple[str, dict[str, str]]] = [
         ("/", {}),
+        ("/catalogue", {}),
+        ("/system", {}),
         ("/runs", {}),
         ("/run", {"id": RUN}),
         ("/job", {"namespace": NAMESPACE, "name": f"job {EVIL}"}),

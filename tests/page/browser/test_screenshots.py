@@ -40,9 +40,9 @@ PICTURES: dict[str, tuple[str, dict[str, str], str]] = {
     "tail": ("/tail", {}, "dark"),
     "narrow": ("/lineage", TRACE, "narrow"),
     # last, when there is some past to be shown
-    "narrow-pipeline": ("/", {}, "narrow"),
-    "pipeline": ("/", {}, "light"),
-    "pipeline-dark": ("/", {}, "dark"),
+    "narrow-pipeline": ("/system", {}, "narrow"),
+    "pipeline": ("/system", {}, "light"),
+    "pipeline-dark": ("/system", {}, "dark"),
 }
 
 FEW = ("trace", "narrow", "pipeline-dark")  # enough to see that pictures can be taken

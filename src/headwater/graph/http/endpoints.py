@@ -79,6 +79,8 @@ def _endpoint(
 ENDPOINTS = (
     _endpoint("summary", "getGraphSummary", GraphQuery.summary, "The counts.", is_list=True),
     _endpoint("search", "searchGraph", _search, "The closest first.", is_list=True),
+    _endpoint("namespaces", "listGraphNamespaces", GraphQuery.namespaces, "The largest first.", is_list=True),
+    _endpoint("catalogue", "getGraphCatalogue", GraphQuery.catalogue, "A page, with the total."),
     _endpoint("dataset", "getGraphDataset", GraphQuery.dataset, "The dataset."),
     _endpoint("job", "getGraphJob", GraphQuery.job, "The job."),
     _endpoint("run", "getGraphRun", GraphQuery.run, "The run."),

@@ -235,6 +235,45 @@ class SearchResult(msgspec.Struct):
     last_at: str | None = None
 
 
+class NamespaceSummary(msgspec.Struct):
+    """A namespace with the numbers of its datasets and jobs."""
+
+    name: str
+    datasets: int
+    jobs: int
+
+
+class CatalogueEntry(msgspec.Struct):
+    """A dataset or job in the catalogue.
+
+    `run` is the latest run of the job, or the latest that wrote the dataset, with its state, its time and
+    its duration. `rows` is what a run last reported to have written.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    last_at: str | None
+    owners: list[str] = []
+    tags: list[str] = []
+    run: str = ""
+    state: str = ""
+    run_at: str | None = None
+    seconds: float | None = None
+    columns: int | None = None
+    writers: int | None = None
+    readers: int | None = None
+    rows: int | None = None
+
+
+class CataloguePage(msgspec.Struct):
+    """A page of the catalogue. `total` counts all entries that match; `next_after` begins the next page."""
+
+    entries: list[CatalogueEntry]
+    total: int
+    next_after: str | None = None
+
+
 class Summary(msgspec.Struct):
     """The numbers of nodes, and the time of the latest event; `failed`: jobs whose latest run failed."""
 

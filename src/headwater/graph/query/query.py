@@ -17,12 +17,14 @@ from msgspec import Meta
 
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
+    CataloguePage,
     ColumnEdge,
     Dataset,
     DatasetNode,
     Impact,
     Job,
     LineageDirection,
+    NamespaceSummary,
     Neighbourhood,
     Run,
     RunSummary,
@@ -33,6 +35,7 @@ from headwater.graph.query.answers import (
     directions,
 )
 from headwater.graph.query.budget import LIMIT_SECONDS, Budget, ClientGone, QueryTimeout, QueryTooLarge
+from headwater.graph.query.catalogue import CatalogueKind, Sort, StateFilter, catalogue, namespaces
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
@@ -127,6 +130,38 @@ class GraphQuery:
         """Datasets, jobs and columns whose names contain all words of a text; without one, the latest."""
         with self.reading() as connection:
             return search(connection, text, kinds=kinds, namespace=namespace, limit=_bounded_limit(limit))
+
+    def namespaces(self, limit: Limit = 1_000) -> list[NamespaceSummary]:
+        """The namespaces with the numbers of their datasets and jobs, the largest first."""
+        with self.reading() as connection:
+            return namespaces(connection, _bounded_limit(limit))
+
+    def catalogue(
+        self,
+        kind: CatalogueKind = "dataset",
+        *,
+        namespace: str = "",
+        q: str = "",
+        state: StateFilter = "",
+        sort: Sort = "name",
+        after: str = "",
+        limit: Limit = 50,
+    ) -> CataloguePage:
+        """Datasets or jobs by name or by their last update, in pages: those whose names contain all words.
+
+        `state=failed` selects jobs whose latest run failed; `after` is `next_after` of the page before.
+        """
+        with self.reading() as connection:
+            return catalogue(
+                connection,
+                kind,
+                namespace=namespace,
+                words=q,
+                state=state,
+                sort=sort,
+                after=after,
+                limit=_bounded_limit(limit),
+            )
 
     def dataset(self, namespace: str, name: str) -> Dataset:
         """A dataset with its schema versions, jobs, statistics over time, and facets."""

@@ -104,22 +104,21 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: 
     The index has substrings of three characters, so a shorter word only narrows the names that have a longer
     one; a text of short words alone must begin the name.
     """
-    words = text.replace("\0", " ").split()
-    if not words:
+    long, short = match_expression(text)
+    if not (long or short):
         return []
     table, column = _TABLES[kind]
-    long = [word for word in words if len(word) >= 3]
     values: dict[str, Any] = {
         "text": text,
         "id": field_id(text),
         "namespace": namespace,
-        "match": " ".join('"' + word.replace('"', '""') + '"' for word in long),
+        "match": long,
         "kind": int(kind),
         "matches": MATCHES,
         "candidates": CANDIDATES,
-        "beginning": f"{_escaped(text)}%",
-        "after_dot": f"%.{_escaped(text)}",
-        "after_slash": f"%/{_escaped(text)}",
+        "beginning": f"{pattern_escaped(text)}%",
+        "after_dot": f"%.{pattern_escaped(text)}",
+        "after_slash": f"%/{pattern_escaped(text)}",
     }
     conditions = [] if kind is Kind.FIELD else ["(:namespace = '' OR t.namespace = :namespace)"]
     # fields have no index of texts
@@ -132,8 +131,8 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: 
             f" AS m CROSS JOIN {table} t ON t.id = m.id"
         )
         searched = f"t.{column}" if kind is Kind.FIELD else f"t.namespace || char(10) || t.{column}"
-        for number, word in enumerate(word for word in words if len(word) < 3):
-            values[f"word{number}"] = f"%{_escaped(word)}%"
+        for number, word in enumerate(short):
+            values[f"word{number}"] = f"%{pattern_escaped(word)}%"
             conditions.append(f"{searched} LIKE :word{number} ESCAPE '\\'")
     else:
         rows = f"{table} t"
@@ -149,11 +148,19 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: 
     return [id for id in found if kind_of(id) is kind]
 
 
+def match_expression(text: str) -> tuple[str, list[str]]:
+    """The words of a text: an expression of the index for the long ones, and the short ones."""
+    words = text.replace("\0", " ").split()
+    long = [word for word in words if len(word) >= 3]
+    short = [word for word in words if len(word) < 3]
+    return " ".join('"' + word.replace('"', '""') + '"' for word in long), short
+
+
 def _ids(connection: apsw.Connection, query: str, values: dict[str, Any]) -> list[int]:
     rows: list[tuple[Any, ...]] = connection.execute(query, values).fetchall()
     return [id for (id,) in rows]
 
 
-def _escaped(text: str) -> str:
+def pattern_escaped(text: str) -> str:
     """The text as a part of a pattern of LIKE."""
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

@@ -12,6 +12,7 @@ import msgspec
 
 from headwater.errors import HeadwaterError, RejectNotFound
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.log.rejects.groups import Grouping, RejectGroup, reason_pattern
 from headwater.log.rejects.store import Reject, RejectReader, RejectStore
 from headwater.settings import Settings
 
@@ -110,6 +111,32 @@ class Rejects:
         if stage is None or _is_destination(stage):
             found += islice(self._of_files(stage, after), limit - len(found))
         return found
+
+    def groups(self, stage: str | None = None) -> Sequence[RejectGroup]:
+        """The rejects by stage and reason, the latest first."""
+        found = Grouping()
+        if self._store is not None and self._includes_store(stage):
+            for number, of, at, reason in self._store.reasons(stage):
+                found.add(of, at, str(number), reason)
+        if stage is None or _is_destination(stage):
+            for each in self._of_files(stage, ""):
+                found.add(each.stage, each.at, each.id, each.reason)
+        return found.groups()
+
+    def ids_of_group(self, stage: str, pattern: str) -> Sequence[int]:
+        """The ids of a stage's rejects with this reason; those of a destination have none of their own."""
+        if self._store is None or _is_destination(stage):
+            return []
+        return [id for id, _, _, reason in self._store.reasons(stage) if reason_pattern(reason) == pattern]
+
+    def list_group(self, stage: str, pattern: str, *, limit: int, after: str = "") -> Sequence[ListedReject]:
+        """A page of the rejects of a stage with this reason, oldest first."""
+        if _is_destination(stage):
+            rejects = self._of_files(stage, after)
+            return [*islice((each for each in rejects if reason_pattern(each.reason) == pattern), limit)]
+        first = int(after) if after and _is_stored(after) else 0
+        ids = [id for id in self.ids_of_group(stage, pattern) if id > first][:limit]
+        return [_of_store(self._stored().get(id)) for id in ids]
 
     def get(self, id: str) -> ListedReject:
         """The reject with this id; RejectNotFound if there is none."""

@@ -63,6 +63,7 @@ T = TypeVar("T")
 
 
 MAX_ID = 2**62
+REASON_ROWS = 5_000  # at a time
 VERIFY_ROWS = 100  # at a time: each may have megabytes
 DROP_ROWS = 1000  # of one transaction: other threads and processes wait for it
 HOUR_SECONDS = 3600.0
@@ -122,6 +123,21 @@ class RejectReader:
                 after = found[-1].id
         except LogUnavailable as error:
             yield error.text
+
+    def reasons(self, stage: str | None = None) -> Iterator[tuple[int, str, float, str]]:
+        """Id, stage, time and reason of every reject, a bounded piece at a time."""
+        sql = (
+            "SELECT id, stage, at, reason FROM rejects WHERE id > ? AND ? IN ('', stage) ORDER BY id LIMIT ?"
+        )
+        after = 0
+        while True:
+            with self._disk():
+                values = (after, stage or "", REASON_ROWS)
+                rows = typed_rows(self._fresh(), sql, values, int, str, float, str)
+            yield from ((row[0], row[1], row[2], row[3]) for row in rows)
+            if len(rows) < REASON_ROWS:
+                return
+            after = rows[-1][0]
 
     def counts(self) -> dict[str, int]:
         """Open rejects per stage."""

@@ -25,7 +25,8 @@ class View(NamedTuple):
 class Parameters:
     """The query parameters of a request; Problem 400 for a missing or invalid one."""
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, scheme: str = "http") -> None:
+        self.address = f"{scheme}://{request.headers.get('host', '')}"
         try:
             self._values = parse_qs(request.query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
         except ValueError:

@@ -1,0 +1,83 @@
+"""The catalogue: namespaces, and pages of datasets and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headwater.graph.query.names import NotFound
+from headwater.graph.query.query import GraphQuery
+from tests.graph.events import dataset, facet, graph_of, run_event, schema
+
+NAMES = [f"table_{number:03d}" for number in range(23)]
+
+
+@pytest.fixture(scope="module")
+def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphQuery]:
+    folder: Path = tmp_path_factory.mktemp("catalogue")
+    owned = facet(owners=[{"name": "team:shop", "type": "MAINTAINER"}, {"name": "ann"}])
+    tags = facet(tags=[{"key": "pii", "value": "true"}, {"key": "tier", "value": "gold"}])
+    described = dataset(
+        "orders v2", "warehouse", schema=schema(id="INT", price="INT"), ownership=owned, tags=tags
+    )
+    described["outputFacets"] = {"outputStatistics": facet(rowCount=1_900)}
+    events = [
+        run_event("COMPLETE", minute=number, run=number, job="many", outputs=[dataset(name, "lake")])
+        for number, name in enumerate(NAMES)
+    ]
+    events += [
+        run_event("COMPLETE", minute=40, run=40, job="load", outputs=[described]),
+        run_event("FAIL", minute=41, run=41, job="report", inputs=[dataset("orders v2", "warehouse")]),
+    ]
+    graph_of(folder, events).close()
+    with GraphQuery(folder) as query:
+        yield query
+
+
+def test_namespaces_have_their_numbers_when_they_are_listed(query: GraphQuery) -> None:
+    found = {each.name: (each.datasets, each.jobs) for each in query.namespaces()}
+    assert found["lake"] == (23, 0)
+    assert found["warehouse"] == (1, 0)
+    assert sum(jobs for _, jobs in found.values()) == 3
+
+
+@pytest.mark.parametrize("sort", ["name", "updated"])
+def test_pages_have_each_dataset_once_when_they_are_followed(query: GraphQuery, sort: str) -> None:
+    names, after = list[str](), ""
+    while True:
+        page = query.catalogue(namespace="lake", sort=sort, after=after, limit=5)  # type: ignore[arg-type]
+        assert page.total == 23
+        names += [entry.name for entry in page.entries]
+        if page.next_after is None:
+            break
+        after = page.next_after
+    assert names == (NAMES if sort == "name" else NAMES[::-1])
+
+
+def test_an_entry_has_owners_tags_rows_and_its_last_write_when_they_are_known(query: GraphQuery) -> None:
+    (entry,) = query.catalogue(q="orders v2").entries
+    assert entry.owners == ["team:shop", "ann"]
+    assert entry.tags == ["pii", "tier: gold"]
+    assert (entry.rows, entry.columns, entry.writers, entry.readers) == (1_900, 2, 1, 1)
+    assert entry.state == "COMPLETE"
+
+
+def test_all_words_must_match_when_a_name_is_searched(query: GraphQuery) -> None:
+    assert query.catalogue(q="orders v2").total == 1
+    assert query.catalogue(q="orders v3").total == 0
+    assert query.catalogue(q="TABLE 01").total == 11
+
+
+def test_only_failing_jobs_are_listed_when_they_are_selected(query: GraphQuery) -> None:
+    page = query.catalogue("job", state="failed")
+    assert [entry.name for entry in page.entries] == ["report"]
+    assert page.entries[0].state == "FAIL"
+    assert query.catalogue("job").total == 3
+
+
+@pytest.mark.parametrize("after", ["x", "[]", "[1, 2]", '["a"]'])
+def test_a_page_is_refused_when_it_begins_nowhere(query: GraphQuery, after: str) -> None:
+    with pytest.raises(NotFound, match="No page begins there"):
+        query.catalogue(after=after)

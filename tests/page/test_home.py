@@ -1,0 +1,101 @@
+"""The first view, the catalogue, and rejects by reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headwater.log.rejects.groups import MAX_GROUPS, OTHER, Grouping, reason_pattern
+from tests.page.client import HOST, ORIGIN, page_client
+from tests.page.shop import BOARD, ORDERS, story
+
+
+def test_three_ways_to_begin_are_shown_when_nothing_has_arrived(tmp_path: Path) -> None:
+    with page_client(tmp_path) as client:
+        text = client.get("/").text
+        assert text.count('id="step-') == 3
+        assert f"http://{HOST}/api/v1/lineage" in text
+        assert f"OPENLINEAGE_URL=http://{HOST}" in text
+        assert "AIRFLOW__OPENLINEAGE__TRANSPORT" in text
+        assert "waiting for the first event" in text
+
+
+def test_what_failed_changed_and_was_rejected_is_shown_when_there_is_some(tmp_path: Path) -> None:
+    with page_client(tmp_path, story(days=2)) as client:
+        client.reject_lineage(b"{}", "`eventTime` is missing.")
+        client.reject_lineage(b"[]", "`run` is missing.")
+        text = client.get("/").text
+        assert "step-1" not in text
+        failed, recent, reasons = (
+            text.partition(f'<section id="{part}">')[2].partition("</section>")[0]
+            for part in ("failed", "recent", "reasons")
+        )
+        assert "marketing.board" in failed
+        assert "daily_revenue" not in failed
+        assert BOARD[1] in recent
+        assert "2×" in reasons
+        assert "… is missing." in reasons
+
+
+@pytest.mark.parametrize(("address", "shown", "hidden"), [
+    ("/catalogue", ORDERS[1], "marketing.letters"),
+    ("/catalogue?kind=job", "marketing.board", ORDERS[1]),
+    ("/catalogue?kind=job&state=failed", "marketing.board", "headwater.load_orders"),
+    ("/catalogue?q=orders", ORDERS[1], "exchange_rates"),
+    ("/catalogue?namespace=bigquery&sort=updated", BOARD[1].rpartition("/")[2], ORDERS[1]),
+])  # fmt: skip
+def test_names_are_listed_when_they_match(tmp_path: Path, address: str, shown: str, hidden: str) -> None:
+    with page_client(tmp_path, story(days=2)) as client:
+        table = client.get(address).text.partition("<table")[2].partition("</table>")[0]
+        assert shown in table
+        assert hidden not in table
+
+
+def test_the_catalogue_is_shown_when_lineage_has_no_centre(tmp_path: Path) -> None:
+    with page_client(tmp_path) as client:
+        answer = client.get("/lineage")
+        assert answer.status_code == 303
+        assert answer.headers["location"] == "/catalogue"
+
+
+def test_a_group_is_dropped_and_replayed_when_its_buttons_are_pressed(tmp_path: Path) -> None:
+    with page_client(tmp_path) as client:
+        for number in range(3):
+            client.reject_lineage(b"{}", f"Line {number} of 'x{number}' is wrong.")
+        client.reject_lineage(b"[]", "It is too large.")
+        client.reject_order("It does not fit.")
+        text = client.get("/rejects").text
+        assert "<b>3×</b> Line … of … is wrong." in text
+        shown = client.get("/rejects?stage=gateway&reason=It+is+too+large.").text
+        assert shown.count('id="reject-') == 1
+        group = {"stage": "gateway", "reason": "Line … of … is wrong."}
+        answer = client.post("/rejects/replay", group, origin=ORIGIN)
+        assert "count=3" in answer.headers["location"]
+        assert len(client.store.requested("gateway")) == 3
+        answer = client.post("/rejects/drop", group, origin=ORIGIN)
+        assert "count=3" in answer.headers["location"]
+        assert client.store.counts() == {"gateway": 1}
+        client.post("/rejects/drop", {"stage": "gateway", "reason": "no such reason"}, origin=ORIGIN)
+        assert client.store.counts() == {"gateway": 1}
+        assert (
+            client.get("/rejects?stage=destination:warehouse&reason=It+does+not+fit.").text.count(
+                'id="reject-'
+            )
+            == 1
+        )
+
+
+def test_reasons_are_one_when_only_quoted_text_and_numbers_differ() -> None:
+    assert reason_pattern("Column `a` has 'x' in line 12.") == reason_pattern("Column `b` has 'y' in line 7.")
+    assert reason_pattern("Column `a` is new.") != reason_pattern("Column `a` is old.")
+
+
+def test_the_rest_is_counted_together_when_reasons_are_too_many() -> None:
+    found = Grouping()
+    for number in range(MAX_GROUPS + 50):
+        word = "".join(chr(ord("a") + int(digit)) for digit in str(number))
+        found.add("gateway", float(number), str(number), f"reason {word}")
+    groups = {group.pattern: group.total for group in found.groups()}
+    assert groups[OTHER] == 50
+    assert sum(groups.values()) == MAX_GROUPS + 50
