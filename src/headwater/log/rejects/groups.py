@@ -6,7 +6,7 @@ import re
 from datetime import datetime
 from typing import NamedTuple
 
-_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b0x[0-9a-f]+\b|\d[\d.,:_-]*", re.IGNORECASE)
+_VARIABLE = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`|\b0x[0-9a-f]+\b|\d(?:[\w.,:+-]*\w)?", re.IGNORECASE)
 MAX_PATTERN = 300  # characters
 MAX_GROUPS = 1_000
 OTHER = "all other reasons"

@@ -12,6 +12,7 @@ from headwater.page.views.view import Parameters, View
 from headwater.settings import Settings
 
 SHOWN = 8
+REPORTED = ("log", "pipeline")  # stages whose errors are not among those of the server
 LATE_SECONDS = 600.0  # of an event file or an event of the log that waits
 
 
@@ -49,7 +50,11 @@ def _failed(query: GraphQuery) -> Any:
 def _problems(status: Status) -> list[str]:
     """Why something does not move: the errors of all stages, and events that wait for long."""
     found = list(status.errors)
-    found += [f"{stage.kind.title}: {stage.error}" for stage in status.stages if stage.error]
+    found += [
+        f"{stage.kind.title}: {stage.error}"
+        for stage in status.stages
+        if stage.error and stage.id in REPORTED
+    ]
     for reader in (*(outlet.reader for outlet in status.outlets), *status.other_readers):
         if reader.lag_events and reader.lag_seconds > LATE_SECONDS:
             name = reader.name.removeprefix("headwater:")
