@@ -115,8 +115,8 @@ _ROWS_WRITTEN = (
     " WHERE name = n.id AND direction = ?2 AND rows >= 0 ORDER BY at DESC LIMIT 1) ORDER BY i.at"
 )
 _DATASET_FACETS = (
-    "SELECT n.dataset, f.key, f.value FROM json_each(?1) AS j CROSS JOIN dataset_names n ON n.dataset = j.value"
-    " JOIN facets f ON f.owner = n.id AND f.container = 0 AND f.key IN ('ownership', 'tags')"
+    "SELECT n.dataset, f.key, f.value FROM json_each(?1) AS j"
+    " CROSS JOIN dataset_names n ON n.dataset = j.value JOIN facets f ON f.owner = n.id AND f.container = 0 AND f.key IN ('ownership', 'tags')"
     " WHERE NOT f.deleted ORDER BY f.at"
 )
 _JOB_FACETS = (
