@@ -116,7 +116,8 @@ _ROWS_WRITTEN = (
 )
 _DATASET_FACETS = (
     "SELECT n.dataset, f.key, f.value FROM json_each(?1) AS j"
-    " CROSS JOIN dataset_names n ON n.dataset = j.value JOIN facets f ON f.owner = n.id AND f.container = 0 AND f.key IN ('ownership', 'tags')"
+    " CROSS JOIN dataset_names n ON n.dataset = j.value"
+    " JOIN facets f ON f.owner = n.id AND f.container = 0 AND f.key IN ('ownership', 'tags')"
     " WHERE NOT f.deleted ORDER BY f.at"
 )
 _JOB_FACETS = (
