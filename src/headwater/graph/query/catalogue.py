@@ -78,7 +78,7 @@ def catalogue(
     if state and kind == "job":
         conditions.append(_FAILED)
     where = " AND ".join(conditions)
-    counted: list[tuple[int]] = connection.execute(f"SELECT count(*) FROM {where}", values).fetchall()  # noqa: S608
+    counted: list[tuple[Any, ...]] = connection.execute(f"SELECT count(*) FROM {where}", values).fetchall()  # noqa: S608
     if after:
         try:
             first, second = msgspec.json.decode(after, type=_CURSORS[sort])
