@@ -27,6 +27,7 @@ import msgspec
 from headwater.clock import Clock
 from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
+from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.log import Log
@@ -125,7 +126,7 @@ class StreamCursor(msgspec.Struct, kw_only=True):
         """The cursor of the queue; a new one stands at the oldest event that is kept."""
         path = _path(queue)
         try:
-            found = _DECODER.decode(path.read_bytes())
+            found = _DECODER.decode(checked(path.read_bytes()))
             if found.queue == identity:
                 return found
             logger.warning("%s is the cursor of another queue; this one begins at its oldest event.", path)
@@ -141,13 +142,13 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     def peek(cls, queue: Path) -> StreamCursor | None:
         """The cursor as it was last saved, for readers; None if it is missing or damaged."""
         try:
-            return _DECODER.decode(_path(queue).read_bytes())
+            return _DECODER.decode(checked(_path(queue).read_bytes()))
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def save(self, queue: Path) -> None:
         """Replace the file atomically, and wait until it is on disk."""
-        replace(_path(queue), msgspec.json.encode(self))
+        replace(_path(queue), with_checksum(msgspec.json.encode(self)))
 
 
 _DECODER = json_decoder(StreamCursor)

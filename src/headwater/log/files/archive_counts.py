@@ -14,6 +14,7 @@ import msgspec
 
 from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
+from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, status_path
 
@@ -111,7 +112,7 @@ def keep_counts(events_dir: Path, now: float) -> None:
     for day in days:
         if day.name < today and _kept(day) is None:
             changed_ns = day.stat().st_mtime_ns  # before they are counted, so that a later file is noticed
-            replace(_counts_path(day), msgspec.json.encode(_Kept(changed_ns, _count(day))))
+            replace(_counts_path(day), with_checksum(msgspec.json.encode(_Kept(changed_ns, _count(day)))))
     for path in EventFolder(events_dir).archive.glob("????-??-??.counts.json"):
         if not path.with_name(path.name[:10]).exists():
             path.unlink(missing_ok=True)
@@ -128,7 +129,7 @@ def _counts_path(day: Path) -> Path:
 def _kept(day: Path) -> _Kept | None:
     """The kept counts of a day; None if there are none, or the day has changed since."""
     try:
-        kept = _KEPT.decode(_counts_path(day).read_bytes())
+        kept = _KEPT.decode(checked(_counts_path(day).read_bytes()))
         return kept if kept.changed_ns == day.stat().st_mtime_ns else None
     except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return None

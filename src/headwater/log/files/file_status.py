@@ -9,6 +9,7 @@ import msgspec
 
 from headwater.durable_files import replace
 from headwater.json_decoder import json_decoder
+from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.checked_lines import Written, has_checksums
 from headwater.log.files.layout import IncomingFile, status_path
 
@@ -44,7 +45,8 @@ class _Content(msgspec.Struct, omit_defaults=True):
 class FileStatus:
     """A file's status. Nothing is on disk before `save`, which is all or nothing."""
 
-    def __init__(self, path: Path, content: _Content | None = None) -> None:
+    def __init__(self, path: Path, content: _Content | None = None, *, is_damaged: bool = False) -> None:
+        self.is_damaged = is_damaged
         self._path = path
         self._content = content or _Content()
 
@@ -57,17 +59,17 @@ class FileStatus:
     def read(cls, path: Path) -> FileStatus:
         """A status by its own path, such as one in the archive."""
         try:
-            return cls(path, _CONTENT.decode(path.read_bytes()))
+            return cls(path, _CONTENT.decode(checked(path.read_bytes())))
         except FileNotFoundError:
             return cls(path)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             # every pair is tried again, and the ledger knows those that were loaded (G5, G9)
             logger.error("%s is damaged (%s); the file is loaded again.", path, error)
-            return cls(path)
+            return cls(path, is_damaged=True)
 
     def save(self) -> None:
         """Replace the file atomically, and wait until it is on disk."""
-        replace(self._path, msgspec.json.encode(self._content))
+        replace(self._path, with_checksum(msgspec.json.encode(self._content)))
 
     def mark(
         self, destination: str, table: str, ok: bool, rows: int = 0, error: str = "", unmapped: int = 0

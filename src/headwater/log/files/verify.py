@@ -56,4 +56,6 @@ def _verify(path: Path, status: FileStatus, *, is_growing: bool) -> Iterator[Ver
     except (OSError, EOFError, zlib.error) as error:
         unreadable = f"it cannot be read beyond line {reader.lines}: {error}"
     problem = unreadable or reader.problem(status.written)
+    if status.is_damaged and not problem:
+        problem = "its status file is damaged, so the number of its lines is not known"
     yield VerifiedFile(path, reader.lines, reader.damaged, reader.is_checked, problem)
