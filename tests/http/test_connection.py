@@ -481,3 +481,20 @@ def test_stream_is_sent_in_parts_when_a_route_is_a_coroutine(tmp_path: Path) -> 
         assert statuses(answer) == [200, 200, 500, 200]
         assert answer.endswith(b"data: 2\n\n\r\n0\r\n\r\n")
         assert gateway.talk(get("/count").replace(b"GET", b"HEAD")).endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize("error", [None, ValueError("a fault of ours"), ConnectionResetError("left")])
+def test_a_stream_is_cut_off_when_its_handler_ends_before_it(tmp_path: Path, error: Exception | None) -> None:
+    async def half(request: Request) -> None:
+        stream = request.start_stream(content_type="text/event-stream")
+        await stream.write(b"data: 1\n\n")
+        if error is not None:
+            raise error
+
+    with Running(tmp_path, prepare=lambda gateway: gateway.router.add("GET", "/half", half)) as gateway:
+        with gateway.connect() as connection:
+            connection.sendall(get("/half"))
+            connection.shutdown(socket.SHUT_WR)  # as a socket that was closed first looks
+            with suppress(ConnectionResetError):
+                assert not read_all(connection).endswith(b"0\r\n\r\n")
+        wait_until(lambda: gateway.connections == 0)

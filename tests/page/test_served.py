@@ -8,6 +8,7 @@ import sys
 import threading
 import types
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -124,14 +125,20 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
 
 
 def statuses(served: Served, headers: Mapping[str, str]) -> dict[tuple[str, str], int]:
-    """The answer to each route."""
-    found = {}
-    with httpx2.Client(base_url=served.url, headers=dict(headers), timeout=60) as client:
-        for method, path in sorted(served.routes()):
+    """The answer to each route. Many are asked for at once, since answers to missing keys are slowed."""
+    with (
+        httpx2.Client(base_url=served.url, headers=dict(headers), timeout=60) as client,
+        ThreadPoolExecutor(16) as threads,
+    ):
+
+        def status(route: tuple[str, str]) -> int:
+            method, path = route
             target = f"{path}?{QUERIES[path]}" if path in QUERIES else path
             with client.stream(method, target, content=b"") as answer:
-                found[method, path] = answer.status_code
-    return found
+                return answer.status_code
+
+        routes = sorted(served.routes())
+        return dict(zip(routes, threads.map(status, routes), strict=True))
 
 
 def is_public(method: str, path: str) -> bool:
@@ -160,6 +167,16 @@ def test_every_route_but_the_public_ones_is_refused_when_a_token_is_set(tmp_path
             assert {route for route, status in answers.items() if status != 303} == set()
     finally:
         served.close()
+
+
+@pytest.mark.parametrize("path", ["/live", "/live/tail"])
+def test_no_connection_stays_open_when_its_viewer_has_left(served: Served, path: str) -> None:
+    assert served.server._gateway is not None
+    admission = served.server._gateway._server.admission
+    with httpx2.Client(base_url=served.url, timeout=60) as client, client.stream("GET", path) as answer:
+        assert answer.status_code == 200
+        assert len(admission) > 0
+    wait_until(lambda: len(admission) == 0)
 
 
 def test_the_page_is_shown_when_no_proxy_forwarded_the_request(served: Served) -> None:

@@ -191,9 +191,11 @@ async def _run(request: Request, coroutine: Coroutine[Any, Any, None]) -> None:
     except Problem as problem:
         request.respond(problem.response())
     except ConnectionError:
-        pass  # the client has disconnected during a stream
+        request.connection.abort()  # the client has disconnected; a half-closed socket would stay open
     except Exception:
         request.respond(_internal_error(request))
+    if request.stream is not None and not request.stream.has_ended:
+        request.connection.abort()  # what was sent is not the whole response, and the client must see that
 
 
 def _internal_error(request: Request) -> Response:

@@ -111,8 +111,8 @@ class LiveStreams:
                     await stream.write(b"".join(events) or b": keep-alive\n\n")
                     sent_at = time.monotonic()
             stream.close()
-        except ClientGone:
-            pass  # no one is left to answer
+        except ClientGone as error:
+            raise ConnectionResetError(error.text) from error  # no one is left to answer
         finally:
             self._count[client] -= 1
             if not self._count[client]:
