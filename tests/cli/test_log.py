@@ -7,6 +7,8 @@ import pytest
 
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, RejectStore
+from headwater.log.streams import Queues, StreamCursor, identity_of
+from headwater.settings import DestinationSettings
 
 from .conftest import Headwater
 
@@ -64,6 +66,44 @@ def test_the_reject_is_named_when_its_event_is_damaged(headwater: Headwater, fol
     assert "reject 1 of outlet:a is damaged on disk" in result.output
     path.write_bytes(b"not a database" * 1000)
     assert "rejects.db is damaged" in headwater("log", "verify").output
+
+
+@pytest.fixture
+def queue(folder: Path) -> Path:
+    """A queue of a stream, with its cursor."""
+    events = folder.parent / "events"
+    destination = DestinationSettings(id="now", type="duckdb", mode="stream")
+    queues = Queues(events, [destination])
+    queues.log("now").append_wait([b'{"amount":%d}' % n for n in range(9)])
+    queues.close()
+    found = events / "queue.dst=now"
+    StreamCursor(queue=identity_of(found), position=3, archived=1).save(found)
+    return found
+
+
+@pytest.mark.usefixtures("queue")
+def test_nothing_is_found_when_the_queues_of_streams_are_whole(headwater: Headwater) -> None:
+    assert headwater("log", "verify").stdout == "all events are readable and intact\n"
+    assert "queue.dst=now" not in headwater("status").output
+
+
+def test_the_queue_is_named_by_verify_and_status_when_one_of_a_stream_is_damaged(
+    headwater: Headwater, queue: Path
+) -> None:
+    cursor = queue / "stream" / "cursor.json"
+    cursor.write_bytes(cursor.read_bytes().replace(b'"position":3', b'"position":8'))
+    result = headwater("log", "verify")
+    assert result.exit_code == 1
+    assert "file: queue.dst=now/stream/cursor.json" in result.output
+    assert "damaged: queue.dst=now: stream/cursor.json" in headwater("status").output
+    (partition,) = queue.glob("[0-9]*.db")
+    partition.write_bytes(partition.read_bytes()[:5000])
+    result = headwater("log", "verify")
+    assert result.exit_code == 1
+    assert f"file: queue.dst=now/{partition.name}" in result.output
+    assert f"damaged: queue.dst=now: {partition.name}" in headwater("status").output
+    found = json.loads(headwater("status", "--json").stdout)["events"]["damaged"]
+    assert {each["file"] for each in found} == {"queue.dst=now"}
 
 
 @pytest.mark.usefixtures("folder")

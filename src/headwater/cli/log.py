@@ -15,9 +15,11 @@ from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_table, format_time, json_text, progress
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.events import Event
+from headwater.log.files.layout import EventFolder
 from headwater.log.queue import offline
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
+from headwater.log.streams import verify_queue
 from headwater.printable import printable_block
 from headwater.settings import Settings
 
@@ -72,9 +74,16 @@ def stat(settings: Settings, as_json: bool) -> None:
 @with_settings
 @click.pass_context
 def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
-    """Read every event and reject, and check their checksums; exit code 1 if anything is wrong."""
+    """Read every event and reject, and check their checksums; exit code 1 if anything is wrong.
+
+    The queues of destinations in stream mode and their cursors are read too. `headwater pipeline verify`
+    reads the event files.
+    """
     with progress("verify") as report:
         problems = offline.verify(_folder(settings), report)
+    for queue in EventFolder(settings.events_dir).queues().values():
+        with progress(f"verify {queue.name}") as report:
+            problems += verify_queue(queue, report)
     problems += _verify_rejects(rejects_path(settings))
     if as_json:
         echo(json_text({"ok": not problems, "problems": problems}))

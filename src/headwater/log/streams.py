@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.log import Log
-from headwater.log.queue.offline import commits, tail_line
+from headwater.log.queue.offline import Finding, commits, stat, tail_line, verify
 from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
@@ -156,6 +156,31 @@ _DECODER = json_decoder(StreamCursor)
 
 def _path(queue: Path) -> Path:
     return stream_folder(queue) / "cursor.json"
+
+
+def topic_folders(queue: Path) -> list[Path]:
+    """Where the cursors of the partitions of topics are, if Kafka feeds the destination."""
+    return sorted(path for path in queue.glob("topic.*.*") if path.is_dir())
+
+
+def verify_queue(queue: Path, progress: Callable[[int, int], None] | None = None) -> list[Finding]:
+    """Read every event of a queue and its cursors, and list what is wrong."""
+    found = verify(queue, progress) + _damaged_cursors(queue)
+    return [Finding(f"{queue.name}/{each.file}", each.text) for each in found]
+
+
+def damage_of(queue: Path) -> list[str]:
+    """What is known to be damaged or missing in a queue without reading all of it."""
+    return stat(queue).damaged + [f"{each.file}: {each.text}" for each in _damaged_cursors(queue)]
+
+
+def _damaged_cursors(queue: Path) -> list[Finding]:
+    paths = [_path(folder) for folder in (queue, *topic_folders(queue))]
+    return [
+        Finding(str(path.relative_to(queue)), "is damaged; the stream begins at the oldest event")
+        for path in paths
+        if path.exists() and StreamCursor.peek(path.parent.parent) is None
+    ]
 
 
 def agreed_position(queue: Path, cursor: StreamCursor, end: int) -> int:

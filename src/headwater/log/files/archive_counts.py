@@ -46,7 +46,7 @@ class DestinationStat(msgspec.Struct):
 
 
 class DamagedFile(msgspec.Struct):
-    """An event file in which damage was found; its damaged lines are rejects."""
+    """An event file in which damage was found, whose damaged lines are rejects; or a queue of a stream."""
 
     file: str
     damage: str

@@ -15,7 +15,7 @@ from headwater.log.files.file_status import FileStatus, LastCycle
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
-from headwater.log.streams import StreamCursor, stream_folder
+from headwater.log.streams import StreamCursor, damage_of, stream_folder, topic_folders
 
 
 class TokenStat(msgspec.Struct):
@@ -99,7 +99,9 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
     destinations, found.damaged = counts.destinations, counts.damaged
     for id, count in DestinationRejects(events_dir).counts().items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
-    found.streams = [stream for id, queue in folder.queues().items() for stream in _streams(id, queue)]
+    for id, queue in folder.queues().items():
+        found.streams += _streams(id, queue)
+        found.damaged += [DamagedFile(queue.name, damage) for damage in damage_of(queue)]
     found.tokens = sorted(tokens.values(), key=lambda token: token.id)
     found.destinations = sorted(destinations.values(), key=lambda destination: destination.id)
     return found
@@ -107,8 +109,7 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
 
 def _streams(id: str, queue: Path) -> list[StreamStat]:
     """The counts of a queue, or of each partition of the topics that feed the destination."""
-    topics = sorted(path for path in queue.glob("topic.*.*") if path.is_dir())
-    return [_stream(f"{id} {path.name}", path) for path in topics] or [_stream(id, queue)]
+    return [_stream(f"{id} {path.name}", path) for path in topic_folders(queue)] or [_stream(id, queue)]
 
 
 def _stream(id: str, queue: Path) -> StreamStat:
