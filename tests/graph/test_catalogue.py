@@ -78,6 +78,14 @@ def test_only_failing_jobs_are_listed_when_they_are_selected(query: GraphQuery) 
 
 
 @pytest.mark.parametrize("after", ["x", "[]", "[1, 2]", '["a"]'])
-def test_a_page_is_refused_when_it_begins_nowhere(query: GraphQuery, after: str) -> None:
+def test_a_page_by_name_is_refused_when_it_begins_nowhere(query: GraphQuery, after: str) -> None:
     with pytest.raises(NotFound, match="No page begins there"):
         query.catalogue(after=after)
+
+
+@pytest.mark.parametrize(
+    "after", ['["a", "b"]', "[1]", "[99999999999999999999, 1]", "[1, -99999999999999999999]"]
+)
+def test_a_page_by_time_is_refused_when_it_begins_nowhere(query: GraphQuery, after: str) -> None:
+    with pytest.raises(NotFound, match="No page begins there"):
+        query.catalogue(sort="updated", after=after)

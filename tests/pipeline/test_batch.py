@@ -15,6 +15,7 @@ import pytest
 from headwater.destinations.base import load_destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
+from headwater.log.checked_json import checked
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import unprocessed
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -370,7 +371,7 @@ def test_every_event_is_skipped_when_the_template_gives_nothing(rig: Rig, templa
 def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig) -> None:
     rig.load({"a": 1}, b"bad")
     [path] = (rig.folder / "events" / "archive").glob("*/*.status")
-    found = json.loads(path.read_bytes())
+    found = json.loads(checked(path.read_bytes()))
     assert found.pop("written")["lines"] == 2
     assert found == {
         "status": {"dwh/events": {"uploaded": True, "error": "", "rows": 1, "unmapped": 0}},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import apsw
 import msgspec
@@ -16,6 +16,7 @@ from headwater.graph.query.names import NotFound
 from headwater.graph.query.search import match_expression, pattern_escaped
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import Direction
+from headwater.json_decoder import json_decoder
 from headwater.log.queue.sqlite import select
 
 CatalogueKind = Literal["dataset", "job"]
@@ -38,7 +39,11 @@ _AFTER = {
     "name": "(t.namespace, t.name) > (:after_0, :after_1)",
     "updated": "(t.last_at, t.id) < (:after_0, :after_1)",
 }
-_CURSORS = {"name": tuple[str, str], "updated": tuple[int, int]}
+_Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # of SQLite
+_CURSORS: dict[str, msgspec.json.Decoder[Any]] = {
+    "name": json_decoder(tuple[str, str]),
+    "updated": json_decoder(tuple[_Integer, _Integer]),
+}
 
 _NAMESPACES = (
     "SELECT namespace, sum(is_dataset), sum(NOT is_dataset) FROM"
@@ -81,7 +86,7 @@ def catalogue(
     counted: list[tuple[Any, ...]] = connection.execute(f"SELECT count(*) FROM {where}", values).fetchall()  # noqa: S608
     if after:
         try:
-            first, second = msgspec.json.decode(after, type=_CURSORS[sort])
+            first, second = _CURSORS[sort].decode(after)
         except msgspec.DecodeError:
             raise NotFound("No page begins there.", hint="Begin with the first page.") from None
         where += f" AND {_AFTER[sort]}"
