@@ -15,10 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from headwater.destinations.base import Destination, Loaded, Total
+from headwater.destinations.base import Destination, Loaded, StreamLoadId, Total
 from headwater.destinations.column_types import Kind
 from headwater.destinations.lake.delta import DeltaDestination, DeltaSettings
-from headwater.destinations.load_id import StreamLoadId
 from headwater.destinations.table import Column, table_of
 from headwater.errors import DestinationUnavailable, SettingsError
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load

@@ -22,11 +22,12 @@ shortest example, and docs/extension-points.md the guide.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 
@@ -37,6 +38,8 @@ from headwater.extensions import load
 from headwater.settings import DestinationSettings, convert
 
 GROUP = "headwater.destinations"
+SOURCE_DIGITS, NUMBER_DIGITS = 32, 16
+_STREAM_ID = re.compile("([0-9a-f]{32})([0-9a-f]{16})([0-9a-f]{16})([0-9a-f]{16})")
 
 
 class Merge(StrEnum):
@@ -74,6 +77,32 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str]
     """Parquet files, in the order of their rows."""
     rows: int
+
+
+class StreamLoadId(NamedTuple):
+    """The parts of the id of a stream's load of positions `first` up to and without `end`.
+
+    The id is the digest of the source, `end`, `first` and the digest of the table, all hexadecimal. So ids of
+    one source are in the order of their ends, and the positions can be read back from an id, even if the
+    cursor of the stream is lost (G5).
+    """
+
+    source: str
+    end: int
+    first: int
+    table: str
+
+    def __str__(self) -> str:
+        return f"{self.source}{self.end:0{NUMBER_DIGITS}x}{self.first:0{NUMBER_DIGITS}x}{self.table}"
+
+
+def parse_stream_id(id: str) -> StreamLoadId | None:
+    """The parts of a load id; None for the id of another load."""
+    found = _STREAM_ID.fullmatch(id)
+    if found is None:
+        return None
+    source, end, first, table = found.groups()
+    return StreamLoadId(source, int(end, 16), int(first, 16), table)
 
 
 class RefusedRow(msgspec.Struct, frozen=True):

@@ -24,8 +24,7 @@ import msgspec
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headwater.destinations.base import Loaded, Total
-from headwater.destinations.load_id import NUMBER_DIGITS, StreamLoadId, parse_stream_id
+from headwater.destinations.base import NUMBER_DIGITS, Loaded, StreamLoadId, Total, parse_stream_id
 from headwater.errors import DestinationUnavailable
 
 APP = "headwater"

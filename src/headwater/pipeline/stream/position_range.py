@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from headwater.destinations.load_id import NUMBER_DIGITS, SOURCE_DIGITS, StreamLoadId, parse_stream_id
+from headwater.destinations.base import NUMBER_DIGITS, SOURCE_DIGITS, StreamLoadId, parse_stream_id
 from headwater.destinations.table import ROW
 
 
