@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from headwater.settings import GatewaySettings, parse
-from tests.gateway.running import TOKENS, Running, run_bytes
+from tests.gateway.namespace_places import events_naming
+from tests.gateway.running import TOKENS, Running, run_bytes, run_event, wait_until
 
 LINEAGE = "/api/v1/lineage"
 BATCH = "/api/v1/lineage/batch"
@@ -197,6 +201,50 @@ def test_an_event_is_kept_nowhere_when_it_names_a_namespace_of_others(
     assert guarded.post(body, headers={"authorization": "Bearer free"}).status_code == 200
     received, settled = guarded.fates()
     assert received == settled
+
+
+def test_an_event_is_refused_when_any_place_of_the_schema_names_a_namespace_of_others(
+    guarded: Running,
+) -> None:
+    places = dict(events_naming("food_delivery", "payments"))
+    assert len(places) > 60  # as many as the schema has
+    own = facet(custom=[{"source": {"namespace": "payments", "name": "t"}}])
+    places["a facet beyond the schema"] = run_event(job=OWN | {"facets": {"own": own}})
+    before = guarded.bodies()
+    for place, event in places.items():
+        answer = guarded.post(json.dumps(event).encode(), headers={"authorization": "Bearer kitchen"})
+        assert (place, answer.status_code, answer.json()["error"]) == (place, 403, "namespace_not_allowed")
+    assert guarded.bodies() == before
+    for place, event in events_naming("food_delivery", "food_delivery"):
+        answer = guarded.post(json.dumps(event).encode(), headers={"authorization": "Bearer kitchen"})
+        assert (place, answer.status_code) == (place, 200)
+
+
+def test_a_namespace_is_not_that_of_a_dataset_when_there_is_no_name(guarded: Running) -> None:
+    pod = {"kubernetes": facet(namespace="batch-jobs", pod="etl-1")}
+    body = run_bytes(job=OWN, run={"runId": str(UUID(int=1)), "facets": pod})
+    assert guarded.post(body, headers={"authorization": "Bearer kitchen"}).status_code == 200
+
+
+def test_a_replay_keeps_the_namespaces_of_the_key_when_the_event_was_refused_for_another_reason(
+    tmp_path: Path,
+) -> None:
+    foreign = run_bytes(job={"namespace": "payments", "name": "j"}, more=[[[[[[]]]]]])
+    own = run_bytes(job=OWN, more=[[[[[[]]]]]])
+    headers = {"authorization": "Bearer kitchen"}
+    with Running(tmp_path, api_keys=keys().api_keys, max_depth=5) as gateway:
+        for body in (foreign, own):
+            assert gateway.post(body, headers=headers).status_code == 400
+            assert gateway.post(body, headers={"authorization": "Bearer free"}).status_code == 400
+            answer = gateway.post(b"[" + body + b"]", BATCH, headers=headers)
+            assert answer.json()["summary"]["failed"] == 1
+    with Running(tmp_path) as gateway:  # higher limits, and no keys at all
+        gateway.rejects.request_replay(None, "gateway")
+        wait_until(lambda: not gateway.rejects.requested("gateway"))
+        assert gateway.bodies() == [foreign, own, own, own]
+        for reject in gateway.open_rejects():
+            assert reject.body == foreign
+            assert "not for the namespace 'payments'" in reject.reason
 
 
 def test_an_event_is_stored_when_all_its_namespaces_are_those_of_the_key(guarded: Running) -> None:

@@ -26,13 +26,14 @@ GROUP = "headwater.failed_handlers"
 STAGE = "gateway"  # of the rejects
 LOGGED_BYTES = 4096  # of an event in a log line
 CUT = "cut"  # the rule in the details of a reject whose body is not complete
+NAMESPACE = "namespace_of_key"  # the rule in the details of a reject whose API key was bound to a `pattern`
 
 
 class FailedEvent(msgspec.Struct, frozen=True):
     """A refused event or batch: its bytes, the reason, and the time.
 
     `size` is the number of its bytes as it was sent; `body` is its beginning, of `gateway.max_failed_bytes`
-    at most.
+    at most. `namespaces` are those that the sender's API key is bound to; empty if it is not bound.
     """
 
     body: bytes
@@ -40,6 +41,7 @@ class FailedEvent(msgspec.Struct, frozen=True):
     violations: list[Violation]
     received_at: float
     size: int
+    namespaces: tuple[str, ...] = ()
 
     @property
     def is_cut(self) -> bool:
@@ -128,6 +130,9 @@ def _reject(event: FailedEvent) -> NewReject:
             f"only the first {len(event.body)} of its {event.size} bytes are kept (gateway.max_failed_bytes)"
         )
         details.insert(0, {"path": "", "reason": kept, "rule": CUT})
+    for pattern in event.namespaces:  # a replay has no key
+        bound = f"its API key was for the namespace {pattern}"
+        details.append({"path": "", "reason": bound, "rule": NAMESPACE, "pattern": pattern})
     return NewReject(event.reason, event.body, details, None, event.received_at)
 
 

@@ -18,7 +18,7 @@ from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, Fai
 from headwater.gateway.idempotency import IdempotencyKeys
 from headwater.gateway.json_limits import JsonLimits, UnreadableBody
 from headwater.gateway.openlineage_validator import ECHO, SCHEMA, Budget, Validator, Violation
-from headwater.gateway.senders.key_namespaces import KeyNamespaces
+from headwater.gateway.senders.key_namespaces import KeyNamespaces, Namespaces
 from headwater.gateway.senders.origins import Origins
 from headwater.gateway.time_slices import EVENT_BYTES, SLICE_BYTES, Slices
 from headwater.http.request import Request
@@ -290,8 +290,8 @@ class LineageRoutes:
                 continue
             codes.append(found.code)
             not_stored.append(FailedInBatch(index, found.text))
-            if found.status != 403:  # a replay has no key, so such an event is not kept
-                failed.append(self._failed_event(event_body, found.text, violations))
+            if found.status != 403:  # it was answered that nothing of it is stored
+                failed.append(self._failed_event(event_body, found.text, violations, namespaces))
         if failed and self.failed.is_full:
             self._refused.add(len(parts), "busy")
             request.respond(self._readable(request, BUSY))
@@ -322,7 +322,7 @@ class LineageRoutes:
             return
         self._refused.add(1, problem.code)
         if body or isinstance(problem, UnreadableBody):
-            failed = self._failed_event(body, problem.text, violations)
+            failed = self._failed_event(body, problem.text, violations, self._keys.of(request))
             self.failed.put([failed], (request, self._problem_response(problem, request)))
         else:
             request.respond(self._problem_response(problem, request))
@@ -347,9 +347,12 @@ class LineageRoutes:
     def _problem_response(self, problem: Problem, request: Request) -> Response:
         return self._readable(request, problem.response())
 
-    def _failed_event(self, body: bytes, reason: str, violations: Sequence[Violation]) -> FailedEvent:
+    def _failed_event(
+        self, body: bytes, reason: str, violations: Sequence[Violation], bound: Namespaces | None
+    ) -> FailedEvent:
         kept = body[: self._max_failed_bytes]
-        return FailedEvent(kept, reason, list(violations), self._clock.now(), len(body))
+        patterns = bound.patterns if bound is not None else ()
+        return FailedEvent(kept, reason, list(violations), self._clock.now(), len(body), patterns)
 
     def _handled(self, answers: list[tuple[Request, Response]]) -> None:
         """Called by the thread of the failed events."""

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 
 from headwater.errors import HeadwaterError
-from headwater.gateway.failed_events import CUT, STAGE
+from headwater.gateway.failed_events import CUT, NAMESPACE, STAGE
 from headwater.gateway.json_limits import JsonLimits
 from headwater.gateway.openlineage_validator import Budget, Validator
+from headwater.gateway.senders.key_namespaces import Namespaces
 from headwater.http.response import Problem
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import Reject, RejectStore
@@ -57,11 +58,16 @@ def _events(reject: Reject, limits: JsonLimits, validator: Validator) -> list[by
     if not parts:
         raise _refusal("The batch has no events.")
     budget = Budget()
+    bound = [each.get("pattern", "") for each in reject.details if each.get("rule") == NAMESPACE]
+    namespaces = Namespaces(bound) if bound else None
     for index, body in enumerate(parts):
-        validation = validator.check(limits.parse_event(body), budget)
+        place = f"Event {index} of the batch: " if is_batch else ""
+        event = limits.parse_event(body)
+        validation = validator.check(event, budget)
         if not validation.ok:
-            place = f"Event {index} of the batch: " if is_batch else ""
             raise _refusal(place + validation.summary)
+        if namespaces is not None and (foreign := namespaces.foreign(event)) is not None:
+            raise _refusal(f"{place}The API key that sent it is not for the namespace {foreign!r}.")
     return parts
 
 

@@ -10,14 +10,12 @@ from typing import Any
 from headwater.http.request import Request
 from headwater.settings import ApiKeySettings
 
-# Standard facets that name other jobs and datasets, which the graph then joins with the event's own.
-REFERRING_FACETS = ("parent", "symlinks", "columnLineage", "jobDependencies")
-
 
 class Namespaces:
     """The namespaces of a key: patterns in which `*` stands for any text."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
+        self.patterns = tuple(patterns)
         alternatives = (".*".join(map(re.escape, pattern.split("*"))) for pattern in patterns)
         self._pattern = re.compile("|".join(f"(?:{each})" for each in alternatives), re.DOTALL)
 
@@ -49,29 +47,19 @@ class KeyNamespaces:
         return self._bound.get(_digest(key.strip().encode("latin-1")))
 
 
-def namespaces_of(event: dict[str, Any]) -> Iterator[str]:
-    """Yield the namespace of each job and dataset that an event names, some of them several times."""
-    parts = [event.get(name) for name in ("run", "job", "dataset")]
-    for name in ("inputs", "outputs"):
-        datasets = event.get(name)
-        parts += datasets if isinstance(datasets, list) else []
-    for part in parts:
-        if not isinstance(part, dict):
-            continue
-        if isinstance(namespace := part.get("namespace"), str):
-            yield namespace
-        facets = part.get("facets")
-        if isinstance(facets, dict):
-            yield from _anywhere([facets.get(name) for name in REFERRING_FACETS])
+def namespaces_of(event: Any) -> Iterator[str]:
+    """Yield the namespace of each job and dataset that an event names anywhere, some of them several times.
 
-
-def _anywhere(pending: list[Any]) -> Iterator[str]:
+    No list of facets: a later version of OpenLineage, or another receiver of the event, may join other ones.
+    """
+    pending = [event]
     while pending:
         value = pending.pop()
         if isinstance(value, list):
             pending += value
         elif isinstance(value, dict):
-            if isinstance(namespace := value.get("namespace"), str):
+            namespace = value.get("namespace")
+            if isinstance(namespace, str) and isinstance(value.get("name"), str):
                 yield namespace
             pending += value.values()
 
