@@ -11,6 +11,7 @@ if sys.version_info >= (3, 14):
         ZstdError,
         compress,
         decompress,
+        get_frame_info,
     )
 else:
     from backports.zstd import (
@@ -21,6 +22,7 @@ else:
         ZstdError,
         compress,
         decompress,
+        get_frame_info,
     )
 
 __all__ = [
@@ -31,4 +33,5 @@ __all__ = [
     "ZstdError",
     "compress",
     "decompress",
+    "get_frame_info",
 ]

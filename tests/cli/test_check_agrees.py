@@ -127,6 +127,8 @@ def changed(made: list[tuple[tuple[Any, ...], str, Any]]) -> dict[str, Any]:
             parent[path[-1]]
         except (KeyError, IndexError, TypeError):
             continue  # an earlier change removed it
+        if isinstance(parent, str):
+            continue  # an earlier change put a text here, whose characters are no places
         if how == "replace":
             parent[path[-1]] = value
         elif how == "remove":

@@ -388,6 +388,7 @@ def _body_seeds() -> Iterator[bytes]:
         for encoding, data in ((0, gzip.compress(content)), (1, frame)):
             yield bytes([encoding, 6]) + data
             yield bytes([encoding, 3]) + data + data
+    yield bytes([1, 6]) + b"\x28\xb5\x2f\xfd\x20\x0b\x01\x00\x00"  # 11 bytes are declared, none come
 
 
 def _event_seeds() -> Iterator[bytes]:

@@ -119,6 +119,21 @@ def test_content_is_the_same_and_the_work_linear_when_members_and_pieces_vary(
     assert work.bytes <= len(body) + work.members * min(piece_bytes, STEP_BYTES)
 
 
+@pytest.mark.parametrize("declared", [0, 2, 3, 255])
+@pytest.mark.parametrize("piece_bytes", [1, 2, 5, 8, 9, 12, 14, 15, 99])
+def test_a_frame_is_refused_whatever_its_pieces_are_when_it_has_not_the_declared_size(
+    declared: int, piece_bytes: int
+) -> None:
+    block, empty_last_block = (3 << 3).to_bytes(3, "little") + b"{} ", b"\x01\x00\x00"
+    body = b"\x28\xb5\x2f\xfd\x20" + bytes([declared]) + block + empty_last_block
+    if declared == 3:
+        assert Work("zstd").decode(body, piece_bytes) == b"{} "
+    else:
+        with pytest.raises(Problem) as caught:
+            Work("zstd").decode(body, piece_bytes)
+        assert (caught.value.status, caught.value.code) == (400, "bad_encoding")
+
+
 @given(encoding=st.sampled_from(sorted(ENCODERS)), seed=st.integers(0, 2**32), piece_bytes=st.integers(1, 99))
 @settings(max_examples=100, deadline=None)
 def test_a_body_is_decoded_or_refused_when_bytes_of_it_are_changed(

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from headwater.http.response import Problem
-from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError
+from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError, get_frame_info
 
 # Each member (gzip) or frame (zstd) costs a decoder of its own and a copy of what is left of `STEP_BYTES`.
 MAX_MEMBERS = 1_024
@@ -18,17 +18,50 @@ STEP_BYTES = 16 * 1024
 PADDING_BYTES = (64 + 128) * 1024
 GZIP = 31  # zlib's window size with the gzip container
 ZSTD_WINDOW_LOG = 23  # 8 MiB, what every zstd decoder should support; larger ones cost memory
+FRAME_HEADER_BYTES = 18  # the longest header of a zstd frame
 STATE_BYTES = 64 * 1024  # of a decoder, without the window of zstd
 
 _COMPRESS_ONCE = "Compress the whole body once, or send it without Content-Encoding."
 
-# A decoder of one member or frame: `zlib.decompressobj` and `ZstdDecompressor` share these names.
+
+class ZstdFrame:
+    """Decodes one frame, and checks that its content has the size that its header declares.
+
+    libzstd checks the size too, but not of a frame that arrives in pieces and ends with an empty block.
+    """
+
+    def __init__(self) -> None:
+        options = {DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
+        self._frame = ZstdDecompressor(options=options)
+        self._header = b""
+        self._bytes_out = 0
+
+    @property
+    def eof(self) -> bool:
+        return self._frame.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._frame.unused_data
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        self._header += data[: FRAME_HEADER_BYTES - len(self._header)]
+        part = self._frame.decompress(data, max_length)
+        self._bytes_out += len(part)
+        if self._frame.eof:
+            declared = get_frame_info(self._header).decompressed_size
+            if declared is not None and declared != self._bytes_out:
+                raise ZstdError(f"the header declares {declared} bytes, the content has {self._bytes_out}")
+        return part
+
+
+# A decoder of one member or frame: `zlib.decompressobj` and `ZstdFrame` share these names.
 _MemberDecoder = Any
 
 _MAKE: dict[str, Callable[[], _MemberDecoder]] = {
     "gzip": partial(zlib.decompressobj, GZIP),
     "x-gzip": partial(zlib.decompressobj, GZIP),
-    "zstd": partial(ZstdDecompressor, options={DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}),
+    "zstd": ZstdFrame,
 }
 
 
