@@ -31,8 +31,7 @@ class ZstdFrame:
     """
 
     def __init__(self) -> None:
-        options = {DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG}
-        self._frame = ZstdDecompressor(options=options)
+        self._frame = ZstdDecompressor(options={DecompressionParameter.window_log_max: ZSTD_WINDOW_LOG})
         self._header = b""
         self._bytes_out = 0
 
