@@ -16,6 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from headwater.errors import ExtensionError
+from headwater.installation import package_command
 
 T = TypeVar("T")
 
@@ -85,7 +86,7 @@ def _import(entries: list[EntryPoint], what: str, install: str) -> Any:
     try:
         return entry.load()
     except Exception as error:
-        repair = f"pip install --force-reinstall {_package(entry)}"
+        repair = package_command("install --force-reinstall", _package(entry))
         hint = f"Run `{repair}`, or `{_uninstall(entry)}`."
         if _is_ours(entry):
             hint = f"Run `{install or repair}`."
@@ -104,4 +105,4 @@ def _package(entry: EntryPoint) -> str:
 
 
 def _uninstall(entry: EntryPoint) -> str:
-    return f"pip uninstall {_package(entry)}"
+    return package_command("uninstall", _package(entry))

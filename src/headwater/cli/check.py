@@ -34,6 +34,7 @@ from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.server import tls_context
+from headwater.installation import install_command
 from headwater.log.queue.offline import stat
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0  # for Kafka
 VALUE_WIDTH = 60
-PIPELINE_MISSING = "the pipeline is not installed; run pip install 'headwater[pipeline,java]'"
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -307,7 +307,8 @@ def _pipeline_findings(settings: Settings, connect: bool) -> Iterator[Finding]:
         yield Finding("destinations", "warning", text)
         return
     if not all(importlib.util.find_spec(name) for name in ("pyspark", "jinja2", "pyarrow")):
-        yield Finding("pipeline", "problem", PIPELINE_MISSING)
+        missing = f"the pipeline is not installed; run `{install_command('pipeline', 'java')}`"
+        yield Finding("pipeline", "problem", missing)
         return
     yield _java()
     if connect:

@@ -11,6 +11,7 @@ import msgspec
 
 from headwater.cli.output import echo
 from headwater.errors import HeadwaterError
+from headwater.installation import typeable
 from headwater.settings import Settings
 from headwater.settings.describe import Field, describe
 
@@ -64,4 +65,6 @@ def command(path: Path, force: bool) -> None:
             f"{path} exists already.", hint="Use --force to overwrite it, or name another file."
         )
     path.write_text(template(), encoding="utf-8")
-    echo(f"Wrote {path}. Next: set the outlet's url in it, run `headwater check`, then `headwater serve`.")
+    config = None if str(path) == "headwater.yml" else str(path)
+    following = "set the outlet's url in it, run `headwater check`, then `headwater serve`."
+    echo(typeable(f"Wrote {path}. Next: {following}", config))

@@ -65,11 +65,12 @@ class Commands(click.Group):
             return super().invoke(ctx)
         except HeadwaterError as error:
             from headwater.cli.output import echo
+            from headwater.installation import typeable
             from headwater.printable import printable_block
 
             click.secho(f"error: {printable_block(error.text)}", fg="red", err=True)
             if error.hint:
-                echo(error.hint, err=True)
+                echo(typeable(error.hint, ctx.find_root().obj), err=True)
             ctx.exit(2 if isinstance(error, SettingsError) else 1)
         except PermissionError as error:
             from headwater.cli.output import echo

@@ -26,7 +26,8 @@ def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     @click.pass_context
     @functools.wraps(function)
     def wrapper(ctx: click.Context, /, *args: Any, config: str | None, **kwargs: Any) -> Any:
-        chosen = config or ctx.find_root().obj
+        root = ctx.find_root()
+        root.obj = chosen = config or root.obj  # hints of errors repeat it
         return function(*args, settings=settings_module.load(chosen), **kwargs)
 
     return wrapper

@@ -19,6 +19,7 @@ from headwater.cli.output import echo, format_table, json_text, progress
 from headwater.cli.process import announce, configure_logging, keep_files_private
 from headwater.cli.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
+from headwater.installation import install_command
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
 from headwater.log.files.file_status import LastCycle
@@ -362,7 +363,7 @@ def install_pipeline_lineage(
     if not wanted:
         return False
     if importlib.util.find_spec("openlineage") is None:
-        logger.warning("No lineage of the pipeline's tables: run `pip install 'headwater[pipeline]'`.")
+        logger.warning("No lineage of the pipeline's tables: run `%s`.", install_command("pipeline"))
         return False
     if not url:
         logger.warning(

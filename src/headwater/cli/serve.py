@@ -31,6 +31,7 @@ from headwater.event_loop import new_loop
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.gateway import Gateway
 from headwater.http.auth import AdminToken
+from headwater.installation import install_command
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
@@ -198,7 +199,7 @@ class Server:
             if importlib.util.find_spec("jinja2") is not None:
                 self._page = _Page(self, self._log, self._rejects, self._gateway, self._graph.pool)
             else:
-                logger.info("No page at /: it needs `pip install 'headwater[page]'`.")
+                logger.info("No page at /: it needs `%s`.", install_command("page"))
         else:
             # The cursor of a graph that is switched off would keep every event in the log.
             self._log.forget(GRAPH_READER)

@@ -35,6 +35,7 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import UNMAPPED, Table
 from headwater.errors import TableNotAllowed, TableRefused
 from headwater.extensions import load
+from headwater.installation import install_command
 from headwater.settings import DestinationSettings, convert
 
 GROUP = "headwater.destinations"
@@ -267,7 +268,7 @@ class Destination(ABC):
 
 def destination_class(name: str) -> type[Destination]:
     """The class that a `type` of the settings names."""
-    what, install = "destination of the type", f"pip install 'headwater[pipeline,{name}]'"
+    what, install = "destination of the type", install_command("pipeline", name)
     return load(GROUP, name, Destination, what=what, install=install)  # type: ignore[type-abstract]
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, ExtensionError, LockTaken, SettingsError
+from headwater.installation import install_command
 from headwater.settings import LockSettings
 
 _PAUSE_SECONDS = 0.05
@@ -167,7 +168,7 @@ def _module(name: str, extra: str) -> Any:
         return __import__(name)
     except ImportError as error:
         raise ExtensionError(
-            f"locks of this type need {name}: {error}.", hint=f"pip install 'headwater[{extra}]'"
+            f"locks of this type need {name}: {error}.", hint=f"Run `{install_command(extra)}`."
         ) from error
 
 

@@ -13,6 +13,7 @@ import click
 from headwater.cli.demo.delivery import DeliveryReport, run_delivery
 from headwater.cli.demo.pipeline import LoadReport, is_possible, print_report, run_pipeline, show_page
 from headwater.cli.output import echo, format_table, json_text
+from headwater.installation import install_command
 
 
 @click.command("demo")
@@ -48,7 +49,7 @@ def command(ctx: click.Context, events: int, part: str, page: bool | None, keep:
                 (folder / "pipeline").mkdir()
                 load = run_pipeline(folder / "pipeline", events, step)
             else:
-                step("the second half needs Spark: pip install 'headwater[pipeline,java]'")
+                step(f"the second half needs Spark: {install_command('pipeline', 'java')}")
         if as_json:
             echo(json_text({"sidecar": delivery, "pipeline": load}))
         else:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.installation import install_command
 from headwater.log.queue.offline import stat
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
 
@@ -123,7 +124,7 @@ class Producer:
             from openlineage.client import OpenLineageClient
         except ModuleNotFoundError:
             raise HeadwaterError(
-                "The demo needs the openlineage-python client.", hint="Run `pip install 'headwater[spool]'`."
+                "The demo needs the openlineage-python client.", hint=f"Run `{install_command('spool')}`."
             ) from None
         transport = {"type": "http", "url": url}
         self._clients = {

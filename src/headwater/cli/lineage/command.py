@@ -28,6 +28,7 @@ from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase, IngestResult
 from headwater.graph.store.separated_names import reunite, separate
+from headwater.installation import install_command
 from headwater.printable import printable_line
 from headwater.settings import Settings
 
@@ -63,7 +64,7 @@ def run(script: str, arguments: tuple[str, ...]) -> None:
         if _is_missing(name):
             raise ExtensionError(
                 f"lineage needs {package}, which is not installed.",
-                hint="Run `pip install 'headwater[lineage]'`.",
+                hint=f"Run `{install_command('lineage')}`.",
             )
     # In place of this process: signals, exit code and standard streams are the script's own, not click's.
     sys.stdout.flush()

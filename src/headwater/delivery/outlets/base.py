@@ -27,6 +27,7 @@ from headwater.delivery.keys import Key, Keys
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.extensions import load
+from headwater.installation import install_command
 from headwater.settings import OutletSettings, convert
 
 GROUP = "headwater.outlets"
@@ -174,7 +175,7 @@ class Outlet(ABC):
 
 def outlet_class(name: str) -> type[Outlet]:
     """The class behind a `type` of the settings."""
-    install = "pip install 'headwater[kafka]'" if name == "kafka" else ""  # the others need the core alone
+    install = install_command("kafka") if name == "kafka" else ""  # the others need the core alone
     return load(GROUP, name, Outlet, what="outlet of the type", install=install)  # type: ignore[type-abstract]
 
 

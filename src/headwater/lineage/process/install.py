@@ -19,6 +19,7 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from headwater.installation import install_command
 from headwater.lineage.process.exit_status import exit_status
 from headwater.lineage.process.spark_hook import hook_spark, unhook_spark
 from headwater.lineage.settings import LineageSettings, read
@@ -122,7 +123,7 @@ def _attach(context: SparkContext) -> None:
     from headwater.lineage.session import LineageSession
 
     if importlib.util.find_spec("openlineage") is None:
-        raise ModuleNotFoundError("openlineage-python is not installed; `pip install 'headwater[lineage]'`.")
+        raise ModuleNotFoundError(f"openlineage-python is not installed; run `{install_command('lineage')}`.")
     _forget_parent_process()
     with _state.lock:
         for known in list(_state.sessions):

@@ -10,6 +10,7 @@ from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
+from headwater.installation import install_command
 from headwater.settings import KafkaSettings
 
 logger = logging.getLogger(__name__)
@@ -98,7 +99,7 @@ def check_brokers(settings: KafkaSettings, timeout_seconds: float) -> None:
 def _uninstalled() -> ExtensionError:
     return ExtensionError(
         "`events.kafka` needs the package confluent-kafka, which is not installed.",
-        hint="Run `pip install 'headwater[kafka]'`.",
+        hint=f"Run `{install_command('kafka')}`.",
     )
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
+from headwater.installation import install_command
 from headwater.pipeline.lineage_hints import job_description
 from headwater.pipeline.spark.java_runtime import SparkUnavailable
 from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS
@@ -117,7 +118,7 @@ def _compile(spark: SparkSession) -> Any:
     except Exception as error:
         raise SparkUnavailable(
             f"the pipeline's Java classes could not be compiled by this Spark: {str(error).splitlines()[0]}.",
-            hint="Use the Spark that `pip install 'headwater[pipeline]'` brings.",
+            hint=f"Use the Spark that `{install_command('pipeline')}` brings.",
         ) from error
     context: Any = spark.sparkContext
     context._jsc.addJar(str(jar))

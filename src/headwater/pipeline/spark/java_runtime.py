@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.errors import HeadwaterError
+from headwater.installation import install_command
 
 OLDEST_JAVA = 17  # what Spark 4 asks for
 # JDK-8377811: the G1 collector of these may move objects that native code holds, which corrupts data.
@@ -70,7 +71,7 @@ def find_java(environ: Mapping[str, str] = os.environ) -> Java:
         return Java(home, _version(Path(home, "bin", "java")), is_reduced=True)
     raise SparkUnavailable(
         f"Spark needs Java {OLDEST_JAVA} or newer; looked at {', '.join(tried)}.",
-        hint="Run `pip install 'headwater[java]'`, or install a JRE and set JAVA_HOME.",
+        hint=f"Run `{install_command('java')}`, or install a JRE and set JAVA_HOME.",
     )
 
 

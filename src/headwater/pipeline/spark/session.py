@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ExtensionError
+from headwater.installation import install_command
 from headwater.pipeline.spark import cluster_packages as cluster
 from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm, with_collector
 from headwater.pipeline.spark.spark_errors import cause_of
@@ -51,7 +52,7 @@ def start(
     except ImportError as error:
         raise ExtensionError(
             "the pipeline needs Spark, which is not installed.",
-            hint="Run `pip install 'headwater[pipeline]'`.",
+            hint=f"Run `{install_command('pipeline')}`.",
         ) from error
     if running := SparkSession.getActiveSession():
         return running

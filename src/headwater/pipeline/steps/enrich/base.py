@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 from headwater.destinations.column_types import Kind
 from headwater.extensions import load
+from headwater.installation import install_command
 from headwater.settings import PipelineSettings
 
 GROUP = "headwater.enrichers"
@@ -41,7 +42,7 @@ class Enricher(ABC):
 
 def load_enricher(name: str, settings: PipelineSettings) -> Enricher:
     """The enricher that a rule names, opened."""
-    install = "pip install 'headwater[pipeline]'"
+    install = install_command("pipeline")
     kind = load(GROUP, name, Enricher, what="enrichment rule", install=install)  # type: ignore[type-abstract]
     enricher = kind(settings)
     enricher.open()

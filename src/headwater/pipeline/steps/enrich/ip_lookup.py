@@ -14,6 +14,7 @@ import maxminddb
 
 from headwater.destinations.column_types import Kind
 from headwater.errors import ExtensionError, SettingsError
+from headwater.installation import package_command
 from headwater.network import read_address
 from headwater.pipeline.spark.cluster_packages import local_path
 from headwater.pipeline.steps.enrich.base import Enricher, Found
@@ -104,7 +105,8 @@ def _registries(*, is_needed: bool) -> Any:
     except ImportError as error:
         if is_needed:
             raise ExtensionError(
-                f"`ip_lookup` needs iptocc or `pipeline.city_database`: {error}.", hint="pip install iptocc"
+                f"`ip_lookup` needs iptocc or `pipeline.city_database`: {error}.",
+                hint=f"Run `{package_command('install', 'iptocc')}`.",
             ) from error
         return lambda asked: [None] * len(asked) if isinstance(asked, list) else None
     return country_code

@@ -11,6 +11,7 @@ from ua_parser.loaders import load_builtins
 
 from headwater.destinations.column_types import Kind
 from headwater.errors import ExtensionError
+from headwater.installation import install_command
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
 
@@ -51,7 +52,7 @@ def _parser() -> Parser:
         # the parser in Python is sixty times slower, and would be taken for a fault of ours
         raise ExtensionError(
             f"`user_agent_parse` needs the Rust part of ua-parser: {error}.",
-            hint="pip install 'ua-parser[regex]'",
+            hint=f"Run `{install_command('pipeline')}`.",
         ) from error
     return Parser(Resolver(load_builtins()))
 
