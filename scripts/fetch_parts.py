@@ -18,7 +18,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.parts import kafka_broker, lineage_interfaces, spark_jars, spark_versions  # noqa: E402
+from tests.parts import (  # noqa: E402
+    iceberg_rest,
+    kafka_broker,
+    lineage_interfaces,
+    spark_jars,
+    spark_versions,
+)
 from tests.parts.cache import Missing  # noqa: E402
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
@@ -47,6 +53,7 @@ def parts() -> dict[str, Callable[[], object]]:
         "Redis": lambda: install("redis-server", REDIS),
         "Kafka": kafka_broker.find_jars,
         "Spark's connectors": spark_jars.find_spark_jars,
+        "Iceberg's REST catalog": iceberg_rest.find_server,
         "OpenLineage's interfaces": lineage_interfaces.find_interfaces,
     }
     for version in spark_versions.VERSIONS:

@@ -12,6 +12,7 @@ import duckdb
 import psycopg
 import pytest
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from headwater.testing.destinations import staged_load
 from tests.destinations.loading import TABLE, load_in_process, load_now
@@ -27,7 +28,7 @@ class Warehouse(NamedTuple):
     values: Callable[[], list[int]]
 
 
-@pytest.fixture(params=["duckdb", "postgres", "delta"])
+@pytest.fixture(params=["duckdb", "postgres", "delta", "iceberg"])
 def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
     if request.param == "duckdb":
         path = str(tmp_path / "test.duckdb")
@@ -45,6 +46,16 @@ def warehouse(request: pytest.FixtureRequest, tmp_path: Path) -> Warehouse:
             return sorted(value for value in rows if value is not None)
 
         return Warehouse("delta", {"path": lake}, stored)
+    if request.param == "iceberg":
+        folder = str(tmp_path / "lake")
+
+        def kept() -> list[int]:
+            uri = f"sqlite:///{folder}/catalog.db"
+            with load_catalog("headwater", type="sql", uri=uri) as catalog:
+                rows = catalog.load_table("headwater.t").scan().to_arrow().column("v").to_pylist()
+            return sorted(value for value in rows if value is not None)
+
+        return Warehouse("iceberg", {"path": folder}, kept)
     server: PostgresServer = request.getfixturevalue("postgres")
     schema = f"crash_{uuid.uuid4().hex}"
 

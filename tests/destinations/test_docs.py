@@ -18,7 +18,7 @@ from headwater.testing.destinations.subject import keyed
 from tests.destinations.doc_examples import example
 
 DOCS = Path(__file__).parents[2] / "docs"
-TYPES = ["duckdb", "postgres", "clickhouse", "snowflake", "bigquery", "redshift", "delta"]
+TYPES = ["duckdb", "postgres", "clickhouse", "snowflake", "bigquery", "redshift", "delta", "iceberg"]
 ROWS = {"STRING": Kind.STRING, "TIMESTAMP": Kind.TIMESTAMP, "`_unmapped_data`": Kind.JSON} | {
     kind.value: kind for kind in (Kind.FLOAT64, Kind.INT64, Kind.BOOL)
 }

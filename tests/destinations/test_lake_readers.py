@@ -16,6 +16,7 @@ from deltalake import DeltaTable
 from headwater.destinations.base import Destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.lake.delta import DeltaDestination, DeltaSettings
+from headwater.destinations.lake.iceberg import IcebergDestination, IcebergSettings
 from headwater.destinations.table import Column, Table, table_of
 from headwater.testing.destinations import staged_load
 from tests.parts.cache import Missing
@@ -38,28 +39,35 @@ AT = dt.datetime(2026, 11, 16, 10, 0, 0, 123456, tzinfo=dt.UTC)
 DUCKDB = """
 import duckdb, glob, sys
 from importlib.util import find_spec
+scan, path, *extensions = sys.argv[1:]
 connection = duckdb.connect()
 connection.execute("SET TimeZone = 'UTC'")
-found = find_spec("duckdb_extension_delta").submodule_search_locations[0]
-[path] = glob.glob(f"{found}/**/*.duckdb_extension*", recursive=True)
-connection.execute(f"LOAD '{path}'")
-query = f"SELECT * REPLACE (epoch_us(moment) AS moment) FROM delta_scan('{sys.argv[1]}')"
+for name in extensions:
+    found = find_spec(f"duckdb_extension_{name}").submodule_search_locations[0]
+    [file] = glob.glob(f"{found}/**/*.duckdb_extension*", recursive=True)
+    connection.execute(f"LOAD '{file}'")
+query = f"SELECT * REPLACE (epoch_us(moment) AS moment) FROM {scan}('{path}')"
 for row in connection.execute(f"SELECT to_json(t) FROM ({query}) AS t ORDER BY k").fetchall():
     print(row[0])
 """
 SPARK = """
 import sys
 from pyspark.sql import SparkSession
-builder = SparkSession.builder.master("local[1]").config("spark.jars", sys.argv[2])
+format, path, jars, *settings = sys.argv[1:]
+builder = SparkSession.builder.master("local[1]").config("spark.jars", jars)
 builder = builder.config("spark.ui.enabled", "false").config("spark.sql.session.timeZone", "UTC")
-builder = builder.config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-catalog = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
-spark = builder.config("spark.sql.catalog.spark_catalog", catalog).getOrCreate()
-rows = spark.read.format("delta").load(sys.argv[1])
+for setting in settings:
+    builder = builder.config(*setting.split("=", 1))
+rows = builder.getOrCreate().read.format(format).load(path)
 rows = rows.selectExpr("* EXCEPT (moment)", "unix_micros(moment) AS moment").orderBy("k")
 for row in rows.selectExpr("to_json(struct(*), map('ignoreNullFields', 'false'))").collect():
     print(row[0])
 """
+
+DELTA_IN_SPARK = (
+    "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+)
 
 
 def lake_table(folder: Path, destination: Destination) -> list[dict[str, Any]]:
@@ -123,7 +131,7 @@ def test_duckdb_reads_the_same_rows_when_delta_has_written_them(tmp_path: Path) 
     except Missing as missing:
         pytest.skip(str(missing))
     path, expected = delta_table(tmp_path)
-    assert without(printed(python, DUCKDB, path), "moment_day") == expected
+    assert without(printed(python, DUCKDB, "delta_scan", path, "delta"), "moment_day") == expected
 
 
 @pytest.mark.long
@@ -133,6 +141,40 @@ def test_sparks_connector_reads_the_same_rows_when_delta_has_written_them(tmp_pa
     except Missing as missing:
         pytest.skip(str(missing))
     path, expected = delta_table(tmp_path)
-    found = printed(python, SPARK, path, ",".join(map(str, jars)))
+    found = printed(python, SPARK, "delta", path, ",".join(map(str, jars)), *DELTA_IN_SPARK)
     assert without(found, "moment_day") == expected
     assert [row["moment_day"] for row in found] == ["2026-11-16"] * 3 + [None]
+
+
+def iceberg_table(folder: Path) -> tuple[str, list[dict[str, Any]]]:
+    """The table's folder or its metadata file, and the rows that it must have."""
+    options = IcebergSettings(path=str(folder / "lake"), partition_by=("days(moment)",))
+    destination = IcebergDestination("iceberg", options)
+    destination.connect()
+    try:
+        expected = lake_table(folder, destination)
+        stored = destination.catalog.load_table(("headwater", "t"))
+    finally:
+        destination.close()
+    return stored.metadata_location.removeprefix("file://"), expected
+
+
+@pytest.mark.long
+def test_duckdb_reads_the_same_rows_when_iceberg_has_written_them(tmp_path: Path) -> None:
+    extensions = ("duckdb-extension-iceberg==1.5.5", "duckdb-extension-avro==1.5.5")
+    try:
+        python = python_with("duckdb-iceberg", "duckdb==1.5.5", *extensions)
+    except Missing as missing:
+        pytest.skip(str(missing))
+    path, expected = iceberg_table(tmp_path)
+    assert printed(python, DUCKDB, "iceberg_scan", path, "avro", "iceberg") == expected
+
+
+@pytest.mark.long
+def test_sparks_connector_reads_the_same_rows_when_iceberg_has_written_them(tmp_path: Path) -> None:
+    try:
+        python, jars = python_of(SPARK_VERSION), find_spark_jars()
+    except Missing as missing:
+        pytest.skip(str(missing))
+    path, expected = iceberg_table(tmp_path)
+    assert printed(python, SPARK, "iceberg", path, ",".join(map(str, jars))) == expected

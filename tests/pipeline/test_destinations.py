@@ -21,7 +21,7 @@ from tests.parts.clickhouse import ClickHouseEngine
 from tests.parts.postgres import PostgresServer
 from tests.pipeline.rig import Rig
 
-PRODUCTS = ("duckdb", "postgres", "clickhouse", "delta")
+PRODUCTS = ("duckdb", "postgres", "clickhouse", "delta", "iceberg")
 # Everything before the load is the same for all products, and the destination suites run on each of them.
 PARAMS = ["duckdb", *(pytest.param(name, marks=pytest.mark.long) for name in PRODUCTS[1:])]
 # The table of implicit types (arrays are texts), with times and DuckDB.
@@ -30,6 +30,7 @@ TYPES = {
     "clickhouse": ("String", "Float64", "Int64", "UInt8", "DateTime64(6, 'UTC')"),
     "duckdb": ("VARCHAR", "DOUBLE", "BIGINT", "BOOLEAN", "TIMESTAMP"),
     "delta": ("string", "double", "long", "boolean", "timestamp"),
+    "iceberg": ("string", "double", "long", "boolean", "timestamptz"),
 }
 KINDS = (Kind.STRING, Kind.FLOAT64, Kind.INT64, Kind.BOOL, Kind.TIMESTAMP)
 MOMENT = "2026-11-16T10:00:00.123456Z"
@@ -129,6 +130,16 @@ class Delta(Product):
         return [{key: value for key, value in row.items() if value is not None} for row in found]
 
 
+class Iceberg(Product):
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        from pyiceberg.catalog import load_catalog
+
+        uri = f"sqlite:///{self.options['path']}/catalog.db"
+        with load_catalog("headwater", type="sql", uri=uri) as catalog:
+            found = catalog.load_table(("headwater", table)).scan().to_arrow().sort_by("n").to_pylist()
+        return [{key: value for key, value in row.items() if value is not None} for row in found]
+
+
 @pytest.fixture(params=PARAMS)
 def product(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterator[Product]:
     own = f"test_{uuid.uuid4().hex}"
@@ -136,6 +147,8 @@ def product(request: pytest.FixtureRequest, rig: Rig, tmp_path: Path) -> Iterato
         yield DuckDB("duckdb", rig, {"path": str(tmp_path / "dwh.duckdb")})
     elif request.param == "delta":
         yield Delta("delta", rig, {"path": str(tmp_path / "lake")})
+    elif request.param == "iceberg":
+        yield Iceberg("iceberg", rig, {"path": str(tmp_path / "lake")})
     elif request.param == "postgres":
         server: PostgresServer = request.getfixturevalue("postgres")
         yield Postgres("postgres", rig, {"url": server.url, "schema": own})

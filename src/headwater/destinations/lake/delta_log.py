@@ -1,16 +1,8 @@
 """The loads in a Delta table: its own log is the ledger.
 
-The commit that adds the rows of a load also sets transaction identifiers, which Delta keeps by application:
-
-    headwater                            number of loads; so two loads never commit on one version
-    headwater/rows|unmapped|refused      sums over all loads
-    headwater/load/<id>                  a load; the version is its number of rows
-    headwater/stream/<source>/<table>/<first>
-                                         adjoining loads of a stream that begin at the position `first`; the
-                                         version is the position where they end. So a stream that runs for a
-                                         year is one identifier, not millions
-The commit's own information has the counts and the refused rows of its load, for as long as Delta keeps the
-commit; identifiers stay.
+The commit that adds the rows of a load also sets transaction identifiers (load_identifiers.py), which Delta
+keeps by application. The commit's own information has the counts and the refused rows of its load, for as
+long as Delta keeps the commit; identifiers stay.
 """
 
 from __future__ import annotations
@@ -24,11 +16,10 @@ import msgspec
 import pyarrow.parquet as pq
 from pyarrow import fs
 
-from headwater.destinations.base import NUMBER_DIGITS, Loaded, StreamLoadId, Total, parse_stream_id
+from headwater.destinations.base import Loaded, Total
+from headwater.destinations.lake.load_identifiers import APP, LoadIdentifiers
 from headwater.errors import DestinationUnavailable
 
-APP = "headwater"
-COUNTS = ("rows", "unmapped", "refused")
 _REMEMBERED = 1_000
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]{36})?\.parquet")
@@ -58,14 +49,14 @@ class DeltaLedger:
     def __init__(self, filesystem: fs.FileSystem, folder: str) -> None:
         self._filesystem, self._folder = filesystem, f"{folder}/_delta_log"
         self._table_id, self._version = "", -1
-        self._transactions: dict[str, int] = {}
+        self._identifiers = LoadIdentifiers()
         self._details: OrderedDict[str, Loaded] = OrderedDict()
 
     def read(self, table_id: str, version: int) -> None:
         """Reads up to a version of the table; another id is another table in its place."""
         if table_id != self._table_id or version < self._version:
             self._table_id, self._version = table_id, -1
-            self._transactions.clear()
+            self._identifiers.numbers.clear()
             self._details.clear()
         try:
             if self._version < 0:
@@ -81,52 +72,23 @@ class DeltaLedger:
 
     def entry(self, id: str) -> Loaded | None:
         """The entry of a load; without its counts if Delta has removed its commit."""
-        if not self._has(id):
+        if not self._identifiers.has(id):
             return None
         if id not in self._details and (found := self._find_details(id)) is not None:
             self._details[id] = found
-        return self._details.get(id) or Loaded(id=id, rows=self._transactions.get(f"{APP}/load/{id}", 0))
+        return self._details.get(id) or self._identifiers.entry(id)
 
     def loads_between(self, low: str, high: str) -> set[str]:
         """Ids of loads; adjoining loads of a stream are one id."""
-        ids = {
-            app.removeprefix(f"{APP}/load/") for app in self._transactions if app.startswith(f"{APP}/load/")
-        }
-        ids |= {str(run) for run in self._runs()}
-        return {id for id in ids if low <= id < high}
+        return self._identifiers.loads_between(low, high)
 
     def total(self) -> Total:
         """Sums over all loads."""
-        rows, unmapped, refused = (self._transactions.get(f"{APP}/{count}", 0) for count in COUNTS)
-        return Total(loads=self._transactions.get(APP, 0), rows=rows, unmapped=unmapped, refused=refused)
+        return self._identifiers.total()
 
     def to_enter(self, loaded: Loaded) -> dict[str, int]:
         """The transaction identifiers of a commit that enters a load."""
-        total = self.total()
-        entered = {
-            APP: total.loads + 1,
-            f"{APP}/rows": total.rows + loaded.rows,
-            f"{APP}/unmapped": total.unmapped + loaded.unmapped,
-            f"{APP}/refused": total.refused + len(loaded.refused),
-        }
-        stream = parse_stream_id(loaded.id)
-        if stream is None:
-            return entered | {f"{APP}/load/{loaded.id}": loaded.rows}
-        before = (run.first for run in self._runs(stream) if run.end == stream.first)
-        return entered | {_run(stream, next(before, stream.first)): stream.end}
-
-    def _has(self, id: str) -> bool:
-        if (stream := parse_stream_id(id)) is None:
-            return f"{APP}/load/{id}" in self._transactions
-        return any(run.first <= stream.first and stream.end <= run.end for run in self._runs(stream))
-
-    def _runs(self, of: StreamLoadId | None = None) -> Iterator[StreamLoadId]:
-        """Adjoining loads of streams, as one id; those of one stream and table, or all."""
-        prefix = _run(of, 0)[:-NUMBER_DIGITS] if of is not None else f"{APP}/stream/"
-        for app, end in self._transactions.items():
-            if app.startswith(prefix):
-                source, table, first = app.removeprefix(f"{APP}/stream/").split("/")
-                yield StreamLoadId(source, end, int(first, 16), table)
+        return self._identifiers.to_enter(loaded)
 
     def _read_checkpoint(self, version: int) -> int:
         """Reads the newest whole checkpoint that is not newer than a version; its version, or -1."""
@@ -153,12 +115,12 @@ class DeltaLedger:
             for batch in parquet.iter_batches(columns=["txn.appId", "txn.version"]):
                 for row in batch.column(0).to_pylist():
                     if row is not None and row["appId"] is not None:
-                        self._transactions[row["appId"]] = row["version"]
+                        self._identifiers.numbers[row["appId"]] = row["version"]
 
     def _read_commit(self, version: int) -> None:
         for action in self._actions(version):
             if action.txn is not None:
-                self._transactions[action.txn.app_id] = action.txn.version
+                self._identifiers.numbers[action.txn.app_id] = action.txn.version
             if action.commit_info is not None and action.commit_info.headwater:
                 loaded = _LOADED.decode(action.commit_info.headwater)
                 self._details[loaded.id] = loaded
@@ -183,10 +145,6 @@ class DeltaLedger:
             for line in stream.readall().splitlines():
                 if line.startswith((b'{"txn"', b'{"commitInfo"')):
                     yield _ACTION.decode(line)
-
-
-def _run(stream: StreamLoadId, first: int) -> str:
-    return f"{APP}/stream/{stream.source}/{stream.table}/{first:0{NUMBER_DIGITS}x}"
 
 
 def details(loaded: Loaded) -> dict[str, Any]:

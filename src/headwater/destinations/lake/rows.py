@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import duckdb
 import pyarrow as pa
@@ -57,13 +57,32 @@ class RowEngine:
     def __init__(self) -> None:
         self._connection = duckdb.connect(config={"temp_directory": tempfile.gettempdir()})
         self._connection.execute("SET TimeZone = 'UTC'")
+        self._read: pa.RecordBatchReader | None = None
 
     def close(self) -> None:
+        self._end_read()
         self._connection.close()
 
     def rows(self, staged: StagedFiles, columns: Sequence[TargetColumn], key: Sequence[str]) -> LakeRows:
         """The rows of staged files; `key` is empty where rows are appended."""
-        return LakeRows(self._connection, staged, columns, key)
+        return LakeRows(self, staged, columns, key)
+
+    def fetch(self, query: str) -> list[tuple[Any, ...]]:
+        """All rows of a query."""
+        self._end_read()
+        return self._connection.execute(query).fetchall()
+
+    def read(self, query: str) -> pa.RecordBatchReader:
+        """The rows of a query as they are computed, until the next query."""
+        self._end_read()
+        self._read = pa.RecordBatchReader.from_stream(self._connection.sql(query))
+        return self._read
+
+    def _end_read(self) -> None:
+        """A writer that has refused a row leaves the others unread, and the connection busy."""
+        if self._read is not None:
+            self._read.close()
+            self._read = None
 
 
 class LakeRows:
@@ -71,12 +90,12 @@ class LakeRows:
 
     def __init__(
         self,
-        connection: duckdb.DuckDBPyConnection,
+        engine: RowEngine,
         staged: StagedFiles,
         columns: Sequence[TargetColumn],
         key: Sequence[str],
     ) -> None:
-        self._connection, self._columns, self._sql = connection, columns, Dialect()
+        self._engine, self._columns, self._sql = engine, columns, Dialect()
         sources = {column.source for column in columns if column.source}
         has_key = bool(key) and {*key} <= {column.name for column in columns if column.source}
         self.key = tuple(key) if has_key else ()
@@ -97,7 +116,7 @@ class LakeRows:
             return 0
         condition = selection.condition(self._sql.staged(ROW))
         query = statements.count_not_fitting(self._source, condition, self._may_not_fit)
-        return sum(int(count or 0) for count in self._connection.execute(query).fetchall()[0])
+        return sum(int(count or 0) for count in self._engine.fetch(query)[0])
 
     def appended(self, selection: RowSelection, *, sort_by: Sequence[str] = ()) -> pa.RecordBatchReader:
         """All rows, in every column of the table."""
@@ -109,7 +128,7 @@ class LakeRows:
     def latest(self, selection: RowSelection) -> pa.RecordBatchReader:
         """One row for each key with the last value of each column, and all rows without a key."""
         rows = self._all(selection)
-        found = self._connection.execute(statements.repeated_key_query(rows, self._sql)).fetchall()
+        found = self._engine.fetch(statements.repeated_key_query(rows, self._sql))
         fresh = statements.latest_per_key(rows, self._sql, any_repeated=bool(found))
         present = statements.key_present_sql(rows.key, self._sql)
         names = self._sql.listed(rows.values)
@@ -142,7 +161,7 @@ class LakeRows:
         return f"SELECT {', '.join(columns)} FROM ({query}) AS prepared"
 
     def _reader(self, query: str) -> pa.RecordBatchReader:
-        found = pa.RecordBatchReader.from_stream(self._connection.sql(query))
+        found = self._engine.read(query)
         return pa.RecordBatchReader.from_batches(found.schema, _until_commit(found))
 
     def _value(self, column: TargetColumn, type: pa.DataType) -> ColumnValue:
