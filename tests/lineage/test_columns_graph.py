@@ -29,6 +29,7 @@ from headwater.lineage.columns.written_columns import (
     ColumnLineage,
     ColumnSettings,
     WrittenColumns,
+    add_generated_columns,
     column_lineage,
 )
 from headwater.lineage.datasets.query_history import QueryHistory
@@ -138,6 +139,27 @@ def test_a_column_that_no_node_produces_is_a_gap_when_it_is_used() -> None:
     assert (
         as_text(column_lineage(made, read))
         == "x <- nothing\n? column: no node of the plan produces expression id 77"
+    )
+
+
+def test_a_part_that_could_not_be_read_is_a_gap_when_it_is_a_leaf_or_its_columns() -> None:
+    leaf = {"cls": RELATION, "no_out": "NoSuchMethodError: output", "no_f": "it is a plan"}
+    found = column_lineage(plan(leaf), lambda node: [])
+    assert (
+        as_text(found)
+        == "? LogicalRelation: its columns cannot be read\n? LogicalRelation: no dataset is known for "
+    )
+    assert found, "an output of unknown columns has the facet, which says so"
+
+
+def test_generated_columns_have_the_edges_of_their_columns_when_the_table_computes_them() -> None:
+    found = column_lineage(plan(table("ts", "b"), project(["=", 5, "ts", ["a", 0]])), read)
+    add_generated_columns(
+        found, {"day": "CAST(`ts` AS DATE)", "n": "year(TS) + 1", "ts": "now()", "x": "concat('ts', z)"}
+    )
+    assert as_text(found) == (
+        "ts <- t.ts IDENTITY\nday <- t.ts TRANSFORMATION\nn <- t.ts TRANSFORMATION\nx <- nothing\n"
+        "? generated column: x is computed by the table"
     )
 
 

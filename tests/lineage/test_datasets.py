@@ -179,17 +179,27 @@ def test_an_iceberg_table_has_the_name_of_its_catalog_when_its_type_is_known(
 def test_an_unknown_relation_is_named_by_its_path_when_it_has_one() -> None:
     relation = {"@": "relation", "cls": "com.x.Relation", "f": {"parameters": {"path": "s3a://b/x"}}}
     assert of_relation(relation) == [("s3://b", "x")]
-    relation = {"@": "relation", "cls": "com.x.Relation"}
-    assert of_relation(relation) == [("spark", "com.x.Relation")]
+
+
+def test_a_relation_has_no_invented_name_when_nothing_in_it_names_a_dataset() -> None:
+    fields = {"relation": {"@": "relation", "cls": "com.x.Relation"}}
+    found = Sources(Catalogs(WAREHOUSE)).logical_relation(fields)
+    assert [(each.id, each.unknown) for each in found] == [
+        (("", ""), "the dataset of a relation of class com.x.Relation is not known")
+    ]
 
 
 def test_many_paths_are_their_common_folder_when_there_are_more_than_the_limit() -> None:
-    relation = {"@": "files", "format": "parquet", "paths": [f"file:/lake/in/{n}" for n in range(200)]}
+    paths = [f"file:/lake/in/{n}" for n in range(200)]
+    relation: dict[str, Any] = {"@": "files", "format": "parquet", "paths": paths}
+    assert of_relation(relation) == [("file", "/lake/in")]
+    paths.append("file:/lake/in")
+    assert of_relation(relation) == [("file", "/lake/in")]
+    relation |= {"paths": ["file:/lake/in/1"], "folder": "file:/lake/in"}
     assert of_relation(relation) == [("file", "/lake/in")]
 
 
 def test_a_query_is_its_tables_when_a_parser_is_installed() -> None:
-    pytest.importorskip("openlineage_sql")
     options = {"dbtable": "(SELECT a\n  FROM s.orders JOIN people USING (id)) AS x"}
     found = connectors.jdbc("jdbc:postgresql://h/shop", options)
     assert sorted(names(found)) == [

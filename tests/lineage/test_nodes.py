@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.lineage.extend.facet_registry import FacetRegistry
-from headwater.lineage.extend.lineage_nodes import PlanNode, find_handler, register_node, unregister_node
+from headwater.lineage.extend.lineage_nodes import (
+    InputDatasetWithIdentifier,
+    OutputDatasetWithIdentifier,
+    PlanNode,
+    find_handler,
+    register_node,
+    unregister_node,
+)
 from headwater.testing.lineage import Events
 from tests.lineage.java_nodes import HOMES, Extension, merged_rows
 from tests.lineage.published_nodes import Published
@@ -63,6 +70,97 @@ def test_a_python_source_names_its_dataset_and_version_when_it_has_get_inputs(
         "entry": [("2026", "entry", "IDENTITY")],
         "text": [("2026", "text", "TRANSFORMATION")],
     }
+
+
+def test_a_python_source_reports_the_side_that_is_used_when_it_has_both_methods(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+        SimpleDataSourceStreamReader,
+        WriterCommitMessage,
+    )
+
+    class Both(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "both"
+
+        def schema(self) -> str:
+            return "a int"
+
+        def get_inputs(self, context: object) -> list[InputDatasetWithIdentifier]:
+            return [InputDatasetWithIdentifier("both://host", f"{self.options['At']}/read")]
+
+        def get_outputs(self, context: object) -> list[OutputDatasetWithIdentifier]:
+            return [OutputDatasetWithIdentifier("both://host", f"{self.options['At']}/written")]
+
+        def reader(self, schema: object) -> DataSourceReader:
+            class Reader(DataSourceReader):
+                def read(self, partition: object) -> Any:
+                    yield (1,)
+
+            return Reader()
+
+        def writer(self, schema: object, overwrite: bool) -> DataSourceWriter:
+            class Writer(DataSourceWriter):
+                def write(self, iterator: object) -> WriterCommitMessage:
+                    return WriterCommitMessage()
+
+            return Writer()
+
+        def simpleStreamReader(self, schema: object) -> SimpleDataSourceStreamReader:  # noqa: N802
+            class Reader(SimpleDataSourceStreamReader):
+                def initialOffset(self) -> dict[str, int]:  # noqa: N802
+                    return {"at": 0}
+
+                def read(self, start: dict[str, int]) -> Any:
+                    return (iter([(1,)] if start["at"] == 0 else []), {"at": 1})
+
+                def readBetweenOffsets(self, start: object, end: object) -> Any:  # noqa: N802
+                    return iter([(1,)])
+
+            return Reader()
+
+        def streamWriter(self, schema: object, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+            class Writer(DataSourceStreamWriter):
+                def write(self, iterator: object) -> WriterCommitMessage:
+                    return WriterCommitMessage()
+
+            return Writer()
+
+    def names(found: list[dict[str, Any]]) -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
+        return {
+            (
+                tuple(each["name"] for each in event["inputs"]),
+                tuple(each["name"] for each in event["outputs"]),
+            )
+            for event in found
+        }
+
+    spark.dataSource.register(Both)
+    spark.read.format("both").option("at", "a").load().write.parquet(str(tmp_path / "out"))
+    assert names(events.select("COMPLETE")) == {(("a/read",), (str(tmp_path / "out"),))}
+    before = len(events.all)
+    spark.range(3).selectExpr("int(id) a").write.format("both").option("at", "b").mode("append").save()
+    assert names(events.all[before:]) == {((), ("b/written",))}
+    before = len(events.all)
+    stream = (
+        spark.readStream.format("both")
+        .option("at", "c")
+        .load()
+        .writeStream.format("both")
+        .option("at", "d")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    stream.awaitTermination()
+    batches = [each for each in events.all[before:] if each["inputs"] or each["outputs"]]
+    assert names(batches) == {(("c/read",), ("d/written",))}
 
 
 def test_a_handler_describes_the_columns_when_the_node_is_of_another_extension(
@@ -187,3 +285,11 @@ def test_a_facet_waits_when_the_event_is_older_than_it() -> None:
     assert FacetRegistry.take(0) == ({}, {})
     assert FacetRegistry.take(1 << 60) == ({"late": {"x": 1}}, {})
     assert FacetRegistry.take(1 << 60) == ({}, {})
+
+
+def test_no_facet_reaches_the_next_application_when_one_has_ended() -> None:
+    FacetRegistry.register_run_facet("left", {"x": 1})
+    FacetRegistry.register_job_facet("left", {"x": 1})
+    FacetRegistry.clear()
+    assert FacetRegistry.take(1 << 60) == ({}, {})
+    assert FacetRegistry.context is None

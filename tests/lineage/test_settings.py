@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from headwater.lineage.settings import LineageSettings, ParentRun, read
@@ -73,6 +74,22 @@ def test_the_default_holds_and_a_warning_is_logged_when_a_value_is_not_valid(
         found = read({"spark.openlineage.headwater.deadlineMillis": text}, environ={})
     assert found.deadline_millis == LineageSettings().deadline_millis
     assert "headwater.deadlineMillis" in caplog.text
+
+
+def test_a_choice_is_an_error_when_it_is_misspelt(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert read({"spark.openlineage.filter.reads": "al"}, environ={}).reads == "all"
+    assert "filter.reads='al' is not used" in caplog.text
+    with pytest.raises(msgspec.ValidationError, match="'al'"):
+        read({}, environ={}, given={"reads": "al"})
+
+
+def test_a_warning_is_logged_when_the_environment_has_a_setting_that_is_not_used(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        read({}, environ={"OPENLINEAGE__CIRCUIT_BREAKER__CIRCUIT_CHECK_INTERVAL_IN_MILLIS": "1"})
+    assert "circuit_breaker.circuit_check_interval_in_millis is not used" in caplog.text
 
 
 def test_facets_are_switched_off_and_on_when_they_are_named() -> None:

@@ -135,10 +135,17 @@ class RunCache:
 
     def __init__(self) -> None:
         self.job_name: str | None = None
+        self.has_unknown = False
+        """Whether the run reads or writes a dataset whose name is not known."""
         # values are of the modules above: DatasetBuilder, ColumnGraph, facets
         self.datasets: dict[Any, list[Any]] = {}
         self.column_graphs: dict[Any, Any] = {}
         self.column_facets: dict[Any, dict[str, Any]] = {}
+
+    def share(self, other: RunCache) -> None:
+        """Use the results of another run with the same executions."""
+        self.datasets, self.column_graphs = other.datasets, other.column_graphs
+        self.column_facets = other.column_facets
 
 
 class Run:
@@ -306,6 +313,8 @@ class RunTracker:
             run.stream, run.batch = stream.stream, message.batch
             self._batches[message.stream_run, message.batch] = run
             stream.executions = run.executions
+            # the agent releases the plan with the batch; the end event of the stream needs its results
+            stream.cache.share(run.cache)
         else:
             run = Run(_run_id(message.query_id), RunKind.SQL, message.time, self.application)
         run.properties = message.properties

@@ -290,6 +290,7 @@ class LineageSession:
             for due in self._runs.finish(self._runs.ended or int(time.time() * 1000), failure):
                 self._process_due_event(due)
             self._builds.close()
+            _forget_registered_facets()
         finally:
             self._processing.release()
         if self._sender is not None:
@@ -370,6 +371,12 @@ class LineageSession:
 
         stop.__doc__ = original.__doc__
         self.context.stop = stop  # type: ignore[method-assign]
+
+
+def _forget_registered_facets() -> None:
+    from headwater.lineage.extend.facet_registry import FacetRegistry
+
+    FacetRegistry.clear()
 
 
 def _run_id(text: str | None) -> UUID | None:

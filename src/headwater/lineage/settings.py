@@ -16,7 +16,7 @@ import logging
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -100,6 +100,10 @@ class Found:
 
 def _normal(key: str) -> str:
     return key.replace("_", "").lower()
+
+
+_UNUSED = {_normal(key): reason for key, reason in UNUSED.items()}
+_USED = {_normal(key) for key in USED}
 
 
 def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
@@ -274,7 +278,7 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = False
 
     reads: Annotated[
-        str,
+        Literal["all", "upstream", "none"],
         _set(
             "filter.reads",
             "Events for queries that write nothing, such as `collect` and `show`: `all`; `upstream`, those"
@@ -434,8 +438,8 @@ def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str
 
 def _warn_of_unused(found: Found) -> None:
     for key in sorted(found.flat()):
-        reason = UNUSED.get(key.partition(".")[0])
-        if reason is not None and key not in USED:
+        reason = _UNUSED.get(_normal(key).partition(".")[0])
+        if reason is not None and _normal(key) not in _USED:
             logger.warning("Lineage setting %s is not used: %s.", key, reason)
 
 

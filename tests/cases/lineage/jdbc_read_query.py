@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-NEEDS = "openlineage_sql"
+NEEDS = "sqlglot"
 URL = "jdbc:derby:memory:jdbc_query;create=true"
 
 

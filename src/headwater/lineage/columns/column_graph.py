@@ -17,7 +17,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from headwater.lineage.columns.edge_sets import EMPTY, IDENTITY, TRANSFORMATION, Edges, union, union_then
+from headwater.lineage.columns.edge_sets import (
+    AGGREGATION,
+    EMPTY,
+    FILTER,
+    GROUP_BY,
+    IDENTITY,
+    JOIN,
+    SORT,
+    TRANSFORMATION,
+    Edges,
+    union,
+    union_then,
+)
 from headwater.lineage.columns.values import (
     NO_INPUT,
     InputValue,
@@ -28,6 +40,7 @@ from headwater.lineage.columns.values import (
     any_of,
     transformed,
 )
+from headwater.lineage.datasets.jdbc_query import JdbcQuery, TableColumn
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Expression, Node, Plan, subqueries
 from headwater.lineage.naming.names import DatasetId
@@ -44,6 +57,15 @@ EXPRESSION_RULES: dict[str, tuple[ExpressionRule, str]] = {}
 """Rules of expressions, in the same form."""
 
 _KNOWN_PACKAGES = ("org.apache.spark.", "headwater.")
+_USES = {
+    "IDENTITY": IDENTITY,
+    "TRANSFORMATION": TRANSFORMATION,
+    "AGGREGATION": AGGREGATION,
+    "FILTER": FILTER,
+    "JOIN": JOIN,
+    "GROUP_BY": GROUP_BY,
+    "SORT": SORT,
+}
 _DEADLINE_EVERY = 64  # nodes between two readings of the clock
 
 
@@ -107,10 +129,13 @@ class ColumnGraph:
         deadline: float | None = None,
         texts: bool = False,
         declared: Mapping[int, frozenset[int]] | None = None,
+        queries: Mapping[int, Sequence[tuple[DatasetId, str, JdbcQuery]]] | None = None,
     ) -> None:
         self.plan = plan
         self.declared = declared or {}
         """Leaves with rows of a declared dataset: the ids of their declared columns."""
+        self.queries = queries or {}
+        """Leaves whose rows are the result of a database's query: its tables, by dataset and name."""
         self.sources = Sources()
         self.values: dict[int, Value] = {}
         self.overrides: list[dict[int, Value] | None] = [None] * len(plan.nodes)
@@ -151,8 +176,8 @@ class ColumnGraph:
             self._correlate(node)
         self.row_edges[node.id] = union(*(self.row_edges[kid] for kid in (*node.kids, *node.inner)))
         scope = Scope(self, self.overrides[node.id])
-        if node.no_ex:
-            self.gap(node.simple, f"its expressions cannot be read: {node.no_ex}")
+        if unread := node.unread:
+            self.gap(node.simple, unread)
         described = self._described_columns(node)
         if described is not None:
             self._set_described(node, scope, described)
@@ -212,6 +237,9 @@ class ColumnGraph:
 
     def read(self, node: Node, datasets: tuple[DatasetId, ...]) -> None:
         """Set a leaf's columns to columns of datasets; of declared rows, the declared columns only."""
+        if node.id in self.queries:
+            self._read_query(node, self.queries[node.id])
+            return
         declared = self.declared.get(node.id)
         for attribute in node.out:
             if declared is not None and attribute.id not in declared:
@@ -222,6 +250,28 @@ class ColumnGraph:
             self.values[attribute.id] = (
                 InputValue(self.sources, source) if nested else ScalarValue(self.sources.edges(source))
             )
+
+    def _read_query(self, node: Node, tables: Sequence[tuple[DatasetId, str, JdbcQuery]]) -> None:
+        """Set a leaf's columns to the columns that its database's query reads."""
+
+        def edges(origins: Sequence[TableColumn], dataset: DatasetId, table: str) -> list[Edges]:
+            return [
+                self.sources.edges(Source(node.id, (dataset,), (one.column,))).then(_USES[one.use])
+                for one in origins
+                if one.table == table
+            ]
+
+        query = tables[0][2]
+        for attribute in node.out:
+            if attribute.name not in query.columns:
+                self.gap("JDBC query", f"the origin of its column {attribute.name} is not known")
+            origins = query.columns.get(attribute.name, ())
+            found = [one for dataset, table, _ in tables for one in edges(origins, dataset, table)]
+            self.values[attribute.id] = ScalarValue(union(*found))
+        for name in query.unknown:
+            self.gap("JDBC query", f"{name} may belong to several of its tables")
+        rows = [one for dataset, table, _ in tables for one in edges(query.rows, dataset, table)]
+        self.filters_rows(node, *rows)
 
     def gap(self, what: str, reason: str) -> None:
         """Record a part of the plan that could not be followed."""

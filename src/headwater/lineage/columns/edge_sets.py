@@ -77,7 +77,7 @@ def user_code(cls: str) -> int:
 
 
 @cache
-def _compose(edge: int, step: int) -> int:
+def compose(edge: int, step: int) -> int:
     """The transformation `edge` followed by the transformation `step`.
 
     An indirect step makes any edge indirect; a direct one keeps indirect edges and takes the stronger of two
@@ -115,7 +115,7 @@ class Edges:
         if made is None:
             masks: dict[int, int] = {}
             for old, mask in self.masks.items():
-                new = _compose(old, number)
+                new = compose(old, number)
                 masks[new] = masks.get(new, 0) | mask
             made = self if masks == self.masks else Edges(masks)
             self._steps[number] = made
@@ -168,7 +168,7 @@ def union_then(sets: list[Edges], number: int) -> Edges:
     merged: dict[int, int] = {}
     for one in sets:
         for old, mask in one.masks.items():
-            new = _compose(old, number)
+            new = compose(old, number)
             merged[new] = merged.get(new, 0) | mask
     if not merged:
         return EMPTY

@@ -77,6 +77,20 @@ def _choice(scope: Scope, conditions: list[Expression], values: list[Expression]
     return one_of([scope.value(value) for value in values], scope.used(conditions, CONDITIONAL))
 
 
+@expression("NullIf", says="the first argument, TRANSFORMATION; both are compared: CONDITIONAL")
+def _nullif(scope: Scope, kids: list[Expression], extra: Any) -> Value:
+    return one_of([scope.value(kids[0]), NO_INPUT], scope.used(kids[1:], CONDITIONAL))
+
+
+@expression(
+    "VariableReference",
+    says="the value of a SQL variable, which another statement sets: listed in `unknown`",
+)
+def _variable(scope: Scope, kids: list[Expression], extra: Any) -> Value:
+    scope.graph.gap("variable", f"the value of the SQL variable {extra or ''} comes from another statement")
+    return NO_INPUT
+
+
 @expression("Coalesce", "IfNull", "Nvl", says="every argument is TRANSFORMATION; a single one is itself")
 def _coalesce(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     if len(kids) == 1:

@@ -14,8 +14,10 @@ from headwater.lineage.columns.written_columns import (
     ColumnLineage,
     ColumnSettings,
     InputColumn,
+    add_generated_columns,
     column_lineage,
 )
+from headwater.lineage.datasets.jdbc_query import JdbcQuery
 from headwater.lineage.datasets.plan_visits import PlanVisits
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.extend.builders import InputDatasetBuilder, OutputDatasetBuilder
@@ -63,10 +65,13 @@ class OutputColumns:
             if not isinstance(query, QueryExecution) or query.plan is None or query.plan.top is None:
                 continue
             datasets: dict[int, list[DatasetId]] = {}
+            queries: dict[int, list[tuple[DatasetId, str, JdbcQuery]]] = {}
             for each in inputs:
                 for execution, node in each.plan_nodes:
                     if execution == query.id:
                         datasets.setdefault(node, []).append(each.id)
+                        if (execution, node) in each.queries:
+                            queries.setdefault(node, []).append((each.id, *each.queries[execution, node]))
             leaves = {
                 node: frozenset(each.expr_ids)
                 for number, each in declared
@@ -74,7 +79,7 @@ class OutputColumns:
                 for node in each.nodes
             }
             try:
-                self._add(run, query.id, query.plan, datasets, leaves, outputs, until)
+                self._add(run, query.id, query.plan, datasets, queries, leaves, outputs, until)
             except DeadlinePassed:
                 errors.append(ExtractionError("columnLineage", "not found within the deadline"))
             except Exception as error:
@@ -86,6 +91,7 @@ class OutputColumns:
         number: int,
         plan: Plan,
         datasets: dict[int, list[DatasetId]],
+        queries: dict[int, list[tuple[DatasetId, str, JdbcQuery]]],
         declared: dict[int, frozenset[int]],
         outputs: Sequence[OutputDatasetBuilder],
         until: float,
@@ -105,6 +111,7 @@ class OutputColumns:
                 deadline=until,
                 texts=self._settings.descriptions,
                 declared=declared,
+                queries=queries,
             ).run()
         for output in outputs:
             for node in (node for execution, node in sorted(output.plan_nodes) if execution == number):
@@ -115,6 +122,7 @@ class OutputColumns:
                     found = column_lineage(
                         plan, read, plan.nodes[node], self._settings, graph=graphs[graph_key], deadline=until
                     )
+                    add_generated_columns(found, _generated(plan.nodes[node]))
                     facets[key] = self._facets(found)
                 for name, facet in facets[key].items():
                     output.facets.setdefault(name, _without(facet, output.columns_not_written))
@@ -126,6 +134,15 @@ class OutputColumns:
         if self._is_explicit:
             made["lineage"] = explicit_lineage_facet(found, PRODUCER)
         return made
+
+
+def _generated(node: Node) -> dict[str, str]:
+    """The columns that the written Delta table computes itself, by their expressions."""
+    document = (node.fields or {}).get("table")
+    if isinstance(document, dict) and document.get("@") == "node":
+        document = (document.get("f") or {}).get("table")
+    found = document.get("generated") if isinstance(document, dict) else None
+    return found if isinstance(found, dict) else {}
 
 
 def _without(facet: dict[str, Any], columns: frozenset[str]) -> dict[str, Any]:

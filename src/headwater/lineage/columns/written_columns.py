@@ -5,8 +5,9 @@ Needs no Spark: a plan document and the datasets of its leaves are enough.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -20,7 +21,16 @@ from headwater.lineage.columns.column_graph import (
     NodeColumnsOf,
     Scope,
 )
-from headwater.lineage.columns.edge_sets import EMPTY, Edges, Transformation, bits, transformation_of, union
+from headwater.lineage.columns.edge_sets import (
+    EMPTY,
+    Edges,
+    Transformation,
+    bits,
+    compose,
+    number_of,
+    transformation_of,
+    union,
+)
 from headwater.lineage.columns.values import ELEMENT, KEY, VALUE, Value
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.jvm.plan import Attribute, Expression, Node, Plan
@@ -90,7 +100,7 @@ class ColumnLineage(msgspec.Struct, kw_only=True):
     """Omissions, with the reason (G11)."""
 
     def __bool__(self) -> bool:
-        return bool(self.fields or self.dataset or self.cut)
+        return bool(self.fields or self.dataset or self.gaps or self.cut)
 
 
 def column_lineage(
@@ -127,6 +137,32 @@ def column_lineage(
         node = written or plan.top
         written = WrittenColumns(node.id) if node.id in graph.written else written_columns(plan, node)
     return _Result(graph, settings, deadline).of(written)
+
+
+_IDENTIFIER = re.compile(r"`([^`]+)`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|([A-Za-z_]\w*)(?!\w*\s*\()")
+
+
+def add_generated_columns(lineage: ColumnLineage, generated: Mapping[str, str]) -> None:
+    """Add columns that the table computes from its other columns, given by their SQL expressions.
+
+    Delta computes a column that the query does not write; one that it writes keeps its own lineage.
+    """
+    known = {name.lower(): name for name in lineage.fields}
+    for column, expression in generated.items():
+        if column.lower() in known:
+            continue
+        used = {quoted or plain for quoted, plain in _IDENTIFIER.findall(expression)}
+        fields = [known[name.lower()] for name in sorted(used) if name.lower() in known]
+        if not fields:
+            lineage.gaps.append(Gap("generated column", f"{column} is computed by the table: {expression}"))
+        step = number_of(Transformation(True, "TRANSFORMATION"))
+        found: dict[tuple[DatasetId, str, str], set[Transformation]] = {}
+        for one in (one for name in fields for one in lineage.fields[name]):
+            made = (transformation_of(compose(number_of(each), step)) for each in one.transformations)
+            found.setdefault(one[:3], set()).update(made)
+        lineage.fields[column] = [
+            InputColumn(*key, tuple(sorted(kinds))) for key, kinds in sorted(found.items())
+        ]
 
 
 class _Result:

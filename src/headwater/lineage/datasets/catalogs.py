@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,7 +15,7 @@ from headwater.lineage.datasets.connectors import options_lower_case
 from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.extend.isolation import PerBuild
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.facets.dataset import add_symlink, dataset, file_dataset
+from headwater.lineage.facets.dataset import add_symlink, dataset, file_dataset, unknown_dataset
 from headwater.lineage.jvm.agent import Agent, session_settings, system_property
 from headwater.lineage.naming.names import DatasetId, TableName, folder_namespace, table_symlink
 
@@ -109,9 +109,10 @@ class Catalogs:
         region = self.conf.get("spark.hadoop.aws.region") or self.conf.get("spark.hadoop.aws.glue.region")
         return (region, account) if region and account else None
 
-    def jdbc(self, url: str, options: Mapping[str, Any]) -> list[DatasetBuilder]:
-        """The table of a JDBC read or write, or the tables of its query."""
-        return connectors.jdbc(url, {"derby.system.home": self.conf.get("derby.system.home", ""), **options})
+    def jdbc(self, url: str, options: Mapping[str, Any], result: Sequence[str] = ()) -> list[DatasetBuilder]:
+        """The table of a JDBC read or write, or the tables of its query, whose columns are `result`."""
+        home = {"derby.system.home": self.conf.get("derby.system.home", "")}
+        return connectors.jdbc(url, {**home, **options}, result)
 
     def settings_of(self, name: str) -> dict[str, str]:
         """The settings of a catalog, without their prefix; `""` is the key of its class."""
@@ -236,7 +237,7 @@ class SessionTables:
             found = [one]
         for each in found:
             self.add_names(each, name)
-            self._describe(each, table)
+            self.describe(each, table)
         return found
 
     def by_name(self, document: dict[str, Any]) -> list[DatasetBuilder]:
@@ -280,10 +281,11 @@ class SessionTables:
         id = self._symlink(name)
         one = dataset(id or DatasetId(f"catalog:{SESSION_CATALOG}", name.dotted))
         one.facets |= {"datasetType": facets.dataset_type("VIEW"), "catalog": self._catalog()}
-        self._describe(one, table)
+        self.describe(one, table)
         return one
 
-    def _describe(self, found: DatasetBuilder, table: dict[str, Any]) -> None:
+    def describe(self, found: DatasetBuilder, table: dict[str, Any]) -> None:
+        """Add the comment, the owner and the columns of a table in the session catalog."""
         if comment := table.get("comment"):
             found.facets["documentation"] = facets.documentation(str(comment))
         if owner := table.get("owner"):
@@ -370,7 +372,7 @@ class V2Tables:
         lake = self._lake(table, properties, where)
         if name is None and not location:
             text = str(table.get("name") or "")
-            return [dataset(DatasetId("spark", text))] if text else []
+            return [unknown_dataset(f"the dataset of the table {text} is not known")] if text else []
         if name is not None and not location and where in ("", SESSION_CATALOG):
             return self._tables.by_name({"database": name.database, "table": name.table})
         if name is not None:

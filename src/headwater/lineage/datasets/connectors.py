@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from importlib import import_module
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 
+from headwater.lineage.datasets.jdbc_query import read_query
 from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.facets import dataset as facets
 from headwater.lineage.facets.dataset import dataset, file_dataset
@@ -31,16 +31,21 @@ def options_lower_case(*maps: Any) -> dict[str, str]:
     return merged
 
 
-def jdbc(url: str, options: Mapping[str, Any]) -> list[DatasetBuilder]:
-    """The table of a JDBC read or write, or the tables of its query."""
+def jdbc(url: str, options: Mapping[str, Any], result: Sequence[str] = ()) -> list[DatasetBuilder]:
+    """The table of a JDBC read or write, or the tables of its query, whose columns are `result`."""
     known = options_lower_case(options)
     text = (known.get("dbtable") or known.get("query") or "").strip()
     if _WORD.match(text):
         return [dataset(jdbc_id(url, text, known))]
     query = _inner_query(text)
-    tables = tables_of_query(query, url)
-    if tables:
-        return [dataset(jdbc_id(url, table, known)) for table in tables]
+    parsed = read_query(query, url, result)
+    if parsed is not None and parsed.tables:
+        found = []
+        for table in parsed.tables:
+            one = dataset(jdbc_id(url, table, known))
+            one.query = (table, parsed)
+            found.append(one)
+        return found
     # A query that cannot be parsed is a dataset named by its text, which is the same in every run.
     where = location(url, known)
     name = re.sub(r"\s+", " ", query).strip()[:200] or "unknown"
@@ -51,21 +56,6 @@ def _inner_query(text: str) -> str:
     """The query inside `(select …) alias`, the form that Spark requires in dbtable."""
     found = re.match(r"^\((.*)\)\s*(?:as\s+)?\w*\Z", text, re.IGNORECASE | re.DOTALL)
     return found[1].strip() if found else text
-
-
-def tables_of_query(query: str, url: str) -> list[str]:
-    """The tables that a query reads; empty if openlineage-sql is not installed or cannot parse it."""
-    try:
-        parse: Any = import_module("openlineage_sql").parse
-    except ImportError:
-        return []
-    dialect = re.sub(r"^jdbc:", "", url, flags=re.IGNORECASE).partition(":")[0].lower()
-    try:
-        parsed = parse([query], dialect={"postgresql": "postgres"}.get(dialect, dialect))
-        return [str(table.qualified_name) for table in parsed.in_tables] if parsed else []
-    except Exception as error:
-        logger.debug("The query of a JDBC source could not be parsed: %s", error)
-        return []
 
 
 def kafka(*maps: Any, topics: list[str] | None = None) -> list[DatasetBuilder]:

@@ -175,6 +175,7 @@ class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
             # The location is the same under both names: only the entry of the catalog is renamed.
             found = file_dataset(location, str(known.get("provider") or ""))
             tables.add_names(found, after)
+            tables.describe(found, known)
             entry = file_dataset(location)
             tables.add_names(entry, before)
             names = entry.facets.get("symlinks", {}).get("identifiers", ())
@@ -184,6 +185,7 @@ class DdlVisitor(QueryPlanVisitor[OutputDatasetBuilder]):
             return tables.by_name(old), tables.by_name(new)
         found = file_dataset(defaults[1], str(known.get("provider") or ""))
         tables.add_names(found, after)
+        tables.describe(found, known)
         return [file_dataset(default_of_old)], [found]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from headwater.lineage.naming.normalize import NameNormalizer
 D = TypeVar("D", bound=DatasetBuilder)
 
 # Bookkeeping files inside a table's folder.
-_INTERNAL = ("/_delta_log", "/_spark_metadata")
+_INTERNAL = re.compile(r"/(_delta_log|_spark_metadata)(/|\Z)")
 
 
 def merged_inputs(
@@ -52,12 +53,14 @@ def _named(found: Iterable[tuple[int, D]], names: NameNormalizer) -> list[tuple[
     """Copies under normalized names; the event adds facets to them."""
     made: list[tuple[int, D]] = []
     for number, each in found:
-        if any(part in each.name for part in _INTERNAL):
+        if each.unknown or _INTERNAL.search(each.name):
             continue
         one = copy.copy(each)
         one.facets, one.role_facets = dict(each.facets), dict(each.role_facets)
         one.expr_ids, one.nodes, one.locations = set(each.expr_ids), set(each.nodes), set(each.locations)
         one.plan_nodes = {(number, node) for node in each.nodes}
+        if isinstance(one, InputDatasetBuilder):
+            one.queries = {(number, node): query for node, query in one.queries.items()}
         one.id = names.normalize(each.id, trim=not each.named_by_program)
         if one.name != each.name:
             one.locations.add(each.name)
@@ -78,7 +81,10 @@ def _unique(datasets: Iterable[D]) -> list[D]:
     found: dict[DatasetId, D] = {}
     for each in datasets:
         if each.id in found:
-            found[each.id].merge_from(each)
+            known = found[each.id]
+            known.merge_from(each)
+            if isinstance(known, InputDatasetBuilder) and isinstance(each, InputDatasetBuilder):
+                known.queries |= each.queries
         else:
             found[each.id] = each
     return list(found.values())

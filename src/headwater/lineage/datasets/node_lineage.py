@@ -6,7 +6,7 @@ The object is that of a registered handler, the JVM node itself, or its Python d
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -59,7 +59,7 @@ class NodeLineage:
 
     def has_lineage_methods(self, node: Node) -> bool:
         """Whether a lineage object may exist for the node; fast, without a call into the JVM."""
-        return bool(node.interfaces) or find_handler(node.cls) is not None or _is_python_source(node)
+        return bool(node.interfaces) or find_handler(node.cls) is not None or _python_table(node) is not None
 
     def name_of(self, node: Node) -> str:
         """What errors name: the handler, the node's class, or its Python data source."""
@@ -68,7 +68,8 @@ class NodeLineage:
             return class_name(handler)
         if node.interfaces:
             return node.cls
-        return f"Python data source {_table(node).get('provider') or _table(node).get('name')}"
+        table = _python_table(node)
+        return f"Python data source {table.name if table is not None else node.cls}"
 
     def lineage_object(self, node: Node) -> object | None:
         """The object with lineage methods: of a registered handler, the JVM node, or its Python source."""
@@ -86,14 +87,15 @@ class NodeLineage:
             return None
         if node.interfaces:
             return JvmLineageNode(agent, execution, self._plan, node)
-        return _python_source(agent, execution, node)
+        table = _python_table(node)
+        return _python_source(agent, execution, node, table) if table is not None else None
 
     # --- datasets
 
     def inputs(self, node: Node) -> Iterator[InputDatasetBuilder]:
         """The datasets of `get_inputs`."""
         found = self.lineage_object(node)
-        if isinstance(found, InputLineageNode):
+        if isinstance(found, InputLineageNode) and self._side(node) != "write":
             for given in found.get_inputs(self._context):
                 for made in self._read(given):
                     made.role_facets.update(given.input_facets or {})
@@ -109,11 +111,18 @@ class NodeLineage:
     def outputs(self, node: Node) -> Iterator[OutputDatasetBuilder]:
         """The datasets of `get_outputs`."""
         found = self.lineage_object(node)
-        if isinstance(found, OutputLineageNode):
+        if isinstance(found, OutputLineageNode) and self._side(node) != "read":
             for given in found.get_outputs(self._context):
                 for made in self._written(given):
                     made.role_facets.update(given.output_facets or {})
                     yield _of_node(made, node, given.facets)
+
+    def _side(self, node: Node) -> str:
+        """Of a Python data source, which may have both methods: what the node does with it."""
+        if find_handler(node.cls) is not None or node.interfaces:
+            return ""
+        table = _python_table(node)
+        return table.side if table is not None else ""
 
     def _written(self, given: OutputDatasetWithFacets) -> Iterator[OutputDatasetBuilder]:
         if isinstance(given, OutputDatasetWithIdentifier):
@@ -187,24 +196,45 @@ def _of_node(made: D, node: Node, facets: Facets | None) -> D:
     return made
 
 
-def _is_python_source(node: Node) -> bool:
-    return str(_table(node).get("cls", "")).endswith("PythonTable")
+class PythonTable(NamedTuple):
+    """The table of a Python data source in a node."""
+
+    name: str
+    side: str
+    """read or write"""
 
 
-def _table(node: Node) -> dict[str, Any]:
-    table = node.fields.get("table") if isinstance(node.fields, dict) else None
-    return table if isinstance(table, dict) else {}
+def _python_table(node: Node) -> PythonTable | None:
+    """A relation reads its table; a command or the write of a micro-batch, which has a query, writes it."""
+    fields = node.fields if isinstance(node.fields, dict) else {}
+    writes = bool(node.kids or node.inner)
+    for key in ("table", "relation"):
+        document = fields.get(key)
+        if isinstance(document, dict) and document.get("@") == "node":
+            document = (document.get("f") or {}).get("table")
+        if isinstance(document, dict) and str(document.get("cls", "")).endswith("PythonTable"):
+            name = str(document.get("provider") or document.get("name"))
+            return PythonTable(name, "write" if writes else "read")
+    return None
 
 
-def _python_source(agent: Agent, execution: int, node: Node) -> object | None:
-    """The Python data source of a relation, as the program created it."""
-    pickled = agent.pickled_source(execution, node.id)
-    if pickled is None:
-        return None
+def _python_source(agent: Agent, execution: int, node: Node, table: PythonTable) -> object | None:
+    """The Python data source of a node: of a relation the program's own object, else one with the options."""
     from pyspark import cloudpickle
 
-    found: object = cloudpickle.loads(pickled)  # pickled by this program; every executor unpickles it as well
-    return found
+    # pickled by this program; every executor unpickles it as well
+    if table.side == "read":
+        pickled = agent.pickled_source(execution, node.id)
+        return cloudpickle.loads(pickled) if pickled is not None else None
+    pickled = agent.pickled_source_class(execution, table.name)
+    if pickled is None:
+        return None
+    from pyspark.sql.datasource import CaseInsensitiveDict
+
+    made: object = cloudpickle.loads(pickled)(
+        options=CaseInsensitiveDict(agent.source_options(execution, node.id))
+    )
+    return made
 
 
 class JvmLineageNode:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 from headwater.lineage.datasets import connectors
@@ -28,8 +29,8 @@ from headwater.lineage.extend.spark_objects import (
     NewHadoopRDD,
 )
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.facets.dataset import dataset, file_dataset
-from headwater.lineage.jvm.plan import Node
+from headwater.lineage.facets.dataset import file_dataset, unknown_dataset
+from headwater.lineage.jvm.plan import Attribute, Node
 from headwater.lineage.naming.names import DatasetId, folder_of_glob, path_id
 
 Fields = dict[str, Any]
@@ -72,12 +73,13 @@ class Sources:
         simple = str(document.get("cls", "")).rpartition(".")[2]
         return self.datasets_of_relation(simple, document.get("f") or {}) or []
 
-    def logical_relation(self, fields: Fields) -> list[DatasetBuilder]:
+    def logical_relation(self, fields: Fields, columns: Sequence[str] = ()) -> list[DatasetBuilder]:
         relation = fields.get("relation") or {}
         table = fields.get("catalogTable")
         kind = relation.get("@")
         if kind == "jdbc":
-            found = self.catalogs.jdbc(str(relation.get("url", "")), relation.get("options") or {})
+            options = relation.get("options") or {}
+            found = self.catalogs.jdbc(str(relation.get("url", "")), options, columns)
         elif kind == "kafka":
             inside = relation.get("f") or {}
             found = connectors.kafka(*(value for value in inside.values() if isinstance(value, dict)))
@@ -98,6 +100,8 @@ class Sources:
     def files(self, relation: Fields, *, is_streaming: bool = False) -> list[DatasetBuilder]:
         """Files and folders. A glob is the folder above it; a stream of files is its watched folder."""
         paths = [str(path) for path in relation.get("paths") or ()]
+        if relation.get("folder"):
+            paths = [str(relation["folder"])]  # of more paths than the document lists
         options = options_lower_case(relation.get("options"))
         file_format = str(relation.get("format", "")).lower()
         if "__globpaths__" in options and not is_streaming:
@@ -123,7 +127,7 @@ class Sources:
             found.facets["version"] = facets.version(str(relation["version"]))
 
     def _unknown(self, relation: Fields) -> list[DatasetBuilder]:
-        """A relation of an unknown class: by a path or URL in its fields, else by its class."""
+        """A relation of an unknown class: by a path or URL in its fields, else reported as unknown."""
         inside = relation.get("f") or {}
         known = options_lower_case(*(value for value in inside.values() if isinstance(value, dict)), inside)
         if known.get("url", "").startswith("jdbc:"):
@@ -131,7 +135,7 @@ class Sources:
         if _ABSOLUTE.match(known.get("path", "")):
             return [file_dataset(known["path"])]
         cls = str(relation.get("cls", ""))
-        return [dataset(DatasetId("spark", cls))] if cls else []
+        return [unknown_dataset(f"the dataset of a relation of class {cls} is not known")] if cls else []
 
     def hive(self, fields: Fields) -> list[DatasetBuilder]:
         table = fields.get("tableMeta")
@@ -174,8 +178,8 @@ def _is_under(path: str, base: str) -> bool:
 def _common(paths: list[str]) -> str:
     """The folder that contains all paths."""
     parts = [path.split("/") for path in (min(paths), max(paths))]
-    same = next((at for at, (one, other) in enumerate(zip(*parts, strict=False)) if one != other), 0)
-    return "/".join(parts[0][:same]) or "/"
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(*parts, strict=False))
+    return "/".join(part for part, _ in same) or "/"
 
 
 RELATIONS: dict[str, Callable[[Sources, Fields], list[DatasetBuilder]]] = {
@@ -206,7 +210,12 @@ class RelationVisitor(QueryPlanVisitor[InputDatasetBuilder]):
         self._sources = sources
 
     def apply(self, node: Node) -> list[InputDatasetBuilder]:
-        found = self._sources.datasets_of_relation(node.simple, node.fields or {})
+        fields = node.fields or {}
+        found: Sequence[DatasetBuilder] | None
+        if RELATIONS[node.simple] is Sources.logical_relation:
+            found = self._sources.logical_relation(fields, [column.name for column in node.out])
+        else:
+            found = self._sources.datasets_of_relation(node.simple, fields)
         return [_input(one, node) for one in found or ()]
 
 
@@ -239,9 +248,18 @@ class LoadDataVisitor(QueryPlanVisitor[InputDatasetBuilder]):
 
 def _input(found: DatasetBuilder, node: Node) -> InputDatasetBuilder:
     made = found.as_input(node, node.out)
-    if node.out:
-        columns = (column for column in node.out if column.name not in _ROW_COLUMNS)
-        made.facets["schema"] = facets.schema(columns)
+    columns = [column for column in node.out if column.name not in _ROW_COLUMNS]
+    if found.query is not None:
+        table, query = found.query  # its result has other columns than the table; only some are known
+        kinds = {column.name: column.type for column in columns}
+        columns = [
+            Attribute(-1, origin.column, kinds.get(name))
+            for name, origins in query.columns.items()
+            for origin in origins
+            if origin.table == table and origin.use == "IDENTITY"
+        ]
+    if columns:
+        made.facets["schema"] = facets.schema({column.name: column for column in columns}.values())
     return made
 
 

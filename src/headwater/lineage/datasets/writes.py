@@ -11,9 +11,9 @@ from headwater.lineage.datasets.connectors import options_lower_case
 from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.extend.builders import DatasetBuilder, OutputDatasetBuilder, QueryPlanVisitor
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.facets.dataset import dataset, file_dataset
+from headwater.lineage.facets.dataset import file_dataset, unknown_dataset
 from headwater.lineage.jvm.plan import Attribute, Node
-from headwater.lineage.naming.names import DatasetId, path_id
+from headwater.lineage.naming.names import path_id
 
 if TYPE_CHECKING:
     from headwater.lineage.datasets.plan_visits import CurrentQuery
@@ -105,22 +105,28 @@ class Writes(QueryPlanVisitor[OutputDatasetBuilder]):
         if "noop" in name:
             return []
         return (
-            connectors.python_source(name, known) if "Python" in cls else [dataset(DatasetId("spark", name))]
+            connectors.python_source(name, known)
+            if "Python" in cls
+            else [unknown_dataset(f"the dataset that the data source {name} writes is not known")]
         )
 
     def _topic_by_row(self, known: dict[str, str]) -> list[DatasetBuilder]:
         """Without the option `topic` each row has its own; a literal that all rows share is the topic."""
         plan = self._query.plan
-        topics: set[str] = set()
+        top = plan.top if plan is not None else None
+        written = {
+            column.id
+            for node in (plan.children(top) if plan is not None and top is not None else ())
+            for column in node.out
+            if column.name.lower() == "topic"
+        }
         for node in plan.nodes if plan is not None else ():
             for expression in node.expressions("projectList"):
-                if expression and expression[0] == "=" and str(expression[2]).lower() == "topic":
+                if expression and expression[0] == "=" and expression[1] in written:
                     value = expression[3]
                     if value[0] == "l" and len(value) > 1 and isinstance(value[1], str):
-                        topics.add(value[1])
-        if len(topics) == 1:
-            return connectors.kafka({**known, "topic": topics.pop()})
-        return connectors.kafka({**known, "topic": "topic of each row"})
+                        return connectors.kafka({**known, "topic": value[1]})
+        return [unknown_dataset("each row has its own Kafka topic, which the plan does not contain")]
 
     def write_to_v2(self, fields: Fields) -> list[DatasetBuilder]:
         document = fields.get("originalTable") or fields.get("table") or fields.get("targetTable")

@@ -42,7 +42,7 @@ from headwater.lineage.facets.run import error_message, parent_facet, source_cod
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
 from headwater.lineage.jvm.agent import Agent, application_details
 from headwater.lineage.naming.normalize import NameNormalizer
-from headwater.lineage.runs import ExtractionError, Run
+from headwater.lineage.runs import ExtractionError, Run, RunKind
 from headwater.lineage.settings import LineageSettings
 
 if TYPE_CHECKING:
@@ -128,15 +128,19 @@ class EventBuilder:
         job_facets = self._facets(context.job_facet_builders, objects, "job")  # 2
 
         read = self._made(run, "inputs", context.input_dataset_builders, objects, changes)
+        errors += _unknown(run, "inputs", read)
         declared = declared_inputs(run, objects)
         inputs = merged_inputs([*declared, *read], self._names)  # 3
         if inputs:
-            add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)])
+            stages = run.stages if run.kind is RunKind.RDD_JOB else ()
+            add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)], stages)
             self._add_facets(inputs, context.input_dataset_facet_builders, objects, "input")  # 4
             self._add_facets(inputs, context.dataset_facet_builders, objects, "dataset")  # 5
 
         written = self._made(run, "outputs", context.output_dataset_builders, objects, changes)
-        outputs = merged_outputs(declared_outputs(run, objects) or written, self._names)  # 6
+        declared_written = declared_outputs(run, objects)
+        errors += [] if declared_written else _unknown(run, "outputs", written)
+        outputs = merged_outputs(declared_written or written, self._names)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
             add_output_statistics(outputs, _executed(objects), run.stages)
@@ -144,7 +148,9 @@ class EventBuilder:
             self._add_facets(outputs, context.dataset_facet_builders, objects, "dataset")  # 8
 
         rdds = [each for each in objects if isinstance(each, RDD)]
-        name = self._job_names.of(run, [*outputs, *inputs], rdds)
+        # when a micro-batch starts, the writes of a foreachBatch are not known; its name must not change
+        named = outputs if run.kind is RunKind.BATCH else [*outputs, *inputs]
+        name = self._job_names.of(run, named, rdds)
         event = self._event(run, state, time, name)
         event["run"]["facets"].update(run_facets)
         event["job"]["facets"].update(job_facets)
@@ -235,6 +241,13 @@ class EventBuilder:
             for kind in ("facets", "inputFacets", "outputFacets"):
                 for key in off & (part.get(kind) or {}).keys():
                     del part[kind][key]
+
+
+def _unknown(run: Run, side: str, found: Iterable[tuple[int, DatasetBuilder]]) -> list[ExtractionError]:
+    """The datasets whose names are not known, each reason once; the run's events are sent because of them."""
+    reasons = dict.fromkeys(each.unknown for _, each in found if each.unknown)
+    run.cache.has_unknown = run.cache.has_unknown or bool(reasons)
+    return [ExtractionError(side, reason) for reason in reasons]
 
 
 def _accepting(

@@ -74,7 +74,7 @@ class EventFilter:
             return True
         if event.get("outputs"):
             return True
-        if run.execution is not None and run.execution.plan_error:
+        if run.cache.has_unknown or (run.execution is not None and run.execution.plan_error):
             return True  # its datasets are unknown, which the event must report (G11)
         if not event.get("inputs"):
             return False

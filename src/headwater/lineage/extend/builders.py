@@ -136,6 +136,10 @@ class DatasetBuilder:
         """Paths that trimming has shortened to the name."""
         self.location_is_default = False
         """The location was derived from the warehouse directory; a nested command's path replaces it."""
+        self.query: Any = None
+        """The table's name in a query that its database runs, and the query (datasets/jdbc_query.py)."""
+        self.unknown = ""
+        """Why the dataset has no name; it is then reported in `extractionError` instead of sent."""
         self.named_by_program = False
         """The program declared the dataset; its name is not trimmed."""
 
@@ -150,12 +154,17 @@ class DatasetBuilder:
     def as_input(self, node: Node | None = None, columns: Sequence[Attribute] = ()) -> InputDatasetBuilder:
         """The dataset as an input that `node` reads."""
         expr_ids = [column.id for column in columns]
-        return InputDatasetBuilder(*self.id, self.facets, expr_ids=expr_ids, node=node.id if node else None)
+        made = InputDatasetBuilder(*self.id, self.facets, expr_ids=expr_ids, node=node.id if node else None)
+        made.unknown = self.unknown
+        if self.query is not None and node is not None:
+            made.queries = {node.id: self.query}
+        return made
 
     def as_output(self, node: Node | None = None) -> OutputDatasetBuilder:
         """The dataset as an output that `node` writes."""
         made = OutputDatasetBuilder(*self.id, self.facets, node=node.id if node else None)
         made.location_is_default = self.location_is_default
+        made.unknown = self.unknown
         return made
 
     def merge_from(self, other: DatasetBuilder) -> None:
@@ -186,6 +195,8 @@ class InputDatasetBuilder(DatasetBuilder):
     ) -> None:
         super().__init__(namespace, name, facets, expr_ids=expr_ids, node=node)
         self.role_facets = dict(input_facets or {})
+        self.queries: dict[Any, Any] = {}
+        """The queries by which nodes read the dataset; lineage itself sets them."""
 
     @property
     def input_facets(self) -> dict[str, Facet]:

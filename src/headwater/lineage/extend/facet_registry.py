@@ -54,6 +54,14 @@ class FacetRegistry:
             return cls._due(cls._run, time_millis), cls._due(cls._job, time_millis)
 
     @classmethod
+    def clear(cls) -> None:
+        """Discard everything: the application has ended."""
+        with cls._lock:
+            cls.context = None
+            cls._run.clear()
+            cls._job.clear()
+
+    @classmethod
     def _add(cls, waiting: list[_Waiting], name: str, facet: Facet) -> None:
         with cls._lock:
             waiting.append((int(time.time() * 1000), name, facet))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from headwater.lineage.jvm.messages import MOST_RDDS
 from headwater.lineage.runs import Execution, ExtractionError, Job, Run
 
 if TYPE_CHECKING:
@@ -190,6 +191,7 @@ def run_objects(run: Run, agent: Any, errors: list[ExtractionError]) -> list[obj
     found += [_query(execution, agent, errors) for execution in run.executions]
     for job in run.jobs:
         active = _job(job, agent)
+        errors += _omissions(active.rdds)
         found += [active, *active.stages, *active.rdds]
     found += [
         StageInfo(each.id, each.attempt, each.name, each.tasks, each.metrics, each.error)
@@ -222,6 +224,20 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         error=end.error if end is not None else None,
         fetch=(lambda: agent.query(number)) if agent is not None else None,
     )
+
+
+def _omissions(rdds: Sequence[RDD]) -> list[ExtractionError]:
+    """The parts of a chain that the agent could not read, or left out because of a limit (G11)."""
+    found = []
+    for rdd in rdds:
+        if error := rdd.details.get("error"):
+            found.append(ExtractionError("rdds", f"the source of RDD {rdd.id} cannot be read: {error}"))
+        if rdd.details.get("more"):
+            text = f"only the first {len(rdd.paths)} folders of RDD {rdd.id} are known"
+            found.append(ExtractionError("rdds", text))
+    if len(rdds) >= MOST_RDDS:
+        found.append(ExtractionError("rdds", f"only the first {MOST_RDDS} RDDs of the chain are known"))
+    return found
 
 
 def _job(job: Job, agent: Any) -> ActiveJob:

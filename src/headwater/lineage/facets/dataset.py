@@ -28,6 +28,16 @@ def file_dataset(path: str, file_format: str = "") -> DatasetBuilder:
     return dataset(path_id(path), file_format)
 
 
+def unknown_dataset(reason: str) -> DatasetBuilder:
+    """A dataset without a name that is its own: it is not sent, and `extractionError` has the reason (G11).
+
+    A name made of a class would be one dataset for all jobs that use the class.
+    """
+    made = DatasetBuilder("", "")
+    made.unknown = reason
+    return made
+
+
 def add_symlink(found: DatasetBuilder, other: DatasetId, kind: str = "TABLE") -> None:
     """Add another name of the same data."""
     if other == found.id:

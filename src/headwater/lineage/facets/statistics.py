@@ -44,17 +44,29 @@ def _first(metrics: dict[str, int], names: Iterable[str]) -> int | None:
 
 
 def add_input_statistics(
-    inputs: Sequence[InputDatasetBuilder], executions: Iterable[Sequence[ExecutedNode]]
+    inputs: Sequence[InputDatasetBuilder],
+    executions: Iterable[Sequence[ExecutedNode]],
+    stages: Iterable[StageDone] = (),
 ) -> None:
-    """Set `inputStatistics` on the inputs whose scans are known."""
+    """Set `inputStatistics` on the inputs whose scans are known.
+
+    `stages` are those of an RDD job, which has no scans; they read its input if it has one alone.
+    """
     best: dict[int, _Numbers] = {id(each): {} for each in inputs}
     for executed in executions:
         for key, numbers in _scanned(inputs, executed).items():
             best[key] = _largest(best[key], numbers)
+    if len(inputs) == 1 and not best[id(inputs[0])]:
+        read: _Numbers = reduce(_sum, (_read(each) for each in stages if not each.error), {})
+        best[id(inputs[0])] = read if any(read.values()) else {}
     for each in inputs:
         if found := best[id(each)]:
             facet = standard("input_statistics_input_dataset.InputStatisticsInputDatasetFacet", **found)
             each.input_facets.setdefault("inputStatistics", facet)
+
+
+def _read(stage: StageDone) -> _Numbers:
+    return _numbers(stage.metrics.get("records_read"), stage.metrics.get("bytes_read"), None)
 
 
 def _scanned(inputs: Sequence[InputDatasetBuilder], executed: Sequence[ExecutedNode]) -> dict[int, _Numbers]:

@@ -105,6 +105,22 @@ class Agent:
         found = self._call("LineageNodeCaller", "pythonSource", nodes, number) if nodes is not None else None
         return bytes(found) if found is not None else None
 
+    def pickled_source_class(self, execution: int, name: str) -> bytes | None:
+        """The pickled class of the Python data source that the query's session has by this name."""
+        query = self._agent.query(execution)
+        if query is None:
+            return None
+        found = self._call("LineageNodeCaller", "pythonSourceClass", query, name)
+        return bytes(found) if found is not None else None
+
+    def source_options(self, execution: int, number: int) -> dict[str, str]:
+        """The options of a write to a Python data source, secrets included."""
+        nodes = self._agent.nodes(execution)
+        if nodes is None:
+            return {}
+        found = msgspec.json.decode(str(self._call("LineageNodeCaller", "pythonOptions", nodes, number)))
+        return {str(name): str(value) for name, value in found.items()}
+
     def write_plan(self, plan: Any, chars: int = _DOCUMENT_CHARS) -> str:
         """The document of any JVM plan."""
         out = self._units.new(self._gateway, "JsonWriter", chars)

@@ -9,6 +9,9 @@ from typing import Annotated, Any
 
 import msgspec
 
+MOST_RDDS = 2000
+"""RDDs of a chain that the agent writes; java/RddChain.java has the same number."""
+
 _NOTHING = msgspec.Raw(b"")  # msgspec has no optional Raw
 Millis = Annotated[int, msgspec.Meta(description="milliseconds since the epoch")]
 

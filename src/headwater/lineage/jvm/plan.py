@@ -53,7 +53,21 @@ class Node(msgspec.Struct, kw_only=True, rename={"interfaces": "lin", "fields": 
     interfaces: dict[str, list[str]] = {}
     fields: Any = None
     no_ex: str | None = None
-    """Why `ex` could not be read."""
+    """Why `ex` could not be read; likewise the others."""
+    no_out: str | None = None
+    no_in: str | None = None
+    no_f: str | None = None
+
+    @property
+    def unread(self) -> str:
+        """The parts of the node that could not be read, with the reasons; empty if all could."""
+        parts = {
+            "columns": self.no_out,
+            "expressions": self.no_ex,
+            "inputs": self.no_in,
+            "fields": self.no_f,
+        }
+        return ", ".join(f"its {part} cannot be read: {reason}" for part, reason in parts.items() if reason)
 
     @property
     def simple(self) -> str:

@@ -102,12 +102,13 @@ class EventSender:
         is_done = self.flush(seconds)
         with self._lock:
             self._is_closed = True
-            left = len(self._queue)
+            left = len(self._queue) + self._is_busy
+            self.dropped += len(self._queue)
             self._lock.notify_all()
         # The thread closes its transport itself, since closing may hang too.
         self._thread.join(max(0.0, deadline - time.monotonic()) if is_done else 0.0)
         if not is_done:
-            self._warn("%d lineage events were not sent: the transport did not take them in time.", left + 1)
+            self._warn("%d lineage events were not sent: the transport did not take them in time.", left)
         return is_done
 
     def _run(self) -> None:

@@ -56,9 +56,46 @@ public class LineageNodeCaller {
 
     /* The pickled instance of a data source written in Python, on the reading side; null if it is none. */
     public static byte[] pythonSource(List nodes, int node) {
-        Object source = field(field(nodes.get(node), "table"), "ds");
+        Object table = field(nodes.get(node), "table");
+        if (table == null) {
+            table = field(field(nodes.get(node), "relation"), "table");
+        }
+        Object source = field(table, "ds");
         Object pickled = field(field(source, "dataSourceInPython"), "dataSource");
         return pickled instanceof byte[] ? (byte[]) pickled : null;
+    }
+
+    /* The pickled class of a data source written in Python, by its name in a query's session; null if it has none. */
+    public static byte[] pythonSourceClass(Object query, String name) throws Throwable {
+        Object state = Reflection.call(Reflection.call(query, "sparkSession"), "sessionState");
+        Object manager = Reflection.call(state, "dataSourceManager");
+        Object source = manager.getClass().getMethod("lookupDataSource", String.class).invoke(manager, name);
+        Object command = Reflection.call(Reflection.callOrNull(source, "dataSourceCls"), "command");
+        List bytes = Reflection.each(command);
+        byte[] found = new byte[bytes.size()];
+        for (int at = 0; at < found.length; at++) {
+            found[at] = ((Byte) bytes.get(at)).byteValue();
+        }
+        return found;
+    }
+
+    /* The options of a write to such a source, as a JSON object. */
+    public static String pythonOptions(List nodes, int node) {
+        Object options = field(nodes.get(node), "writeOptions");
+        Map found = options == null ? new java.util.HashMap() : Reflection.map(options);
+        Object relation = field(nodes.get(node), "table");
+        Object own = relation == null ? null : Reflection.callOrNull(relation, "options");
+        if (own instanceof org.apache.spark.sql.util.CaseInsensitiveStringMap) {
+            found = new java.util.HashMap(found);
+            found.putAll(((org.apache.spark.sql.util.CaseInsensitiveStringMap) own).asCaseSensitiveMap());
+        }
+        JsonWriter out = new JsonWriter(BUDGET);
+        out.raw('{');
+        for (Object each : found.entrySet()) {
+            Map.Entry entry = (Map.Entry) each;
+            out.key(String.valueOf(entry.getKey())).string(String.valueOf(entry.getValue()));
+        }
+        return out.raw('}').toString();
     }
 
     private static Object[] arguments(Class[] types, String event, Object owner) {

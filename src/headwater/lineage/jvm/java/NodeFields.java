@@ -26,6 +26,8 @@ import org.apache.spark.sql.execution.datasources.HadoopFsRelation;
 import org.apache.spark.sql.sources.BaseRelation;
 import org.apache.spark.sql.sources.DataSourceRegister;
 import org.apache.spark.sql.types.DataType;
+import org.apache.spark.sql.types.StructField;
+import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 
 /*
@@ -37,6 +39,7 @@ public class NodeFields {
     private static final int MOST_TEXT = 8000;
     private static final int MOST_ITEMS = 1000;
     private static final int MOST_DEPTH = 5;
+    private static final String GENERATED = "delta.generationExpression";
     private static final String[] QUERIES = {"query", "source", "target"};  // PlanWriter writes these plans
     // nodes whose columns PlanWriter has written
     private static final List HAVE_COLUMNS = Arrays.asList("LogicalRelation", "HiveTableRelation", "View");
@@ -228,7 +231,10 @@ public class NodeFields {
         out.raw('[');
         int count = 0;
         for (Object each : all) {
-            if (each instanceof Expression || skipped.contains(each) || count++ >= MOST_ITEMS) {
+            if (each instanceof Expression || skipped.contains(each)) {
+                continue;
+            }
+            if (!(each instanceof String) && count++ >= MOST_ITEMS) {   // all names of columns
                 continue;
             }
             int before = out.mark();
@@ -316,7 +322,9 @@ public class NodeFields {
         List paths = Reflection.each(Reflection.call(relation.location(), "rootPaths"));
         out.raw('{').field("@", "files").field("index", index);
         put("paths", paths.toArray(), 0);
-        out.optional("more", paths.size() > MOST_ITEMS ? Boolean.TRUE : null, 0);
+        if (paths.size() > MOST_ITEMS) {
+            out.field("folder", SecretMask.url(folder(paths)));
+        }
         Object format = relation.fileFormat();
         Object shortName = shortName(format);
         out.field("format", shortName == null ? format.getClass().getSimpleName() : (String) shortName);
@@ -326,6 +334,22 @@ public class NodeFields {
             version(Reflection.callOrNull(relation.location(), "version"));
         }
         out.raw('}');
+    }
+
+    /* The folder that contains all paths. */
+    private static String folder(List paths) {
+        String common = paths.get(0).toString();
+        for (Object path : paths) {
+            String text = path.toString();
+            while (!text.equals(common) && !text.startsWith(common.endsWith("/") ? common : common + "/")) {
+                int slash = common.lastIndexOf('/');
+                if (slash <= 0) {
+                    return "/";
+                }
+                common = common.substring(0, slash);
+            }
+        }
+        return common;
     }
 
     private void relation(BaseRelation relation, int depth) throws Throwable {
@@ -395,7 +419,27 @@ public class NodeFields {
             put("location", Reflection.callOrNull(table, "path"), depth);
             put("catalogTable", Reflection.callOrNull(table, "catalogTable"), depth);
             Object log = Reflection.callOrNull(table, "deltaLog");
-            version(Reflection.callOrNull(Reflection.callOrNull(log, "unsafeVolatileSnapshot"), "version"));
+            Object snapshot = Reflection.callOrNull(log, "unsafeVolatileSnapshot");
+            version(Reflection.callOrNull(snapshot, "version"));
+            generated(Reflection.callOrNull(snapshot, "schema"));
+        }
+    }
+
+    /* The columns that Delta computes in a write, by their expressions: no plan contains them. */
+    private void generated(Object schema) {
+        if (!(schema instanceof StructType)) {
+            return;
+        }
+        int mark = out.mark();
+        int start = out.key("generated").mark();
+        out.raw('{');
+        for (StructField field : ((StructType) schema).fields()) {
+            if (field.metadata().contains(GENERATED)) {
+                out.key(field.name()).string(field.metadata().getString(GENERATED), MOST_TEXT);
+            }
+        }
+        if (!out.end(start, '}')) {
+            out.back(mark);
         }
     }
 

@@ -437,6 +437,10 @@ public class PlanWriter {
         if (cls.equals("Cast") && expression.dataType() instanceof StructType) {
             return Reflection.each(((StructType) expression.dataType()).fieldNames());
         }
+        if (cls.equals("VariableReference")) {
+            Object parts = Reflection.callOrNull(expression, "originalNameParts");
+            return parts instanceof scala.collection.Seq ? ((scala.collection.Seq) parts).mkString(".") : null;
+        }
         if (cls.equals("StaticInvoke") || cls.equals("Invoke")) {
             return Reflection.callOrNull(expression, "functionName");
         }

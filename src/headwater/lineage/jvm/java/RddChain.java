@@ -17,9 +17,9 @@ import org.apache.spark.rdd.RDD;
  * of a job writes. Only fields of the RDDs are read: nothing is computed and no file system is called.
  */
 public class RddChain {
-    private static final int MOST_RDDS = 2000;
-    private static final int MOST_FILES = 20000;
-    private static final int MOST_FOLDERS = 500;
+    private static final int MOST_RDDS = 2000;                 // lineage/jvm/messages.py has the same number
+    private static final int MOST_FILES = 200000;
+    private static final int MOST_FOLDERS = 5000;
     private static final int MOST_OBJECTS = 400;
     private static final String[] INPUT = {"mapreduce.input.fileinputformat.inputdir", "mapred.input.dir"};
     private static final String[] OUTPUT = {"mapreduce.output.fileoutputformat.outputdir", "mapred.output.dir"};
@@ -139,9 +139,7 @@ public class RddChain {
     private static List paths(String text) {
         ArrayList found = new ArrayList();
         for (String path : text == null ? new String[0] : text.split("(?<!\\\\),")) {
-            if (found.size() < MOST_FOLDERS) {
-                found.add(path.replace("\\,", ","));
-            }
+            found.add(path.replace("\\,", ","));
         }
         return found;
     }
