@@ -26,7 +26,9 @@ from headwater.graph.store.database import GraphDatabase
 from headwater.graph.store.schema import MAX_ALIASES
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from headwater.page.lineage_graph.drawing import draw
+from headwater.page.lineage_graph.request import GraphRequest
+from headwater.page.lineage_graph.trace_tree import trace_tree
+from headwater.page.views.lineage import drawing_of
 from tests.gateway.openlineage_corpus import KINDS, resolved
 from tests.graph.events import column_lineage, content, dataset, encoded, facet, run_event, source, symlinks
 from tests.graph.test_follower import until
@@ -138,17 +140,20 @@ def ask_everything(query: GraphQuery) -> None:
         if node.kind == "dataset":
             details = query.dataset(node.namespace, node.name)
             msgspec.json.encode(details)
-            around = query.neighbourhood(node.namespace, node.name, columns=True, depth=3)
-            trace = None
+            query.neighbourhood(node.namespace, node.name, columns=True, depth=3)
+            request = GraphRequest(node.namespace, node.name, depth=3, opened=("all",))
             for column in details.columns[:3]:
-                trace = query.trace(node.namespace, node.name, column.name)
+                trace_tree(query.trace(node.namespace, node.name, column.name))
                 query.impact(node.namespace, node.name, column.name)
-            draw(around, trace, query.work)
+                name = (node.namespace, node.name)
+                drawing_of(query, request._replace(column=column.name, of=name))
+            drawing_of(query, request)
+            drawing_of(query, request._replace(jobs=True, group=True, opened=()))
             msgspec.json.encode(query.impact(node.namespace, node.name))
             query.statistics(node.namespace, node.name)
         else:
             msgspec.json.encode(query.job(node.namespace, node.name))
-            draw(query.neighbourhood(node.namespace, node.name, kind="job", columns=True), work=query.work)
+            drawing_of(query, GraphRequest(node.namespace, node.name, kind="job"))
     for run in query.runs():
         msgspec.json.encode(query.run(run.id))
     for endpoint, function in (*ENDPOINTS, *MARQUEZ):

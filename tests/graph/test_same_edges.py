@@ -141,7 +141,7 @@ def of_page(client: PageClient, name: Name) -> tuple[set[Name], Pairs]:
     keys = {
         match[1]: tuple(html.unescape(match[2]).split(" ", 1))
         for match in re.finditer(
-            r'<a class="head"[^>]* data-key="(\w+)"[^>]*><title>(.*?)</title>', answer.text
+            r'<a class="head item"[^>]* data-key="(\w+)"[^>]*><title>(.*?)</title>', answer.text
         )
     }
     own = next(key for key, pair in keys.items() if pair == name)

@@ -46,7 +46,7 @@ class Answer:
             name, _, value = line.partition(": ")
             self.headers.setdefault(name.lower(), value)
         self.content = response.body or stream
-        self.text = self.content.decode()
+        self.text = self.content.decode(errors="replace")
 
     def json(self) -> Any:
         return json.loads(self.content)

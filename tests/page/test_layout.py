@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.page.lineage_graph.drawing import BOX_WIDTH, draw
+from headwater.graph.query.answers import DatasetNode
+from headwater.page.lineage_graph.drawing import BOX_WIDTH
 from headwater.page.lineage_graph.layout import Link, arrange, forward, rows
+from headwater.page.lineage_graph.request import GraphRequest
+from headwater.page.views.lineage import drawing_of
 from tests.graph.events import column_lineage, dataset, flow, graph_of, schema, source
 from tests.graph.shop import shop
 
@@ -69,11 +72,10 @@ def test_no_two_boxes_overlap_when_the_graph_is_random(seed: int) -> None:
 
 def test_columns_are_rows_and_gaps_are_marked_when_a_neighbourhood_is_drawn(tmp_path: Path) -> None:
     with graph_of(tmp_path, shop()) as query:
-        found = draw(query.neighbourhood("db", "orders", depth=3, columns=True))
-        traced = draw(
-            query.neighbourhood("db", "orders", depth=3, columns=True), query.trace("db", "daily", "total")
-        )
-    cards = {card.node.name: card for card in found.boxes}
+        request = GraphRequest("db", "orders", depth=3, opened=("all",))
+        found = drawing_of(query, request)[1]
+        traced = drawing_of(query, request._replace(column="total", of=("db", "daily")))[1]
+    cards = {card.node.name: card for card in found.boxes if isinstance(card.node, DatasetNode)}
     assert [row.name for row in cards["orders"].rows] == ["id", "price", "email"]
     assert cards["events"].x + BOX_WIDTH < cards["orders"].x < cards["daily"].x < cards["letters"].x
     assert [job.name for job in cards["orders"].jobs] == ["load"]
@@ -92,8 +94,8 @@ def test_the_columns_that_matter_are_kept_when_a_dataset_has_too_many(tmp_path: 
     with graph_of(
         tmp_path, [flow("fill", ["in"], [wide], minute=1), flow("use", [wide], [end], minute=2)]
     ) as query:
-        found = draw(query.neighbourhood("db", "end", depth=2, columns=True))
-    card = next(card for card in found.boxes if card.node.name == "wide")
+        found = drawing_of(query, GraphRequest("db", "end", depth=2, opened=("all",)))[1]
+    card = next(card for card in found.boxes if card.node is not None and card.node.name == "wide")
     assert "c150" in [row.name for row in card.rows]
     assert card.rows[-1].omitted == 200 - (len(card.rows) - 1)
 

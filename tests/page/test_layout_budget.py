@@ -15,10 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.graph.query.answers import DatasetNode, Edge, JobNode, Neighbourhood
+from headwater.graph.query.boxes import DrawingDetails
 from headwater.graph.query.budget import MAX_STEPS, Budget, QueryTooLarge
 from headwater.page.lineage_graph import layout
-from headwater.page.lineage_graph.drawing import MAX_LINES, draw
-from headwater.page.lineage_graph.layout import MAX_PASSES, Link, arrange
+from headwater.page.lineage_graph.drawing import Drawing
+from headwater.page.lineage_graph.drawing import draw as draw_scene
+from headwater.page.lineage_graph.layout import MAX_PASSES, Link, Work, arrange, uncounted
+from headwater.page.lineage_graph.level_of_detail import MAX_BOXES, collapse
+from headwater.page.lineage_graph.request import GraphRequest
 from tests.graph.events import flow
 from tests.page.client import page_client
 
@@ -133,14 +137,24 @@ def complete(jobs: int, datasets: int) -> Neighbourhood:
     return Neighbourhood("d0", nodes, found, edges, [], truncated=False)
 
 
-def test_the_work_is_bounded_and_the_rest_is_counted_when_300_jobs_use_300_datasets() -> None:
+def draw(found: Neighbourhood, work: Work = uncounted, **given: Any) -> Drawing:
+    request = GraphRequest("db", "t0", depth=5, **given)
+    details = DrawingDetails({}, [], [])
+    return draw_scene(collapse(found, None, request, work), details, request, found.start, work=work)
+
+
+@pytest.mark.parametrize("given", [{}, {"opened": ("all",)}, {"jobs": True}, {"group": True}])
+def test_the_work_is_bounded_and_the_rest_is_in_stacks_when_300_jobs_use_300_datasets(
+    given: dict[str, Any],
+) -> None:
     found = complete(300, 300)
     budget = Budget(3600)
-    drawing = draw(found, work=budget.work)
-    assert len(drawing.boxes) == 300
-    assert len(drawing.lines) == MAX_LINES
-    assert drawing.left_out == "2,000 of 89,700 lines"
-    assert drawing.lines[0].label.endswith("and 295 more; no column lineage")
+    drawing = draw(found, budget.work, **given)
+    boxes = [box for box in drawing.boxes if box.stack is None]
+    stacked = sum(len(box.stack.members) for box in drawing.boxes if box.stack is not None)
+    assert len(boxes) <= MAX_BOXES
+    assert len(boxes) + stacked == (600 if given.get("jobs") else 300)
+    assert len(drawing.lines) <= MAX_BOXES**2
     assert budget.steps < MAX_STEPS / 5
 
 
@@ -157,7 +171,7 @@ def test_memory_is_bounded_when_all_use_all() -> None:
 
 def test_drawing_stops_when_its_budget_is_used_up() -> None:
     with pytest.raises(QueryTooLarge):
-        draw(complete(30, 30), work=Budget(3600, steps=2_000).work)
+        draw(complete(30, 30), Budget(3600, steps=2_000).work)
 
 
 def test_a_line_is_not_current_when_no_job_of_it_is() -> None:
@@ -167,11 +181,9 @@ def test_a_line_is_not_current_when_no_job_of_it_is() -> None:
 
 
 def test_the_page_says_how_much_it_shows_when_not_all_is_drawn(tmp_path: Path) -> None:
-    names = [f"t{n}" for n in range(350)]
-    events = [flow(f"job {n}", names[n:], names[: n + 50], minute=n) for n in range(8)]
-    with page_client(tmp_path, events) as client:
-        page = client.get("/lineage?namespace=db&name=t0&depth=5")
+    readers = [flow(f"job {n}", ["t0"], [f"r{n}"], minute=n % 50) for n in range(1_100)]
+    with page_client(tmp_path, readers) as client:
+        page = client.get("/lineage?namespace=db&name=t0")
         assert page.status_code == 200
-        assert "Shown: 300 of at least 350 datasets, 2,000 of at least " in page.text
-        drawn = client.get("/lineage.svg?namespace=db&name=t0&depth=5")
-        assert drawn.text.count('<path class="edge') == MAX_LINES
+        assert "Shown: 1,000 of at least 1,101 datasets" in page.text
+        assert "991 more" in page.text

@@ -46,7 +46,9 @@ NAMED = "namespace=db&name=orders"
 QUERIES = {
     "/lineage": f"{NAMED}&column=price&depth=5",
     "/lineage.svg": NAMED,
-    "/lineage/trace": f"{NAMED}&column=price",
+    "/lineage/trace.csv": f"{NAMED}&column=price",
+    "/impact": NAMED,
+    "/impact.csv": f"{NAMED}&column=price",
     "/dataset": NAMED,
     "/job": "namespace=jobs&name=load",
     "/search.json": "q=orders",

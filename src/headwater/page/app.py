@@ -39,8 +39,9 @@ from headwater.page.views.catalogue import catalogue_view
 from headwater.page.views.dataset import dataset_view
 from headwater.page.views.event_tail import EventTail
 from headwater.page.views.home import home_view
+from headwater.page.views.impact import impact_csv, impact_view, trace_csv
 from headwater.page.views.jobs import job_view, run_view, runs_view
-from headwater.page.views.lineage import lineage_view, search_view, trace_values
+from headwater.page.views.lineage import lineage_view, search_view
 from headwater.page.views.rejects import reject_view, rejects_view
 from headwater.page.views.system import SystemStatus, system_view
 from headwater.page.views.view import Parameters, View
@@ -66,12 +67,19 @@ VIEWS: dict[str, MakeView] = {
     "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
     "runs": lambda sources, query, parameters: runs_view(sources.status, query, parameters),
     "run": lambda sources, query, parameters: run_view(query, parameters),
+    "impact": lambda sources, query, parameters: impact_view(query, parameters),
     "job": lambda sources, query, parameters: job_view(query, parameters),
     "dataset": lambda sources, query, parameters: dataset_view(query, parameters),
     "search": lambda sources, query, parameters: search_view(query, parameters),
     "events": lambda sources, query, parameters: View("events.html", "Events", "events", {}),
 }
-VIEWS_WITHOUT_UPDATES = ("catalogue", "reject", "search", "events")  # `events.js` updates the events
+VIEWS_WITHOUT_UPDATES = (
+    "catalogue",
+    "impact",
+    "reject",
+    "search",
+    "events",
+)  # `events.js` updates the events
 LIVE_VIEWS = tuple(name for name in VIEWS if name not in VIEWS_WITHOUT_UPDATES)
 
 
@@ -99,7 +107,8 @@ class Page:
             self._add_view(routes, name, self._view(name))
         self._add_view(routes, "lineage", self._lineage)
         for name, handler in (
-            ("trace", self._fetched(_trace)),
+            ("trace_csv", self._fetched(trace_csv)),
+            ("impact_csv", self._fetched(impact_csv)),
             ("svg", self._fetched(_svg)),
             ("suggest", self._fetched(_suggestions)),
             ("live", self._live),
@@ -134,7 +143,7 @@ class Page:
                 view = make(self._sources, query, parameters)
                 live_path = f"{PATHS['live']}?{request.query}&view={name}" if name in LIVE_VIEWS else None
                 done, count = parameters.get("done", ""), parameters.get("count", "")
-                return self._document(view, live_path=live_path, done=done, count=count)
+                return self._document(view, request, live_path=live_path, done=done, count=count)
 
             request.respond(await self._page(request, page))
 
@@ -144,13 +153,20 @@ class Page:
         def page(query: GraphQuery) -> Response:
             parameters = Parameters(request)
             if parameters.get("name", ""):
-                return self._document(lineage_view(query, parameters))
+                return self._document(lineage_view(query, parameters), request)
             return redirect(link("catalogue"))  # a graph needs a centre
 
         request.respond(await self._page(request, page))
 
     def _document(
-        self, view: View, *, status: int = 200, live_path: str | None = None, done: str = "", count: str = ""
+        self,
+        view: View,
+        request: Request,
+        *,
+        status: int = 200,
+        live_path: str | None = None,
+        done: str = "",
+        count: str = "",
     ) -> Response:
         text = render(
             "base.html",
@@ -162,19 +178,19 @@ class Page:
             has_token=self._access.has_token,
             **view.values,
         )
-        return document(status, text)
+        return document(status, text, accepted=request.headers.get("accept-encoding", ""))
 
     async def _page(self, request: Request, make: Callable[[GraphQuery], Response]) -> Response:
         """The response of a function that runs in a query thread; errors become pages."""
         try:
             return await self._pool.run(request, make)
         except HeadwaterError as error:
-            return await self._error_document(error, "")
+            return await self._error_document(request, error, "")
 
-    async def _error_document(self, error: HeadwaterError, section: str) -> Response:
+    async def _error_document(self, request: Request, error: HeadwaterError, section: str) -> Response:
         problem = _problem(error)
         view = View("error.html", problem.text, section, {"error": problem})
-        return await asyncio.to_thread(self._document, view, status=problem.status)
+        return await asyncio.to_thread(self._document, view, request, status=problem.status)
 
     # --- data for scripts ----------------------------------------------------------------------------
 
@@ -236,7 +252,7 @@ class Page:
         try:
             count = await asyncio.to_thread(apply)
         except HeadwaterError as error:
-            request.respond(await self._error_document(error, "rejects"))
+            request.respond(await self._error_document(request, error, "rejects"))
             return
         request.respond(redirect(link("rejects", stage=shown_stage, done=name, count=count)))
 
@@ -266,7 +282,7 @@ class Page:
             if ids[0] != ids[1]:
                 await asyncio.to_thread(change, self._pool.folder, *ids)
         except HeadwaterError as error:
-            request.respond(await self._error_document(error, "lineage"))
+            request.respond(await self._error_document(request, error, "lineage"))
             return
         request.respond(redirect(link("dataset", namespace=one[0], name=one[1], done=done)))
 
@@ -295,25 +311,6 @@ def _problem(error: HeadwaterError) -> Problem:
     if isinstance(error, RejectNotFound):
         return Problem(404, "not_found", error.text, hint=error.hint)
     return problem_of(error)
-
-
-def _trace(query: GraphQuery, parameters: Parameters) -> Response:
-    """The rows and lines of a traced column, and the panel that lists its columns."""
-    values = trace_values(query, parameters)
-    trace = values["trace"]
-    columns = [(node.dataset, node.column) for node in trace.columns] if trace else []
-    edges = [
-        (edge.source, edge.source_column, edge.target, edge.target_column)
-        for edge in (trace.column_edges if trace else ())
-    ]
-    # the same texts as in the drawing, with whose attributes the script compares them
-    return _json(
-        {
-            "columns": [[strip_control_characters(text or "") for text in column] for column in columns],
-            "edges": [[strip_control_characters(text or "") for text in edge] for edge in edges],
-            "panel": render("parts/trace_panel.html", **values),
-        }
-    )
 
 
 def _svg(query: GraphQuery, parameters: Parameters) -> Response:

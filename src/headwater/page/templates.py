@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import re
 from collections.abc import Mapping
@@ -41,9 +42,20 @@ NO_STORE_HEADERS: Mapping[str, str] = {**HEADERS, "Cache-Control": "no-store"}
 IMMUTABLE_HEADERS: Mapping[str, str] = {**HEADERS, "Cache-Control": "public, max-age=31536000, immutable"}
 
 
-def document(status: int, text: str) -> Response:
-    """A response with a page."""
-    return Response(status, text.encode("utf-8", "replace"), content_type=HTML, headers=NO_STORE_HEADERS)
+MIN_COMPRESSED = 1_400  # bytes: a smaller answer fits one packet as it is
+
+
+def document(status: int, text: str, *, accepted: str = "") -> Response:
+    """A response with a page, compressed if the client accepts it (`Accept-Encoding`).
+
+    Its length reveals nothing: a page has no secret.
+    """
+    body = text.encode("utf-8", "replace")
+    headers = {**NO_STORE_HEADERS, "Vary": "Accept-Encoding"}
+    if len(body) >= MIN_COMPRESSED and _ACCEPTS_GZIP.search(accepted):
+        body = gzip.compress(body, 4, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(status, body, content_type=HTML, headers=headers)
 
 
 def redirect(address: str, headers: Mapping[str, str] | None = None) -> Response:
@@ -52,6 +64,8 @@ def redirect(address: str, headers: Mapping[str, str] | None = None) -> Response
 
 
 HERE = Path(__file__).parent
+
+_ACCEPTS_GZIP = re.compile(r"(?:^|[,\s])(?:gzip|\*)\s*(?:,|\Z|;\s*q=(?:1|0\.0*[1-9]))", re.IGNORECASE)
 
 TYPES = {
     ".css": "text/css; charset=utf-8",

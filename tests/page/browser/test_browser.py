@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from xml.etree import ElementTree
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
 from tests.page.browser.conftest import Look
-from tests.page.browser.server import Shop, wait_for
+from tests.page.browser.server import Shop
 from tests.page.shop import BOARD, INCOMING, ORDERS, REVENUE, columns, event, item
 
 pytestmark = pytest.mark.long
@@ -22,13 +22,14 @@ VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
     "system": ("/system", {}, "System"),
     "lineage": ("/lineage", {"namespace": REVENUE[0], "name": REVENUE[1]}, REVENUE[1]),
     "dataset": ("/dataset", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
+    "impact": ("/impact", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
     "job": ("/job", {"namespace": "shop", "name": "marketing.board"}, "marketing.board"),
     "runs": ("/runs", {}, "Runs"),
     "rejects": ("/rejects", {}, "Rejects"),
     "events": ("/tail", {}, "Events"),
     "search": ("/search", {"q": "orders"}, "Results for “orders”"),
 }
-TRACE = {"namespace": REVENUE[0], "name": REVENUE[1], "depth": "3"}
+TRACE = {"namespace": REVENUE[0], "name": REVENUE[1], "depth": "3", "open": "all"}
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -80,7 +81,10 @@ def test_a_column_is_traced_to_the_json_field_when_it_is_clicked(look: Look) -> 
     assert (ORDERS[1], "customer_mail") not in lit(look)
     assert page.locator("path.edge.traced.direct").count() >= 3
     assert page.locator("path.edge.traced.indirect").count() >= 2
-    expect(page.locator("#panel")).to_contain_text("without column lineage")
+    expect(page.locator("#panel .gap")).to_contain_text("marketing.letters reports no column lineage here")
+    deciding = page.locator("#trace-up details").first
+    deciding.locator("summary").first.click()
+    expect(deciding).to_contain_text("currency")
     found = lit(look)
     page.reload()  # the address is a permalink
     expect(page.locator("#panel h2")).to_have_text("revenue_euro")
@@ -103,12 +107,20 @@ def test_everything_is_reached_when_only_the_keyboard_is_used(look: Look) -> Non
     page.keyboard.press("Enter")
     expect(page.locator("#board[data-ready]")).to_be_visible()
     page.locator("#board").focus()
-    for key, column in (("ArrowDown", "day"), ("ArrowDown", "city"), ("ArrowLeft", "customer_city")):
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("a.head:focus")).to_have_attribute("href", re.compile("/dataset.*revenue"))
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("a.toggle:focus")).to_have_attribute("aria-label", re.compile("^Show the columns"))
+    page.keyboard.press("Enter")
+    expect(page.locator("a.toggle:focus")).to_have_attribute("aria-label", re.compile("^Hide the columns"))
+    for key, column in (("ArrowDown", "day"), ("ArrowDown", "city")):
         page.keyboard.press(key)
         expect(page.locator("a.row:focus")).to_have_attribute("data-column", column)
     page.keyboard.press("Enter")
-    expect(page.locator("#panel h2")).to_have_text("customer_city")
-    assert "column=customer_city" in page.url
+    expect(page.locator("#panel h2")).to_have_text("city")
+    assert "column=city" in page.url
+    page.keyboard.press("ArrowLeft")
+    expect(page.locator("a.row:focus")).to_have_attribute("data-column", "customer_city")
     page.keyboard.press("Escape")
     expect(page.locator("a.row.traced")).to_have_count(0)
     page.keyboard.press("Shift+Tab")
@@ -227,7 +239,7 @@ def test_the_drawing_is_a_file_of_its_own_when_it_is_exported(look: Look) -> Non
     assert "#0f766e" in style
 
 
-def test_300_datasets_are_drawn_when_there_are_as_many(look: Look, browser: Browser, shop: Shop) -> None:
+def test_a_hub_is_fitted_and_moves_by_a_transform_when_it_has_400_readers(look: Look, shop: Shop) -> None:
     hub = ("wide", "hub")
     made = [("wide", f"table_{number:03d}") for number in range(400)]
     outputs = [
@@ -237,15 +249,51 @@ def test_300_datasets_are_drawn_when_there_are_as_many(look: Look, browser: Brow
     ]
     run = str(uuid.uuid4())
     shop.lineage([event("COMPLETE", "wide", run, _moment(), [item(hub, with_schema=False)], outputs)])
-    page = look.go("/lineage", namespace="wide", name="hub", depth="2")
-    expect(page.locator("g.dataset")).to_have_count(300)
-    expect(page.locator(".note")).to_contain_text("300 of at least 401 datasets")
+    page = look.go("/lineage", namespace="wide", name="hub")
     expect(page.locator("#board[data-ready]")).to_be_visible()
+    expect(page.locator("g.dataset")).to_have_count(10)
+    board = page.locator("#board").bounding_box()
+    assert board is not None
+    for box in page.locator("g.dataset").all():  # fitted
+        place = box.bounding_box()
+        assert place is not None
+        assert place["y"] + place["height"] <= board["y"] + board["height"] + 1
+    width = page.locator("#board svg").get_attribute("width")
+    page.mouse.move(board["x"] + 300, board["y"] + 40)
+    page.mouse.down()
+    page.mouse.move(board["x"] + 500, board["y"] + 340, steps=5)
+    page.mouse.up()
+    assert page.locator("#board svg").get_attribute("width") == width
+    expect(page.locator("#minimap")).to_be_visible()
     page.locator("#fit").click()
-    wait_for(lambda: page.locator("#board svg").get_attribute("width") is not None, "it is drawn")
-    page.locator("g.dataset.centre a.row").first.click()
-    expect(page.locator("#panel h2")).to_have_text("c0")
-    assert page.locator("path.edge.traced").count() == 299
+    expect(page.locator("#minimap")).to_be_hidden()
+    page.locator(".stack a.head").click()
+    expect(page.locator("#panel h2")).to_have_text("392 more")
+    page.locator("#narrow").fill("table_00")
+    shown = page.locator(".members li:visible")
+    expect(shown).not_to_have_count(250)
+    name = (shown.first.locator("b").text_content() or "").strip()
+    shown.first.get_by_role("link", name=re.compile("^Add ")).click()
+    expect(page.locator("g.dataset text.name", has_text=name)).to_be_visible()
+    expect(page.locator("#panel h2")).to_have_count(0)
+    for _ in range(12):
+        page.keyboard.press("-")
+    page.locator("#board").focus()
+    for _ in range(6):
+        page.keyboard.press("-")
+    expect(page.locator("svg.graph.far")).to_have_count(1)
+    expect(page.locator("g.dataset text.facts").first).to_be_hidden()
+    page.go_back()
+    expect(page.locator("#panel h2")).to_have_text("392 more")
+
+
+def test_the_panel_says_why_when_a_step_fails(look: Look) -> None:
+    page = look.go("/lineage", **TRACE)
+    expect(page.locator("#board[data-ready]")).to_be_visible()
+    look.page.route("**/lineage?*", lambda route: route.abort())
+    page.locator("a.row[data-column=revenue_euro]").click()
+    expect(page.locator("#panel [role=alert]")).to_contain_text("The server did not answer.")
+    look.wrong.clear()  # the browser reports the aborted request
 
 
 def _moment() -> datetime:

@@ -40,7 +40,7 @@ def test_nothing_runs_in_a_browser_when_every_shown_field_is_a_script(look: Look
     for path, parameters in pages:
         page = look.go(path, **parameters)
         expect(page.locator("h1").first).to_be_visible()
-        for summary in page.locator("main details:not(.confirm) > summary").all()[:5]:
+        for summary in page.locator("main details:not(.confirm) > summary:visible").all()[:5]:
             summary.click()
         if path == "/tail":
             expect(page.locator("#events li", has_text="window.hurt").first).to_be_visible()

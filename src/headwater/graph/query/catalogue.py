@@ -131,6 +131,18 @@ _JOB_FACETS = (
 )
 
 
+def described(connection: apsw.Connection, ids: Iterable[int]) -> dict[int, CatalogueEntry]:
+    """The catalogue's entries of these datasets."""
+    query = (
+        "SELECT n.id, n.namespace, n.name, n.last_at FROM json_each(?1) AS j"
+        " CROSS JOIN dataset_names n ON n.id = j.value"
+    )
+    rows = rows_for(connection, query, ids)
+    entries = {id: CatalogueEntry("dataset", space, name, iso(at)) for id, space, name, at in rows}
+    _describe(connection, "dataset", entries)
+    return entries
+
+
 def _describe(connection: apsw.Connection, kind: CatalogueKind, entries: dict[int, CatalogueEntry]) -> None:
     """Add to each entry what the tables beside its name have."""
     runs: list[tuple[Any, ...]]

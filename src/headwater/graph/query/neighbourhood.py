@@ -81,9 +81,10 @@ class NeighbourhoodSearch:
     that events mentioned last are kept.
     """
 
-    def __init__(self, connection: apsw.Connection, limit: int) -> None:
+    def __init__(self, connection: apsw.Connection, limit: int, *, all_jobs: bool = False) -> None:
         self._connection = connection
         self._limit = limit
+        self._all_jobs = all_jobs
         self._max_rows = limit * ROWS_PER_DATASET
         self.distances: dict[int, int] = {}
         self.jobs: set[int] = set()
@@ -159,6 +160,14 @@ class NeighbourhoodSearch:
                     self.reached_by.setdefault(dataset, set()).add(job)
         return new
 
+    def _add_jobs(self, jobs: set[int]) -> None:
+        """Add jobs through which no further dataset may be found."""
+        left = max(0, self._limit - len(self.jobs))
+        ranked = list(self._by_activity(_JOB_ACTIVITY, jobs - self.jobs))
+        self.jobs |= {*ranked[:left]}
+        self.omitted_jobs |= {*ranked[left:]}
+        self.truncated |= len(ranked) > left
+
     def _by_activity(self, query: str, ids: set[int]) -> dict[int, int]:
         """The place of each in the order of the last mention, the latest first."""
         return {id: place for place, (id,) in enumerate(rows_for(self._connection, query, ids))}
@@ -169,6 +178,8 @@ class NeighbourhoodSearch:
         here, beyond = (Direction.OUTPUT, Direction.INPUT) if is_up else (Direction.INPUT, Direction.OUTPUT)
         users = rows_for(self._connection, _JOBS_OF_DATASETS, frontier, int(here), self._max_rows)
         self.truncated |= len(users) >= self._max_rows
+        if self._all_jobs:
+            self._add_jobs({job for _, job in users})
         others: dict[int, set[int]] = {}
         for job, dataset, _ in self._datasets_of({job for _, job in users}, beyond):
             others.setdefault(job, set()).add(dataset)
@@ -230,9 +241,10 @@ def neighbourhood(
     depth: int,
     limit: int,
     columns: bool,
+    all_jobs: bool = False,
 ) -> Neighbourhood:
     """Datasets and jobs up to `depth` steps from dataset to dataset away."""
-    search = NeighbourhoodSearch(connection, limit)
+    search = NeighbourhoodSearch(connection, limit, all_jobs=all_jobs)
     if dataset is not None:
         search.expand({dataset: 0}, directions, depth)
     elif job is not None:

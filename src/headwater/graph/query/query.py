@@ -6,17 +6,18 @@ paragraph is the description.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import apsw
 from msgspec import Meta
 
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
+    CatalogueEntry,
     CataloguePage,
     ColumnEdge,
     Dataset,
@@ -33,9 +34,11 @@ from headwater.graph.query.answers import (
     Summary,
     Trace,
     directions,
+    id_of_key,
 )
+from headwater.graph.query.boxes import DrawingDetails, drawing_details
 from headwater.graph.query.budget import LIMIT_SECONDS, Budget, ClientGone, QueryTimeout, QueryTooLarge
-from headwater.graph.query.catalogue import CatalogueKind, Sort, StateFilter, catalogue, namespaces
+from headwater.graph.query.catalogue import CatalogueKind, Sort, StateFilter, catalogue, described, namespaces
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
@@ -47,9 +50,11 @@ __all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout
 
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
+MAX_CACHED = 16  # drawings, each some hundred kilobytes at most
 STEPS = 20_000  # of SQLite's virtual machine between two checks of the budget
 
 
+T = TypeVar("T")
 Limit = Annotated[int, Meta(ge=0, le=MAX_LIMIT)]
 Offset = Annotated[int, Meta(ge=0, le=100_000_000)]
 Depth = Annotated[int, Meta(ge=0, le=MAX_DEPTH)]
@@ -65,6 +70,8 @@ class GraphQuery:
         self.connection = open_reader(folder)
         self._limit_seconds = limit_seconds
         self._budget: Budget | None = None
+        self._cache: dict[Hashable, Any] = {}
+        self._cache_version = -1
         # A long statement is interrupted, and every statement and row is counted.
         self.connection.set_progress_handler(self._is_over, STEPS)
         self.connection.exec_trace = self._count_statement
@@ -113,6 +120,19 @@ class GraphQuery:
         if self._budget is not None:
             self._budget.row(row)
         return row
+
+    def cached(self, key: Hashable, make: Callable[[], T]) -> T:
+        """What `make` returns, or returned for this key since the graph last changed."""
+        with self.reading() as connection:
+            version = connection.pragma("data_version")
+        if version != self._cache_version:
+            self._cache.clear()
+            self._cache_version = version
+        if key not in self._cache:
+            self._cache[key] = make()
+            if len(self._cache) > MAX_CACHED:
+                del self._cache[next(iter(self._cache))]
+        return cast(T, self._cache[key])
 
     def summary(self) -> Summary:
         """The numbers of nodes in the graph, and the time of its latest event."""
@@ -205,10 +225,11 @@ class GraphQuery:
         depth: Depth = 2,
         limit: Limit = 300,
         columns: bool = False,
+        all_jobs: bool = False,
     ) -> Neighbourhood:
         """Datasets and jobs around one; `columns` adds columns and the edges between them.
 
-        `depth` counts steps from dataset to dataset.
+        `depth` counts steps from dataset to dataset. `all_jobs` adds jobs that only read, or only write.
         """
         with self.reading() as connection:
             dataset = names.find_dataset(connection, namespace, name) if kind == "dataset" else None
@@ -221,7 +242,15 @@ class GraphQuery:
                 depth=_bounded_depth(depth),
                 limit=_bounded_limit(limit),
                 columns=columns,
+                all_jobs=all_jobs,
             )
+
+    def drawing_details(
+        self, keys: Iterable[str], opened: Collection[str], with_columns: Collection[str]
+    ) -> DrawingDetails:
+        """What a drawing of these datasets shows in its boxes, and the lines between them."""
+        with self.reading() as connection:
+            return drawing_details(connection, keys, opened, with_columns)
 
     def trace(
         self,
@@ -277,6 +306,12 @@ class GraphQuery:
             depth, limit = _bounded_depth(depth), _bounded_limit(limit)
             datasets, jobs, truncated, omitted = impact(connection, dataset, field, depth, limit)
             return Impact(namespace, name, column, datasets, jobs, truncated, omitted)
+
+    def entries(self, keys: Iterable[str]) -> dict[str, CatalogueEntry]:
+        """The catalogue's entries of datasets, by their keys."""
+        ids = {id_of_key(key): key for key in keys}
+        with self.reading() as connection:
+            return {ids[id]: entry for id, entry in described(connection, ids).items()}
 
     def resolve(self, text: str) -> tuple[str, str, str | None]:
         """Namespace and name of the dataset, and the column, that a typed text stands for."""

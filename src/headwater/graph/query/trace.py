@@ -80,6 +80,13 @@ _COUNT_AMONG = (
     f" JOIN columns c ON c.name = t.id{_TARGETS}"
     " WHERE +s.dataset IN (SELECT value FROM json_each(?1)) LIMIT ?2)"
 )
+_COUNTS_AMONG = (
+    "SELECT s.dataset, t.dataset, count(*), sum(e.type = 'DIRECT'),"  # noqa: S608
+    " max(e.last_at >= coalesce(r.first_at, p.at, 0)) FROM json_each(?1) AS j"
+    " CROSS JOIN dataset_names t ON t.dataset = j.value JOIN columns c ON c.name = t.id"
+    f"{_TARGETS}{_STATEMENTS} WHERE +s.dataset IN (SELECT value FROM json_each(?1))"
+    " AND s.dataset != t.dataset GROUP BY 1, 2"
+)
 # Fields of the same dataset that contain this one, or that it contains.
 _PARENT_AND_CHILD_COLUMNS = (
     "SELECT DISTINCT n.dataset, f.id FROM json_each(?1) AS j CROSS JOIN fields own ON own.id = j.value ->> 1"
@@ -134,6 +141,28 @@ def edges_of_dataset(
     ends = {ref[0]: 0 for row in found for ref in (row.source, row.target)}
     is_cut = any(len(rows) >= limit for rows in directions)
     return _column_edges(connection, found), dataset_nodes(connection, ends), is_cut
+
+
+def edges_of_datasets(
+    connection: apsw.Connection, datasets: Iterable[int], others: Iterable[int], limit: int
+) -> list[ColumnEdge]:
+    """The edges between columns of some datasets and those of others, at most so many in each direction."""
+    start = [[dataset, WHOLE_DATASET] for dataset in datasets]
+    known = {*others}
+    rows = {
+        row
+        for sql in (_UP, _DOWN)
+        for row in _edge_rows(connection, sql, start, limit)
+        if row.source[0] in known and row.target[0] in known
+    }
+    return _column_edges(connection, rows)
+
+
+def column_edge_counts(
+    connection: apsw.Connection, datasets: Collection[int]
+) -> list[tuple[int, int, int, int, int]]:
+    """Source, target, edges between their columns, how many are direct, and whether one is current."""
+    return rows_for(connection, _COUNTS_AMONG, datasets)
 
 
 def count_column_edges(connection: apsw.Connection, datasets: Collection[int], limit: int) -> int:

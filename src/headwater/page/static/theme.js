@@ -20,8 +20,5 @@
         // the choice lasts for this page
       }
     });
-    for (const select of document.querySelectorAll(".controls select")) {
-      select.addEventListener("change", () => select.form.requestSubmit());
-    }
   });
 })();

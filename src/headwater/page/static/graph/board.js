@@ -1,19 +1,24 @@
-// The elements of the graph, and which lines touch which row.
+// The elements of the graph. They are found again after each step, since the server draws each state of it.
 
-export const board = document.getElementById("board");
-export const panel = document.getElementById("panel");
-export const svg = board.querySelector("svg");
-export const rows = [...svg.querySelectorAll("a.row")];
-export const edges = [...svg.querySelectorAll("path.edge")];
-export const boxes = new Map([...svg.querySelectorAll("g.dataset")].map((box) => [box.dataset.key, box]));
+const find = (selector) => document.querySelector(selector);
+export const stage = find("#stage");
 export const end = (key, column) => JSON.stringify([key, column || ""]);
-export const rowAt = new Map(rows.map((row) => [end(row.dataset.key, row.dataset.column), row]));
-export const edgesAt = new Map();
+export const graph = {};
 
-for (const edge of edges) {
-  const { a, ac, b, bc } = edge.dataset;
-  for (const at of [end(a, ac), end(b, bc)]) {
-    if (!edgesAt.has(at)) edgesAt.set(at, []);
-    edgesAt.get(at).push(edge);
+export function read() {
+  graph.board = find("#board");
+  graph.panel = find("#panel");
+  graph.svg = graph.board.querySelector("svg");
+  graph.items = [...graph.svg.querySelectorAll("a.item")];
+  graph.edges = [...graph.svg.querySelectorAll("path.edge")];
+  graph.boxes = new Map([...graph.svg.querySelectorAll("g.dataset")].map((box) => [box.dataset.key, box]));
+  graph.edgesAt = new Map();
+  for (const edge of graph.edges) {
+    const { a, ac, b, bc } = edge.dataset;
+    for (const at of new Set([end(a, ac), end(b, bc), end(a), end(b)])) {
+      if (!graph.edgesAt.has(at)) graph.edgesAt.set(at, []);
+      graph.edgesAt.get(at).push(edge);
+    }
   }
+  for (const item of graph.svg.querySelectorAll("a")) item.setAttribute("tabindex", "-1");
 }

@@ -1,58 +1,56 @@
-// Highlights the lines of a row, and moves between rows by keyboard. The board is one tab stop, from which the arrow
-// keys go on; a tab stop for each column would be too many.
+// Highlights the lines of what is pointed at, and moves between boxes and rows by keyboard. The board is one tab stop,
+// from which the arrow keys go on; a tab stop for each column would be too many.
 
-import { board, boxes, edgesAt, end, rowAt, rows, svg } from "./board.js";
-import { trace } from "./trace.js";
-import { fit, zoomBy } from "./viewport.js";
+import { end, graph } from "./board.js";
+import { closeTrace } from "./steps.js";
+import { fit, reveal, zoomBy } from "./viewport.js";
 
-function setHovered(row, isHovered) {
-  for (const edge of edgesAt.get(end(row.dataset.key, row.dataset.column)) ?? []) edge.classList.toggle("hovered", isHovered);
-}
-for (const [begin, end] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
-  svg.addEventListener(begin, (event) => event.target.closest("a.row") && setHovered(event.target.closest("a.row"), true));
-  svg.addEventListener(end, (event) => event.target.closest("a.row") && setHovered(event.target.closest("a.row"), false));
+const here = (item) => end(item.dataset.key, item.dataset.column);
+
+function nextItem(item, step) {
+  return graph.items[graph.items.indexOf(item) + step] ?? null;
 }
 
-for (const row of rows) row.setAttribute("tabindex", "-1");
-
-function nextRow(row, step) {
-  const own = [...row.closest("g.dataset").querySelectorAll("a.row")];
-  const next = own[own.indexOf(row) + step];
-  if (next) return next;
-  const all = [...boxes.values()];
-  for (let at = all.indexOf(row.closest("g.dataset")) + step; all[at]; at += step) {
-    const others = [...all[at].querySelectorAll("a.row")];
-    if (others.length) return others[step > 0 ? 0 : others.length - 1];
-  }
-  return null;
-}
-
-function followEdge(row, toRight) {
-  const here = end(row.dataset.key, row.dataset.column);
-  for (const edge of edgesAt.get(here) ?? []) {
+function followEdge(item, toRight) {
+  const own = [here(item), end(item.dataset.key)];
+  for (const edge of own.flatMap((at) => graph.edgesAt.get(at) ?? [])) {
     const { a, ac, b, bc } = edge.dataset;
-    const other = toRight && end(a, ac) === here ? end(b, bc) : !toRight && end(b, bc) === here ? end(a, ac) : "";
-    if (rowAt.has(other)) return rowAt.get(other);
+    const [key, column] = toRight && own.includes(end(a, ac)) ? [b, bc] : !toRight && own.includes(end(b, bc)) ? [a, ac] : [];
+    const found = key && graph.items.find((other) => other.dataset.key === key && (other.dataset.column ?? "") === column);
+    if (found) return found;
   }
   return null;
 }
 
-board.addEventListener("keydown", (event) => {
+function move(event) {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const row = event.target.closest("a.row");
-  if (event.key === "Escape" && svg.classList.contains("with-trace")) return void trace(null);
+  const item = event.target.closest("a.item");
+  if (event.key === "Escape" && graph.panel.classList.contains("open")) return closeTrace();
   if (event.key === "+" || event.key === "=") return zoomBy(1.25);
   if (event.key === "-") return zoomBy(1 / 1.25);
   if (event.key === "0") return fit();
   if (!event.key.startsWith("Arrow")) return;
   let next = null;
-  if (!row) next = event.target === board ? svg.querySelector("g.dataset.centre a.row") ?? rows[0] : null;
-  else if (event.key === "ArrowDown") next = nextRow(row, 1);
-  else if (event.key === "ArrowUp") next = nextRow(row, -1);
-  else next = followEdge(row, event.key === "ArrowRight");
+  if (!item) next = event.target === graph.board ? graph.svg.querySelector("g.centre a.item") ?? graph.items[0] : null;
+  else if (event.key === "ArrowDown") next = nextItem(item, 1);
+  else if (event.key === "ArrowUp") next = nextItem(item, -1);
+  else next = followEdge(item, event.key === "ArrowRight");
   if (next) {
     event.preventDefault();
     next.focus({ preventScroll: true });
-    next.scrollIntoView({ block: "nearest", inline: "nearest" });
+    reveal(next);
   }
-});
+}
+
+export function prepare() {
+  const setHovered = (event, isHovered) => {
+    const item = event.target.closest("a.item");
+    if (!item) return;
+    for (const edge of graph.edgesAt.get(here(item)) ?? []) edge.classList.toggle("hovered", isHovered);
+  };
+  for (const [begin, finish] of [["pointerover", "pointerout"], ["focusin", "focusout"]]) {
+    graph.svg.addEventListener(begin, (event) => setHovered(event, true));
+    graph.svg.addEventListener(finish, (event) => setHovered(event, false));
+  }
+  graph.board.addEventListener("keydown", move);
+}

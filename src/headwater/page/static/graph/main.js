@@ -1,8 +1,15 @@
-// The lineage graph. The server draws it; these scripts only set classes and the viewport.
+// The lineage graph. The server draws every state of it; these scripts fetch the next one, and move the viewport.
 
-import "./viewport.js";
-import "./trace.js";
-import "./keyboard.js";
-import { board } from "./board.js";
+import { graph, read } from "./board.js";
+import { prepare } from "./keyboard.js";
+import { listen } from "./steps.js";
+import { open } from "./viewport.js";
 
-board.dataset.ready = "yes";
+read();
+open();
+prepare();
+listen(() => {
+  prepare();
+  graph.board.dataset.ready = "yes";
+});
+graph.board.dataset.ready = "yes";

@@ -1,90 +1,154 @@
-// Zooms, pans and centres the graph.
+// Zooms, pans and fits the graph by one transform: the browser lays out nothing again.
 
-import { board, panel, svg } from "./board.js";
+import { graph } from "./board.js";
 
-const size = svg.viewBox.baseVal;
-let scale = 1;
+const LEAST = 0.05;
+const MOST = 2;
+const FAR = 0.5; // below this scale, only names are shown
+const MARGIN = 24;
+const view = { x: 0, y: 0, scale: 1 };
+
+const size = () => graph.svg.viewBox.baseVal;
+const number = (value) => Math.round(value * 100) / 100;
 
 // The width of the board that the panel does not cover; on a narrow screen the panel is below the board.
 function freeWidth() {
-  const covers = panel.classList.contains("open") && getComputedStyle(panel).position === "absolute";
-  return board.clientWidth - (covers ? panel.offsetWidth : 0);
+  const covers = graph.panel.classList.contains("open") && getComputedStyle(graph.panel).position === "absolute";
+  return graph.board.clientWidth - (covers ? graph.panel.offsetWidth : 0);
 }
 
-function zoom(to, x = freeWidth() / 2, y = board.clientHeight / 2) {
-  const next = Math.min(2, Math.max(0.1, to));
-  const left = (board.scrollLeft + x) / scale;
-  const top = (board.scrollTop + y) / scale;
-  scale = next;
-  svg.setAttribute("width", size.width * scale);
-  svg.setAttribute("height", size.height * scale);
-  board.scrollTo(left * scale - x, top * scale - y);
+function show() {
+  graph.svg.style.transform = `translate(${number(view.x)}px, ${number(view.y)}px) scale(${view.scale})`;
+  graph.svg.classList.toggle("far", view.scale < FAR);
+  const [width, height] = [graph.board.clientWidth, graph.board.clientHeight];
+  const map = document.getElementById("minimap");
+  const { width: w, height: h } = size();
+  const isWhole = view.x >= -1 && view.y >= -1 && view.x + w * view.scale <= freeWidth() + 1 && view.y + h * view.scale <= height + 1;
+  map.toggleAttribute("hidden", isWhole || width < 600);
+  const seen = document.getElementById("seen");
+  for (const [name, value] of [["x", -view.x], ["y", -view.y], ["width", width], ["height", height]]) {
+    seen.setAttribute(name, number(value / view.scale));
+  }
 }
 
-export const zoomBy = (factor) => zoom(scale * factor);
+function zoom(to, x = freeWidth() / 2, y = graph.board.clientHeight / 2) {
+  const next = Math.min(MOST, Math.max(LEAST, to));
+  view.x = x - ((x - view.x) / view.scale) * next;
+  view.y = y - ((y - view.y) / view.scale) * next;
+  view.scale = next;
+  show();
+}
+
+export const zoomBy = (factor) => zoom(view.scale * factor);
 
 export function fit() {
-  zoom(Math.min(1, freeWidth() / size.width, board.clientHeight / size.height));
+  const { width, height } = size();
+  const [room, tall] = [freeWidth(), graph.board.clientHeight];
+  view.scale = Math.min(1, Math.max(LEAST, Math.min(room / width, tall / height)));
+  view.x = (room - width * view.scale) / 2;
+  view.y = (tall - height * view.scale) / 2;
+  show();
 }
 
-// Centres the trace if it fits, else the dataset of the page.
-function center() {
-  const frame = board.getBoundingClientRect();
-  const start = svg.querySelector("g.dataset.centre")?.getBoundingClientRect();
-  const traced = [...svg.querySelectorAll("g.dataset.traced")].map((box) => box.getBoundingClientRect());
-  const left = Math.min(...traced.map((box) => box.left));
-  const right = Math.max(...traced.map((box) => box.right));
-  const fits = traced.length > 1 && right - left < freeWidth();
-  const middle = fits ? (left + right) / 2 : start && start.left + start.width / 2;
-  const across = start ?? traced[0];
-  if (!across) return;
-  board.scrollBy(
-    middle - frame.left - freeWidth() / 2,
-    across.top - frame.top - Math.max(16, (frame.height - across.height) / 2),
-  );
+const at = (key) => graph.boxes.get(key)?.getAttribute("transform").match(/-?[\d.]+/g).map(Number);
+
+// After a step: the box that was selected stays where it was; without one, all is fitted.
+export function place(anchor, before) {
+  prepare();
+  const [old, now] = [before.get(anchor), at(anchor)];
+  if (!old || !now) return fit();
+  view.x += (old[0] - now[0]) * view.scale;
+  view.y += (old[1] - now[1]) * view.scale;
+  const { width, height } = size();
+  const isOut = view.x + width * view.scale > freeWidth() + MARGIN || view.x < -MARGIN ||
+    view.y + height * view.scale > graph.board.clientHeight + MARGIN || view.y < -MARGIN;
+  const whole = Math.min(freeWidth() / width, graph.board.clientHeight / height);
+  if (isOut && whole >= 0.7) return fit();
+  show();
 }
 
-let dragStart = null;
+// Moves the least that shows an element whole.
+export function reveal(element) {
+  const frame = graph.board.getBoundingClientRect();
+  const box = element.getBoundingClientRect();
+  const right = frame.left + freeWidth();
+  view.x += Math.max(0, frame.left + MARGIN - box.left) - Math.max(0, box.right + MARGIN - right);
+  view.y += Math.max(0, frame.top + MARGIN - box.top) - Math.max(0, box.bottom + MARGIN - frame.bottom);
+  show();
+}
+
+const pointers = new Map();
 let dragged = false;
 export const wasDragged = () => dragged;
-board.addEventListener("pointerdown", (event) => {
-  dragged = false;
-  if (event.pointerType === "mouse" && event.button === 0) {
-    dragStart = { x: event.clientX, y: event.clientY, left: board.scrollLeft, top: board.scrollTop };
-  }
-});
-board.addEventListener("pointermove", (event) => {
-  if (!dragStart) return;
-  const [x, y] = [event.clientX - dragStart.x, event.clientY - dragStart.y];
+
+function prepare() {
+  const { board } = graph;
+  board.classList.add("moves");
+  board.addEventListener("scroll", () => board.scrollTo(0, 0)); // a browser scrolls to what it focuses
+  board.addEventListener("dragstart", (event) => event.preventDefault());
+  board.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "mouse" && event.button !== 0) return;
+    if (!pointers.size) dragged = false;
+    pointers.set(event.pointerId, [event.clientX, event.clientY]);
+  });
+  board.addEventListener("wheel", wheel, { passive: false });
+  document.getElementById("in").addEventListener("click", () => zoomBy(1.25));
+  document.getElementById("out").addEventListener("click", () => zoomBy(1 / 1.25));
+  document.getElementById("fit").addEventListener("click", fit);
+  const map = document.getElementById("minimap");
+  const jump = (event) => {
+    if (!event.buttons) return;
+    const point = new DOMPoint(event.clientX, event.clientY).matrixTransform(map.getScreenCTM().inverse());
+    view.x = graph.board.clientWidth / 2 - point.x * view.scale;
+    view.y = graph.board.clientHeight / 2 - point.y * view.scale;
+    show();
+  };
+  map.addEventListener("pointerdown", jump);
+  map.addEventListener("pointermove", jump);
+}
+
+addEventListener("pointermove", (event) => {
+  const old = pointers.get(event.pointerId);
+  if (!old) return;
+  const [x, y] = [event.clientX - old[0], event.clientY - old[1]];
   if (!dragged && Math.hypot(x, y) < 5) return;
   dragged = true;
-  board.classList.add("dragged");
-  board.scrollTo(dragStart.left - x, dragStart.top - y);
+  graph.board.classList.add("dragged");
+  if (pointers.size === 2) {
+    const other = [...pointers].find(([id]) => id !== event.pointerId)[1];
+    const frame = graph.board.getBoundingClientRect();
+    const spread = Math.hypot(event.clientX - other[0], event.clientY - other[1]);
+    const before = Math.hypot(old[0] - other[0], old[1] - other[1]);
+    if (before) zoom((view.scale * spread) / before, other[0] - frame.left, other[1] - frame.top);
+  } else {
+    view.x += x;
+    view.y += y;
+    show();
+  }
+  pointers.set(event.pointerId, [event.clientX, event.clientY]);
 });
-addEventListener("pointerup", () => {
-  dragStart = null;
-  board.classList.remove("dragged");
-});
-board.addEventListener("dragstart", (event) => event.preventDefault());
-board.addEventListener(
-  "wheel",
-  (event) => {
-    if (!event.ctrlKey && !event.metaKey) return; // a plain wheel scrolls
-    event.preventDefault();
-    const frame = board.getBoundingClientRect();
-    zoom(scale * Math.exp(-event.deltaY / 300), event.clientX - frame.left, event.clientY - frame.top);
-  },
-  { passive: false },
-);
+for (const name of ["pointerup", "pointercancel"]) {
+  addEventListener(name, (event) => {
+    pointers.delete(event.pointerId);
+    graph.board.classList.remove("dragged");
+  });
+}
 
-document.getElementById("in").addEventListener("click", () => zoomBy(1.25));
-document.getElementById("out").addEventListener("click", () => zoomBy(1 / 1.25));
-document.getElementById("fit").addEventListener("click", fit);
-const indirect = document.getElementById("indirect");
-indirect.addEventListener("change", () => svg.classList.toggle("direct-only", !indirect.checked));
+function wheel(event) {
+  event.preventDefault();
+  if (event.ctrlKey || event.metaKey) {
+    const frame = graph.board.getBoundingClientRect();
+    zoom(view.scale * Math.exp(-event.deltaY / 300), event.clientX - frame.left, event.clientY - frame.top);
+  } else {
+    view.x -= event.shiftKey ? event.deltaY : event.deltaX;
+    view.y -= event.shiftKey ? 0 : event.deltaY;
+    show();
+  }
+}
 
-// Open as large as is readable; a graph that is smaller than the board is centred in it.
-const whole = Math.min(freeWidth() / size.width, board.clientHeight / size.height);
-if (whole < 1) zoom(Math.max(whole, board.clientWidth < 700 ? 0.85 : 0.7));
-svg.style.marginLeft = `${Math.max(0, (freeWidth() - size.width * scale) / 2)}px`;
-center();
+export function open() {
+  prepare();
+  fit();
+  addEventListener("resize", fit);
+  document.getElementById("graph").addEventListener("toggle", fit);
+}
