@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.errors import WarehouseError
-from headwater.pipeline.steps.batch_schema import sanitise
+from headwater.pipeline.steps.batch_schema import table_name
 from headwater.testing.destinations import Subject, staged_load
 from tests.destinations.test_duckdb import DuckDBSubject
 from tests.destinations.test_postgres import PostgresSubject
@@ -46,7 +46,7 @@ CHANGES: list[Change] = [
     lambda name: name * 40,
     lambda name: name + " " * 300,
     lambda name: name[:-1],
-    lambda name: sanitise(name, 63),
+    lambda name: table_name(name, 63),
 ]
 
 names = st.one_of(
@@ -101,7 +101,7 @@ def try_names(subject: Subject, folder: Path, names: list[str]) -> None:
     before = seen(subject)
     entered = {row["load_id"] for row in subject.rows("_headwater_loads")}
     for name in names:
-        for each in dict.fromkeys((name, sanitise(name, 63))):
+        for each in dict.fromkeys((name, table_name(name, 63))):
             wanted = table_of(each, [Column("id", Kind.INT64), Column("load_id", Kind.STRING)], ["id"])
             for table in (wanted, table_of(each, [*wanted.columns.values(), Column("new", Kind.BOOL)])):
                 load = staged_load(folder, table, [{"id": 1, "load_id": "forged"}])

@@ -150,7 +150,7 @@ class Rig:
         lines = self.lines(*events)
         fields = find_fields(lines)
         used = mapping or MappingSettings()
-        columns = batch_columns(map_fields(fields.root, used), capabilities.max_identifier_length)
+        columns = batch_columns(map_fields(fields.root, used), capabilities)
         settings = DestinationSettings(id="dwh", type="duckdb", mappings=used, max_columns=max_columns)
         fit = fit_table(fields.root, columns, existing, settings, capabilities)
         return Projected(fields, columns, fit, project(events_only(lines, fields), fit))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 from headwater.destinations.column_types import Kind
+from headwater.destinations.duckdb import DuckDBDestination
 from headwater.pipeline.spark.session import SPLIT_BYTES
 from headwater.pipeline.steps.batch_schema import batch_columns
 from headwater.pipeline.steps.field_tree import BatchFields, Field, Json, JsonTypes
@@ -48,7 +49,7 @@ def test_every_json_type_is_found_when_lines_are_parsed(rig: Rig) -> None:
         "beyond": JsonTypes.TOO_LARGE,
         "digits": JsonTypes.FLOAT64,
     }
-    names = batch_columns(map_fields(fields.root, MappingSettings()), 63)
+    names = batch_columns(map_fields(fields.root, MappingSettings()), DuckDBDestination.capabilities)
     # null and {} give no column
     assert set(names) == {*event, "exponent", "huge", "beyond", "digits", "object_in"} - {
         "object",
@@ -139,5 +140,5 @@ def test_the_exact_path_has_priority_when_two_paths_give_one_name() -> None:
     paths = (("a", "b"), ("a-b",), ("a_b",), ("A_b",))
     mapped = [MappedField(path, [Field(Json(path), JsonTypes.STRING)]) for path in paths]
     for order in (mapped, mapped[::-1]):
-        found = batch_columns(order, 63)["a_b"].mapped
+        found = batch_columns(order, DuckDBDestination.capabilities)["a_b"].mapped
         assert [each.path for each in found] == [("a", "b"), ("a_b",), ("A_b",), ("a-b",)]

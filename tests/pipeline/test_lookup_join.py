@@ -51,7 +51,7 @@ def enriched(rig: Rig, rule: Rule, *events: Any) -> tuple[list[dict[str, Any]], 
     lines = rig.lines(*events)
     fields = find_fields(lines, rule.browser_keys)
     lookups = look_up(lines, fields.root, [rule], rig.folder / "lookups")
-    columns = batch_columns(map_fields(fields.root, MappingSettings()), 63)
+    columns = batch_columns(map_fields(fields.root, MappingSettings()), DuckDBDestination.capabilities)
     settings = DestinationSettings(id="dwh", type="duckdb")
     fit = fit_table(fields.root, columns, None, settings, DuckDBDestination.capabilities)
     frame = project(lines, fit, lookups)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from headwater.pipeline.steps.batch_schema import sanitise
+from headwater.pipeline.steps.batch_schema import table_name
 from headwater.pipeline.steps.read_lines import REASON
-from headwater.pipeline.steps.route import TABLE, name_tables
+from headwater.pipeline.steps.route import TABLE, Router, name_tables
 from headwater.pipeline.steps.template import FILTERS, Template, TemplateRefused
 from tests.pipeline.rig import Rig
 
@@ -49,7 +49,7 @@ NAMES = {
     "{{ 'd' if user.plan is defined and missing is not defined and not flag }}": "d",
     "{{ 'ne' if missing != 'x' else 'eq' }}": "ne",
     "{% if missing %}x{% endif %}": "",
-    "{{ user }}": sanitise('{"plan":"pro","id":12,"my-key":"dash"}', 63),
+    "{{ user }}": table_name('{"plan":"pro","id":12,"my-key":"dash"}', 63),
     "{# a comment #}t": "t",
 }
 
@@ -135,9 +135,19 @@ def test_names_are_sanitised_alike_when_sql_or_python_does_it(rig: Rig) -> None:
         "_unmapped",
         "2nd",
         "\\",
+        "\u212aelvin",
+        "İ",
+        "😀",
     ]
     found = [name for name, _ in named(rig, "{{ t }}", *({"t": name} for name in names))]
-    assert found == [sanitise(name, 63) for name in names]
+    assert found == [table_name(name, 63) for name in names]
+
+
+def test_names_have_no_blanks_around_them_when_the_template_has(rig: Rig) -> None:
+    blanks = " \t\n Events\u00a0 \n\t"
+    constant = Router(Template(blanks), max_identifier_length=63).constant
+    assert named(rig, blanks.replace("Events", "{{ t }}"), {"t": "Events"}) == [(constant, "")]
+    assert constant.startswith("events")
 
 
 def test_a_malformed_line_is_no_skipped_event_when_the_name_is_empty(rig: Rig) -> None:

@@ -65,6 +65,12 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
     """Whether names that differ only in case are one name."""
     supports_transactions: bool
     """Whether rows and ledger entry commit together; if not, the docs state what a crash can do (G5)."""
+    any_letters: bool = False
+    """Whether names of columns may have letters of every script; otherwise they are ASCII."""
+    reserved_columns: frozenset[str] = frozenset()
+    """Names, in lower case, that no column may have: system columns of the product."""
+    reserved_prefixes: tuple[str, ...] = ()
+    """Beginnings, in lower case, that no name of a column may have."""
     merge: Merge = Merge.IMMEDIATE
 
 

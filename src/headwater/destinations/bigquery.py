@@ -12,6 +12,7 @@ makes none. Keys are declared there and not enforced.
 from __future__ import annotations
 
 import re
+import string
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -90,6 +91,9 @@ class BigQueryDestination(FileLoadDestination):
         max_columns=10_000,
         folds_case=True,
         supports_transactions=True,
+        any_letters=True,
+        reserved_columns=frozenset({"_change_sequence_number", "_change_timestamp", "_change_type"}),
+        reserved_prefixes=(*_RESERVED, *string.digits),
     )
     kinds: ClassVar[dict[str, Kind]] = {"bignumeric": Kind.FLOAT64}
     creates_in_transactions = False

@@ -34,6 +34,16 @@ _CHUNK = 100_000
 _TABLE_ERRORS = (duckdb.CatalogException, duckdb.BinderException, duckdb.ParserException)
 
 
+def exact_cast(value: str, form: Form, target: str) -> str:
+    """SQL of the value in another type; NULL where it is none, or would be rounded."""
+    fitted = f"TRY_CAST({value} AS {target})"
+    if form is Form.FLOAT:  # as texts: 0.1 is the same number in REAL
+        return f"CASE WHEN TRY_CAST(CAST({fitted} AS VARCHAR) AS DOUBLE) = {value} THEN {fitted} END"
+    if form is Form.TIME:
+        return f"CASE WHEN TRY_CAST({fitted} AS TIMESTAMP) = {value}::TIMESTAMP THEN {fitted} END"
+    return fitted
+
+
 class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the type `duckdb`."""
 
@@ -81,6 +91,8 @@ class DuckDBDestination(SqlDestination):
         max_columns=10_000,
         folds_case=True,
         supports_transactions=True,
+        any_letters=True,
+        reserved_columns=frozenset({"rowid"}),
     )
     kinds: ClassVar[dict[str, Kind]] = dict.fromkeys(("utinyint", "usmallint", "uinteger"), Kind.INT64)
     native_forms: ClassVar[dict[str, Form]] = {
@@ -235,7 +247,7 @@ class DuckDBDestination(SqlDestination):
         elif self.takes_as_staged(column):
             return ColumnValue(value)
         else:
-            fitted = f"TRY_CAST({value} AS {target})"
+            fitted = exact_cast(value, form_of(column.type), target)
         return ColumnValue(
             fitted, f"{value} IS NOT NULL AND {fitted} IS NULL", f"CAST(to_json({value}) AS VARCHAR)"
         )

@@ -71,6 +71,7 @@ class HttpDestination(Destination):
         max_columns=10_000,
         folds_case=False,
         supports_transactions=False,
+        any_letters=True,
     )
     options: HttpDestinationSettings
 

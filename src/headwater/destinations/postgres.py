@@ -7,8 +7,9 @@ without the key and leave NOT NULL behind when it is changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -19,16 +20,17 @@ import pyarrow.csv
 
 from headwater.destinations.base import Capabilities, Load, Loaded
 from headwater.destinations.column_types import Kind
+from headwater.destinations.json_entries import JSONB, as_text, column_of_kept_values
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.dialect import Dialect, key_name
 from headwater.destinations.sql.postgres_protocol import PostgresProtocolDestination, PostgresProtocolSettings
 from headwater.destinations.sql.sql_destination import StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import ColumnValue
-from headwater.destinations.staged_files import Form, StagedFiles, form_of
+from headwater.destinations.staged_files import Form, StagedFiles, form_of, has_nul
 from headwater.destinations.table import Column, Patch, Table
 from headwater.errors import WarehouseError
 
-_NUMERIC, _TOO_LARGE = "numeric(38,18)", 1e20
+_NUMERIC, _SCALE, _TOO_LARGE, _ALL_DIGITS_FIT = "numeric(38,18)", 18, 1e20, 1e-2
 _WITH_TIME_ZONE = "timestamp with time zone"
 _PAGES = 2_000
 _STAGING_TABLE = "_headwater_staged"
@@ -46,10 +48,14 @@ LANGUAGE plpgsql AS $$ BEGIN EXECUTE format('SELECT %L::%s', value, type); RETUR
 EXCEPTION WHEN others THEN RETURN false; END $$"""
 
 
+class _ChangedByCopy(Exception):
+    """COPY would change a value; nothing is stored."""
+
+
 def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Iterator[bytes]:
     """A chunk of lines per batch, without a header. Texts are quoted, an empty field without quotes is NULL.
 
-    A NUL, which no text of Postgres can hold, becomes U+FFFD; times are UTC and have no zone.
+    Times are UTC and have no zone.
     """
     options = pyarrow.csv.WriteOptions(include_header=False, quoting_style="needed")
     for batch in batches:
@@ -62,11 +68,47 @@ def csv_chunks(batches: Iterable[pa.RecordBatch], names: Sequence[str]) -> Itera
 def _writable(column: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(column.type) and column.type.tz:
         return column.cast(pa.timestamp(column.type.unit))  # with a zone it takes ten times as long
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        text = column.buffers()[2]
-        if text is not None and b"\0" in text.to_pybytes():
-            return pc.replace_substring(column, "\0", "\ufffd")
+    if pa.types.is_string(column.type) and has_nul(column):
+        raise _ChangedByCopy
     return column
+
+
+def _with_all_digits(batches: Iterable[pa.RecordBatch], decimals: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The batches, as long as each double has no more digits than the decimals that it becomes."""
+    for batch in batches:
+        for name in decimals:
+            column = batch.column(name)
+            # a double has at most 17 digits
+            small = column.filter(pc.less(pc.abs(column), _ALL_DIGITS_FIT))
+            if not all(_scale(number) <= _SCALE for number in small.to_pylist()):
+                raise _ChangedByCopy
+        yield batch
+
+
+def _scale(number: float) -> int:
+    """The number of digits behind the point."""
+    exponent = Decimal(repr(number)).normalize().as_tuple().exponent
+    return -exponent if isinstance(exponent, int) else _SCALE + 1
+
+
+def _with_json(
+    batches: Iterable[pa.RecordBatch], objects: Sequence[str], beside: Mapping[str, str]
+) -> Iterator[pa.RecordBatch]:
+    """The batches, with what jsonb keeps, and texts with a NUL in a column of JSON `beside` their own."""
+    for batch in batches:
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for name in objects:
+            columns[name] = column_of_kept_values(columns[name], JSONB)
+        for name, other in beside.items():
+            texts = columns[name].to_pylist()
+            unfit = [None if text is None or "\0" not in text else _json_of_json(text) for text in texts]
+            columns[other] = pa.array(unfit, pa.string())
+            columns[name] = pc.if_else(columns[other].is_valid(), None, columns[name])
+        yield pa.record_batch(columns)
+
+
+def _json_of_json(text: str) -> str:
+    return as_text(msgspec.json.encode(text).decode())
 
 
 class PostgresSettings(PostgresProtocolSettings, frozen=True, kw_only=True):
@@ -107,6 +149,8 @@ class PostgresDestination(PostgresProtocolDestination):
         max_columns=1_600,
         folds_case=False,
         supports_transactions=True,
+        any_letters=True,
+        reserved_columns=frozenset({"cmax", "cmin", "ctid", "tableoid", "xmax", "xmin"}),
     )
     kinds: ClassVar[dict[str, Kind]] = {"jsonb": Kind.JSON}
     native_forms: ClassVar[dict[str, Form]] = {
@@ -213,9 +257,9 @@ class PostgresDestination(PostgresProtocolDestination):
             if table is not None and self._needs_copy_only(staged, load, table):
                 self.check_ours(table.name)
                 try:
-                    return self._copy_into_target(staged, load)
-                except RowsRefused:
-                    pass  # a load by way of the staging table finds the rows
+                    return self._copy_into_target(staged, load, table)
+                except (RowsRefused, _ChangedByCopy):
+                    pass  # a load by way of the staging table finds the rows and values
         return super().load(load)
 
     def _needs_copy_only(self, staged: StagedFiles, load: Load, table: Table) -> bool:
@@ -223,14 +267,16 @@ class PostgresDestination(PostgresProtocolDestination):
         if table.key and set(table.key) <= {*staged.columns}:
             return False
         return all(
-            staged.within(column.name, _TOO_LARGE) if _is_rounded(column) else self.takes_as_staged(column)
+            staged.within(column.name, _TOO_LARGE) if _is_decimal(column) else self.takes_as_staged(column)
             for column in self.match_columns(staged, load, table)
         )
 
-    def _copy_into_target(self, staged: StagedFiles, load: Load) -> Loaded:
+    def _copy_into_target(self, staged: StagedFiles, load: Load, table: Table) -> Loaded:
         loaded, target = Loaded(id=load.id, rows=staged.rows), self.relation(load.table.name)
+        decimals = [column.name for column in self.match_columns(staged, load, table) if _is_decimal(column)]
+        batches = _with_all_digits(staged.batches(), decimals)
         is_first = self.commit_once(
-            load.table.name, loaded, lambda: self._copy(staged, target, staged.columns)
+            load.table.name, loaded, lambda: self._copy(batches, target, staged.columns)
         )
         return loaded if is_first else self.entered(load.id)
 
@@ -239,26 +285,43 @@ class PostgresDestination(PostgresProtocolDestination):
         self, staged: StagedFiles, columns: Sequence[StagedColumn]
     ) -> Iterator[StagingRelation]:
         name = f"pg_temp.{_STAGING_TABLE}"
+        texts = [column.name for column in columns if form_of(column.type) is Form.TEXT]
+        objects = [column.name for column in columns if column.target.kind is Kind.JSON]
+        nuls = staged.texts_with_nul() if texts else set()
+        beside = {text: f"_headwater_json_{number}" for number, text in enumerate(texts) if text in nuls}
+        types = staged.types | dict.fromkeys(beside.values(), pa.string())
         definitions = ", ".join(
-            f"{self.dialect.quoted(column)} {_STAGING_TYPES[form_of(type)]}"
-            for column, type in staged.types.items()
+            f"{self.dialect.quoted(column)} {_STAGING_TYPES[form_of(type)]}" for column, type in types.items()
         )
         self.execute(f"DROP TABLE IF EXISTS {name}")
         self.execute(f"CREATE TEMPORARY TABLE {_STAGING_TABLE} ({definitions})")
+        batches = staged.batches()
+        if objects or beside:
+            batches = _with_json(batches, objects, beside)
+
+        def value(column: StagedColumn) -> ColumnValue:
+            found = self._column_value(column)
+            if column.name not in beside:
+                return found
+            json = self.dialect.staged(beside[column.name])
+            original = found.original_json or "NULL"
+            not_fitting = f"({json} IS NOT NULL OR ({found.not_fitting or 'FALSE'}))"
+            return ColumnValue(found.value, not_fitting, f"coalesce({json}, {original})")
+
         try:
-            self._copy(staged, name, list(staged.types))
-            yield self.with_staged_names(name, columns, self._column_value)
+            self._copy(batches, name, list(types))
+            yield self.with_staged_names(name, columns, value)
         finally:
             try:
                 self.execute(f"DROP TABLE IF EXISTS {name}")
             except WarehouseError:
                 pass  # Postgres drops it with the session
 
-    def _copy(self, staged: StagedFiles, relation: str, names: list[str]) -> None:
+    def _copy(self, batches: Iterable[pa.RecordBatch], relation: str, names: list[str]) -> None:
         statement = f"COPY {relation} ({self.dialect.listed(names)}) FROM STDIN (FORMAT csv)"
         try:
             with self.ready().cursor().copy(statement.encode()) as copy:
-                for chunk in csv_chunks(staged.batches(), names):
+                for chunk in csv_chunks(batches, names):
                     copy.write(chunk)
         except psycopg.Error as error:
             raise self.translated(error) from error
@@ -272,23 +335,35 @@ class PostgresDestination(PostgresProtocolDestination):
             if target == "jsonb" and form_of(column.type) is Form.TEXT:
                 valid = f"{self._is_valid}({value}, 'jsonb')"
                 return ColumnValue(f"CASE WHEN {valid} THEN {value}::jsonb ELSE to_jsonb({value}) END")
-            if _is_rounded(column):
+            if _is_decimal(column):
                 # by way of text: a direct cast keeps 15 digits only
-                small = f"abs({value}) < {_TOO_LARGE:g}"
-                fitted = f"CASE WHEN {small} THEN {value}::text::{target} END"
-                return ColumnValue(fitted, f"{value} IS NOT NULL AND NOT {small}", original)
+                number = f"{value}::text::numeric"
+                exact = f"abs({value}) < {_TOO_LARGE:g} AND round({number}, {_SCALE}) = {number}"
+                fitted = f"CASE WHEN {exact} THEN {value}::text::{target} END"
+                return ColumnValue(fitted, f"{value} IS NOT NULL AND NOT ({exact})", original)
             if target == "text":
                 return ColumnValue(f"{value}::text")
         text = f"{value}::text"
         if column.cast_type:
             text = f"({self._try_cast(text, column.cast_type)})::text"
         fitted = self._try_cast(text, target)
+        if (back := self._exact_sql(column, fitted)) and not column.cast_type:
+            fitted = f"CASE WHEN {back} THEN {fitted} END"
         return ColumnValue(fitted, f"{value} IS NOT NULL AND ({fitted}) IS NULL", original)
+
+    def _exact_sql(self, column: StagedColumn, fitted: str) -> str:
+        """SQL condition that a number or time is the same in its column; empty where a cast loses nothing."""
+        value, form = self.dialect.staged(column.name), form_of(column.type)
+        if form is Form.FLOAT and column.target.sql_type.startswith(("numeric", "real")):
+            return f"({fitted})::text::numeric = {value}::text::numeric"
+        if form is Form.TIME and column.target.sql_type.startswith(("date", "timestamp")):
+            return f"({fitted})::{_WITH_TIME_ZONE} = {value}"
+        return ""
 
     def _try_cast(self, text: str, type: str) -> str:
         return f"CASE WHEN {self._is_valid}({text}, {self.dialect.literal(type)}) THEN ({text})::{type} END"
 
 
-def _is_rounded(column: StagedColumn) -> bool:
+def _is_decimal(column: StagedColumn) -> bool:
     """Whether the column stores doubles as decimals, which are not as large."""
     return not column.cast_type and column.target.sql_type == _NUMERIC and form_of(column.type) is Form.FLOAT

@@ -92,6 +92,10 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
         max_columns=1_600,
         folds_case=True,
         supports_transactions=True,
+        any_letters=True,
+        reserved_columns=frozenset(
+            {"cmax", "cmin", "ctid", "deletexid", "insertxid", "oid", "tableoid", "xmax", "xmin"}
+        ),
     )
     product, default_port = "Redshift", 5439
     kinds: ClassVar[dict[str, Kind]] = {"super": Kind.JSON}

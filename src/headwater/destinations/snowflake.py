@@ -26,6 +26,7 @@ from snowflake.connector import errors
 
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
+from headwater.destinations.json_entries import VARIANT
 from headwater.destinations.sql.dialect import ASCII_LOWER, ASCII_UPPER, Dialect
 from headwater.destinations.sql.errors import CHANGED, contract_error, error_of_sqlstate, first_line
 from headwater.destinations.sql.file_load import FileLoadDestination, TransferFormat
@@ -112,6 +113,17 @@ class SnowflakeDestination(FileLoadDestination):
         max_columns=2_000,
         folds_case=True,
         supports_transactions=True,
+        # as columns they would need quotes, and are functions without
+        reserved_columns=frozenset(
+            {
+                "current_date",
+                "current_time",
+                "current_timestamp",
+                "current_user",
+                "localtime",
+                "localtimestamp",
+            }
+        ),
     )
     kinds: ClassVar[dict[str, Kind]] = {"number": Kind.FLOAT64, "variant": Kind.JSON}
     creates_in_transactions = False
@@ -137,7 +149,7 @@ class SnowflakeDestination(FileLoadDestination):
     staged_time = "TO_TIMESTAMP_NTZ({}, 6)"
     now = "CAST(CURRENT_TIMESTAMP() AS TIMESTAMP_NTZ)"
     # times as microseconds: COPY guesses the unit of Parquet's own times
-    transfer_format = TransferFormat(pa.int64())
+    transfer_format = TransferFormat(pa.int64(), json_limits=VARIANT)
 
     def __init__(self, id: str, options: Any) -> None:
         self.schema = options.schema or OWN_SCHEMA

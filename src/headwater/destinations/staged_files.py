@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.destinations.table import ROW
@@ -31,6 +32,14 @@ _FORMS = {pa.int64(): Form.INTEGER, pa.float64(): Form.FLOAT, pa.bool_(): Form.B
 def form_of(type: pa.DataType) -> Form:
     """The form of a staged type."""
     return Form.TIME if pa.types.is_timestamp(type) else _FORMS.get(type, Form.TEXT)
+
+
+def has_nul(column: pa.Array) -> bool:
+    """Whether a text of the column has a NUL."""
+    text = column.buffers()[2]
+    if text is None or b"\0" not in text.to_pybytes():
+        return False  # by far the cheaper question
+    return bool(pc.any(pc.match_substring(column, "\0")).as_py())
 
 
 class StagedFiles:
@@ -91,6 +100,15 @@ class StagedFiles:
                     if not (-limit < found.min and found.max < limit):
                         return False
         return True
+
+    def texts_with_nul(self) -> set[str]:
+        """The columns of text in which a value has a NUL, which some products cannot store."""
+        texts = [name for name, type in self.types.items() if pa.types.is_string(type)]
+        return (
+            {name for batch in self.batches() for name in texts if has_nul(batch.column(name))}
+            if texts
+            else set()
+        )
 
     @staticmethod
     def _open(file: str) -> pq.ParquetFile:

@@ -28,6 +28,7 @@ from headwater.destinations.clickhouse.sql import (
     ROW_WITHOUT_KEY,
     STAGING_TYPES,
     TIME,
+    VIRTUAL_COLUMNS,
     append,
     column_value,
     kind_of,
@@ -96,6 +97,8 @@ class ClickHouseDestination(SqlDestination):
         folds_case=False,
         supports_transactions=False,
         merge=Merge.EVENTUAL,
+        any_letters=True,
+        reserved_columns=VIRTUAL_COLUMNS,
     )
     dialect = DIALECT
     creates_in_transactions = False

@@ -18,6 +18,28 @@ ROW_WITHOUT_KEY = "_headwater_keyless"
 """Hidden last column of the sorting keys that Headwater creates: it differs in rows that lack their key, so
 that they replace no row."""
 
+VIRTUAL_COLUMNS = frozenset(
+    {
+        "_block_number",
+        "_block_offset",
+        "_database",
+        "_disk_name",
+        "_part",
+        "_part_data_version",
+        "_part_granule_offset",
+        "_part_index",
+        "_part_offset",
+        "_part_starting_offset",
+        "_part_uuid",
+        "_partition_id",
+        "_partition_value",
+        "_row_exists",
+        "_sample_factor",
+        "_table",
+    }
+)
+"""Columns that every table of the MergeTree family has."""
+
 TIME = "DateTime64(6, 'UTC')"
 _NATIVE_FORMS = {
     "String": Form.TEXT,
@@ -78,6 +100,9 @@ def column_value(column: StagedColumn) -> ColumnValue:
         return ColumnValue(value)
     else:
         fitted = _cast(value, form, target)
+        if form is Form.TIME and target.startswith("Date"):  # times outside the range become others
+            back = f"toDateTime64({fitted}, 6, 'UTC')"
+            fitted = f"if(isNull({fitted}) OR {back} != {value}, NULL, {fitted})"
     original = f"toJSONString(assumeNotNull({value}))"
     return ColumnValue(fitted, f"{value} IS NOT NULL AND {fitted} IS NULL", original)
 
@@ -89,6 +114,9 @@ def _cast(value: str, form: Form, target: str) -> str:
     elif is_time is not (form is Form.TIME):
         # ClickHouse casts any number to a time, and a time to a number; as texts they do not fit
         value = f"toString({value})"
+    if target.startswith("Decimal") and form is Form.FLOAT:  # by way of text, which shows digits that are cut
+        fitted = f"accurateCastOrNull(toString({value}), {DIALECT.literal(target)})"
+        return f"if(toString({fitted}) = toString({value}), {fitted}, NULL)"
     return f"accurateCastOrNull({value}, {DIALECT.literal(target)})"
 
 

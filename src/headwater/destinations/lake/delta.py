@@ -213,6 +213,9 @@ class DeltaDestination(LakeDestination):
         max_columns=10_000,
         folds_case=True,
         supports_transactions=True,
+        any_letters=True,
+        # columns of the change data feed
+        reserved_columns=frozenset({"_change_type", "_commit_timestamp", "_commit_version"}),
     )
     options: DeltaSettings
 

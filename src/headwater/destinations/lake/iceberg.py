@@ -243,6 +243,9 @@ class IcebergDestination(LakeDestination):
         max_columns=10_000,
         folds_case=True,
         supports_transactions=True,
+        any_letters=True,
+        # metadata columns
+        reserved_columns=frozenset({"_deleted", "_file", "_partition", "_pos", "_spec_id"}),
     )
     options: IcebergSettings
 

@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from headwater.crash_points import crash_point
-from headwater.destinations.duckdb import DuckDBDialect
+from headwater.destinations.duckdb import DuckDBDialect, exact_cast
 from headwater.destinations.refused_rows import RowSelection
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.statements import ColumnValue, Rows
@@ -176,7 +176,7 @@ class LakeRows:
         elif form is Form.TIME and column.type == "TIMESTAMP":
             return ColumnValue(f"{value}::TIMESTAMP")
         else:
-            fitted = f"TRY_CAST({value} AS {column.type})"
+            fitted = exact_cast(value, form, column.type)
         return ColumnValue(fitted, f"{value} IS NOT NULL AND {fitted} IS NULL", json)
 
 

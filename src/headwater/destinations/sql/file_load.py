@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 
 from headwater.destinations.base import RefusedRow
 from headwater.destinations.column_types import Kind
+from headwater.destinations.json_entries import JsonLimits, column_of_kept_values
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import ColumnValue, Rows
@@ -36,7 +37,7 @@ _KEYS = "_headwater_keys"
 _ROW_NAME = "r"
 """The row number in the files."""
 _DECIMAL = pa.decimal128(38, 18)
-_LARGE, _SMALL = 1e20, 1e-19
+_LARGE, _SMALL = 1e20, 1e-18
 _TIME = "%Y-%m-%d %H:%M:%S"
 _BATCH_ROWS = 65_536
 
@@ -49,6 +50,8 @@ class TransferFormat(NamedTuple):
     max_text_bytes: int | None = None
     """Size of the longest text; rows with a longer one are refused."""
     allows_nul: bool = True
+    json_limits: JsonLimits | None = None
+    """Of the type of `_unmapped_data`; None: it keeps every text."""
 
 
 class _TransferColumn(NamedTuple):
@@ -156,7 +159,11 @@ class FileLoadDestination(SqlDestination):
     def staging_relation(
         self, staged: StagedFiles, columns: Sequence[StagedColumn]
     ) -> Iterator[StagingRelation]:
-        transfer = [self._transfer_column(column, number) for number, column in enumerate(columns)]
+        nuls = set() if self.transfer_format.allows_nul else staged.texts_with_nul()
+        transfer = [
+            self._transfer_column(column, number, has_nul=column.name in nuls)
+            for number, column in enumerate(columns)
+        ]
         forms = {_ROW_NAME: Form.INTEGER} | {each.name: each.written_form for each in transfer}
         forms |= {each.json_name: Form.TEXT for each in transfer if each.json_name}
         definitions = ", ".join(
@@ -190,7 +197,7 @@ class FileLoadDestination(SqlDestination):
                 except WarehouseError:
                     pass  # the product drops it with its session or after its expiration
 
-    def _transfer_column(self, column: StagedColumn, number: int) -> _TransferColumn:
+    def _transfer_column(self, column: StagedColumn, number: int, *, has_nul: bool) -> _TransferColumn:
         form, target = form_of(column.type), column.target.sql_type
         native = self.native_forms.get(target)
         fitting = native if native in (form, Form.TEXT) else None
@@ -198,7 +205,7 @@ class FileLoadDestination(SqlDestination):
             fitting = Form.DECIMAL
         if column.cast_type:
             fitting = None
-        json_name = f"j{number}" if fitting in (None, Form.DECIMAL) else ""
+        json_name = f"j{number}" if has_nul or fitting in (None, Form.DECIMAL) else ""
         return _TransferColumn(column, f"c{number}", fitting, json_name)
 
     def _column_value(self, each: _TransferColumn) -> ColumnValue:
@@ -257,8 +264,10 @@ def _transfer_rows(
         made[each.name] = _as_form(value, form, format.time_type)
         if each.json_name:
             made[each.json_name] = _json(value)
-        if form is Form.TEXT and not format.allows_nul:
-            made[each.name] = pc.replace_substring(made[each.name], "\0", "\ufffd")
+        if form is Form.TEXT and not format.allows_nul and each.json_name:
+            made[each.name] = pc.if_else(pc.match_substring(made[each.name], "\0"), None, made[each.name])
+        if format.json_limits is not None and each.column.target.kind is Kind.JSON:
+            made[each.name] = column_of_kept_values(made[each.name], format.json_limits)
     rows = pa.table(made)
     if format.max_text_bytes is None:
         return rows
@@ -291,13 +300,14 @@ def _text(value: pa.Array) -> pa.Array:
 
 
 def _decimal(value: pa.Array) -> pa.Array:
-    """The decimal of the shortest text: 19.99, and not 19.989999999999998437."""
+    """The decimal of the shortest text, 19.99 and not 19.989999999999998437; NULL where it loses a digit."""
     size = pc.abs(value)
     fits = pc.and_(pc.is_finite(value), pc.less(size, _LARGE))
-    value = pc.if_else(fits, value, None)
-    value = pc.if_else(pc.less(size, _SMALL), 0.0, value)
-    wide = value.cast(pa.string()).cast(pa.decimal256(76, 40))
-    return pc.round(wide, 18).cast(_DECIMAL)
+    # a smaller number has more digits behind the point than its text has before the exponent
+    fits = pc.and_(fits, pc.or_(pc.greater_equal(size, _SMALL), pc.equal(value, 0.0)))
+    wide = pc.if_else(fits, value, None).cast(pa.string()).cast(pa.decimal256(76, 40))
+    short = pc.round(wide, 18)
+    return pc.if_else(pc.equal(short, wide), short, None).cast(_DECIMAL)
 
 
 def _json(value: pa.Array) -> pa.Array:

@@ -9,7 +9,7 @@ import msgspec
 
 from headwater.destinations.sql.dialect import Dialect
 
-_RANK = "headwater_rank"
+_RANK = "_headwater_rank"
 
 
 class ColumnValue(NamedTuple):

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from headwater.destinations.base import Capabilities
 from headwater.destinations.column_types import Kind, kind_named, promote_all
-from headwater.destinations.table import ROW, UNMAPPED, Column
+from headwater.destinations.sql.dialect import ASCII_LOWER
+from headwater.destinations.table import OWN_PREFIX, UNMAPPED, Column
 from headwater.pipeline.steps.field_tree import JsonTypes, Path
 from headwater.pipeline.steps.mapping import MappedField
 
@@ -31,8 +34,9 @@ _KINDS = {
     JsonTypes.TOO_DEEP: Kind.STRING,
     JsonTypes.OBJECT: Kind.STRING,
 }
-_RESERVED = {ROW, UNMAPPED}
 _SPECIAL = re.compile(r"[^a-z0-9_]")
+_NOT_IN_WORDS = re.compile(r"\W")
+_UPPER, _LOWER = (bytes(codes).decode() for codes in (ASCII_LOWER.keys(), ASCII_LOWER.values()))
 _DIGITS = 8
 
 
@@ -55,11 +59,11 @@ class BatchColumn:
         return Column(self.name, self.kind, self.sql_type, self.cast_type)
 
 
-def batch_columns(mapped: Iterable[MappedField], max_identifier_length: int) -> dict[str, BatchColumn]:
+def batch_columns(mapped: Iterable[MappedField], capabilities: Capabilities) -> dict[str, BatchColumn]:
     """The columns that fields become, with the kind of each by the typecast tree."""
     by_name: dict[str, list[MappedField]] = {}
     for mapped_field in mapped:
-        by_name.setdefault(column_name(mapped_field.path, max_identifier_length), []).append(mapped_field)
+        by_name.setdefault(column_name(mapped_field.path, capabilities), []).append(mapped_field)
     columns = {}
     for name, sharing in by_name.items():
         # The path that equals the name has priority, then the order of paths: a rule, not chance.
@@ -88,27 +92,56 @@ def _kinds(mapped_field: MappedField) -> Iterator[Kind]:
                 yield kind
 
 
-def column_name(path: Path, max_bytes: int) -> str:
-    """The column of a path: its parts joined with `_`, sanitised, cut to the product's longest name."""
-    return sanitise("_".join(part or "_unnamed" for part in path), max_bytes)
+def column_name(path: Path, capabilities: Capabilities) -> str:
+    """The column of a path: its parts joined with `_`, in lower case, every special character an underscore.
 
-
-def sanitise(text: str, max_bytes: int) -> str:
-    """Lower case, every special character an underscore.
-
-    Names that lose more than that (letters of other scripts, a cut end, a reserved name) get a digest as
-    their end, so that two such names never become one.
+    Letters of other scripts stay where the product allows them in names. A name that loses more than that
+    (another sign that is not ASCII, a cut end), or that the product or Headwater keeps for itself, gets a
+    digest as its end, so that two such names never become one.
     """
-    name = _SPECIAL.sub("_", text.lower())
-    if text.isascii() and name not in _RESERVED and 0 < len(name) <= max_bytes:
-        return name
-    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGITS]
-    return f"{name[: max_bytes - _DIGITS - 1]}_{digest}"
+    text = "_".join(part or "_unnamed" for part in path)
+    if text.isascii() or not capabilities.any_letters:
+        name, is_whole = _SPECIAL.sub("_", text.lower()), text.isascii()
+    else:
+        letters = unicodedata.normalize("NFC", text).lower()
+        name = _NOT_IN_WORDS.sub("_", letters)
+        # every character is replaced by one: what is replaced is special, and must be ASCII
+        is_whole = all(given.isascii() for given, kept in zip(letters, name, strict=True) if given != kept)
+    if name.startswith(capabilities.reserved_prefixes):
+        name, is_whole = f"column{'' if name[0] == '_' else '_'}{name}", False
+    if is_whole and not is_reserved_column(name, capabilities):
+        return _within(name, text, capabilities.max_identifier_length)
+    return _with_digest(name, text, capabilities.max_identifier_length)
 
 
-def sanitise_sql(name: str, max_bytes: int) -> str:
-    """SQL of `sanitise`, for table names that are computed per event."""
-    plain = f"regexp_replace(lower({name}), '[^a-z0-9_]', '_')"
+def is_reserved_column(name: str, capabilities: Capabilities) -> bool:
+    """Whether a name in lower case is one that the product, or Headwater, keeps for itself."""
+    return name == UNMAPPED or name in capabilities.reserved_columns or name.startswith(OWN_PREFIX)
+
+
+def table_name(text: str, max_bytes: int) -> str:
+    """The table of a name that a template gives: ASCII letters in lower case, digits and underscores.
+
+    A name that loses more than the case of its letters and special ASCII characters gets a digest as its end.
+    """
+    name = _SPECIAL.sub("_", text.translate(ASCII_LOWER))
+    return _within(name, text, max_bytes) if text.isascii() else _with_digest(name, text, max_bytes)
+
+
+def table_name_sql(name: str, max_bytes: int) -> str:
+    """SQL of `table_name`, for names that are computed per event."""
+    # not `lower`, which turns letters of other scripts into ASCII ones
+    plain = f"regexp_replace(translate({name}, '{_UPPER}', '{_LOWER}'), '[^a-z0-9_]', '_')"
     digest = f"substring(md5({name}), 1, {_DIGITS})"
     cut = f"concat(left({plain}, {max_bytes - _DIGITS - 1}), '_', {digest})"
     return f"if({name} RLIKE '^[\\\\x00-\\\\x7f]*$' AND length({plain}) <= {max_bytes}, {plain}, {cut})"
+
+
+def _within(name: str, text: str, max_bytes: int) -> str:
+    return name if 0 < len(name.encode()) <= max_bytes else _with_digest(name, text, max_bytes)
+
+
+def _with_digest(name: str, text: str, max_bytes: int) -> str:
+    digest = hashlib.md5(text.encode("utf-8", "surrogatepass"), usedforsecurity=False).hexdigest()[:_DIGITS]
+    cut = name.encode()[: max_bytes - _DIGITS - 1].decode(errors="ignore")
+    return f"{cut}_{digest}"

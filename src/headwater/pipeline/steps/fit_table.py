@@ -161,7 +161,7 @@ def wanted_columns(
     """The columns that the mapped fields of a batch become."""
     keep = [parse_pointer(column) for column in settings.primary_key if column.startswith("/")]
     mapped = map_fields(root, settings.mappings, keep=keep)
-    return batch_columns(mapped, capabilities.max_identifier_length)
+    return batch_columns(mapped, capabilities)
 
 
 def plan_table(
@@ -184,8 +184,7 @@ def plan_table(
 
 
 def _key(settings: DestinationSettings, capabilities: Capabilities) -> tuple[str, ...]:
-    limit = capabilities.max_identifier_length
-    return tuple(column_name(parse_pointer(column), limit) for column in settings.primary_key)
+    return tuple(column_name(parse_pointer(column), capabilities) for column in settings.primary_key)
 
 
 class TablePatcher:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from headwater.destinations.table import ROW
 from headwater.pipeline.spark import compiled_classes
 from headwater.pipeline.spark.storage import ExecutorFolder, ObjectFolder, read_objects, write_objects
-from headwater.pipeline.steps.batch_schema import sanitise, sanitise_sql
+from headwater.pipeline.steps.batch_schema import table_name, table_name_sql
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.parse_events import FieldParser, find_fields
@@ -104,7 +104,7 @@ def name_tables(
     parser.plan()
     name, failure = template.sql(lambda path: parser.path(path).sql)
     named = parser.apply(lines).selectExpr(LINE, ROW, f"{name} AS {TABLE}", f"{failure} AS {REASON}")
-    sanitised = sanitise_sql(TABLE, max_identifier_length)
+    sanitised = table_name_sql(TABLE, max_identifier_length)
     named = named.selectExpr(
         LINE, ROW, REASON, f"if({REASON} IS NOT NULL OR {TABLE} = '', '', {sanitised}) AS {TABLE}"
     )
@@ -138,7 +138,7 @@ class Router:
         self._rules = rules or TableRules()
         self._max_length = max_identifier_length
         self._browser_keys = browser_keys
-        self.constant = sanitise(template.constant, max_identifier_length) if template.constant else ""
+        self.constant = table_name(template.constant, max_identifier_length) if template.constant else ""
         """The one table of all lines, where the template always gives the same; else empty."""
         self._rules.check(self.constant)
 

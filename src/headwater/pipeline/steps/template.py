@@ -36,6 +36,7 @@ TESTS = ("defined", "none", "undefined")
 EVENT = "_"
 """The event itself, for keys that are not identifiers: `_['my-key']`."""
 _FALSE = "('', 'false', '0', '[]', '{}')"
+_BLANKS = " \t\r\n"
 _OPERATORS = {"eq": "=", "ne": "!=", "lt": "<", "lteq": "<=", "gt": ">", "gteq": ">="}
 Path = tuple[str, ...]
 FieldSql = Callable[[Path], str]
@@ -92,7 +93,7 @@ class Template:
         """The one table name that it always gives, if it has no code in it."""
         parts = [node for output in self._tree.body for node in getattr(output, "nodes", [output])]
         if all(isinstance(part, nodes.TemplateData) for part in parts):
-            return "".join(part.data for part in parts).strip()
+            return "".join(part.data for part in parts).strip(_BLANKS)
         return None
 
     def sql(self, field: FieldSql) -> tuple[str, str]:
@@ -103,7 +104,8 @@ class Template:
         compiler = _Compiler(self.text, field)
         name = compiler.template(self._tree)
         failures = [f"WHEN {condition} THEN {reason}" for condition, reason in compiler.failures]
-        return f"trim({name})", f"CASE {' '.join(failures)} END" if failures else "cast(NULL AS string)"
+        reason = f"CASE {' '.join(failures)} END" if failures else "cast(NULL AS string)"
+        return f"trim(BOTH {literal(_BLANKS)} FROM {name})", reason
 
 
 class _Compiler:

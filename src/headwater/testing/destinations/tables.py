@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from pathlib import Path
 
@@ -149,8 +150,13 @@ class NameTests(Suite):
             table_of("t", [Column("v", Kind.STRING), Column(UNMAPPED, Kind.JSON)])
         )
         load(subject, staging, made, [{"v": "a\0b", UNMAPPED: json.dumps({"x": "c\0d"})}, {"v": "fine"}])
-        assert len(subject.rows("t")) == 2
-        assert sorted(row["v"].replace("\0", "\ufffd") for row in subject.rows("t")) == ["a\ufffdb", "fine"]
+        rows = subject.rows("t")
+        assert len(rows) == 2
+        [row] = [row for row in rows if row["v"] != "fine"]
+        unmapped = row[UNMAPPED] if isinstance(row[UNMAPPED], str) else json.dumps(row[UNMAPPED])
+        assert re.search(r"c\\+u0000d", unmapped)
+        # a product whose texts have no NUL keeps its JSON beside the column
+        assert row["v"] == "a\0b" or (row["v"] is None and re.search(r"a\\+u0000b", unmapped))
 
     def test_a_value_lands_whole_when_it_is_long(self, subject: Subject, staging: Path) -> None:
         made = subject.destination.patch(table("t", v=Kind.STRING))
