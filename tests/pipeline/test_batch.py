@@ -374,6 +374,7 @@ def test_the_status_goes_to_the_archive_with_its_file_when_all_is_done(rig: Rig)
     found = json.loads(checked(path.read_bytes()))
     assert found.pop("written")["lines"] == 2
     assert found == {
+        "templates": {"dwh": "events"},
         "status": {"dwh/events": {"uploaded": True, "error": "", "rows": 1, "unmapped": 0}},
         "counts": {"dwh": {"events": 2, "skipped": 0, "rejected": 1}},
     }

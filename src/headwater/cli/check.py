@@ -35,6 +35,8 @@ from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.server import tls_context
 from headwater.installation import install_command
+from headwater.log.last_start import LastStart, losing_changes
+from headwater.log.orphans import has_left_over_files, left_over_queues, orphans
 from headwater.log.queue.offline import stat
 from headwater.log.rejects.store import RejectStore
 from headwater.network import is_loopback
@@ -113,6 +115,9 @@ def server_findings(settings: Settings, connect: bool = False) -> Iterator[Findi
     """Check what `serve` uses; it refuses the settings exactly if one of the findings is a problem."""
     running = is_locked(log_folder(settings))
     parts = [_data_dir(settings, running), *_gateway(settings.gateway, running)]
+    if parts[0].level != "problem":
+        changes = losing_changes(settings, LastStart.load(Path(settings.data_dir)))
+        parts += [Finding("changed settings", "problem", text) for text in changes]
     if settings.tokens and settings.events.kafka is None:
         parts.append(_events_dir(settings))
     parts += [_outlet(outlet, connect) for outlet in settings.outlets]
@@ -136,7 +141,22 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
             "warning",
             "there are none; events are kept up to the retention limits and not forwarded",
         )
+    with contextlib.suppress(OSError, ValueError):  # a folder that cannot be used is reported above
+        yield from list(_waiting(settings))
     yield from _pipeline_findings(settings, connect)
+
+
+def _waiting(settings: Settings) -> Iterator[Finding]:
+    """Compare the settings with what waits for the pipeline: it loads it, or refuses to start."""
+    for orphan in orphans(settings):
+        yield Finding("waiting events", "problem", str(orphan))
+    for destination in left_over_queues(settings):
+        who = "pipeline run" if settings.events.kafka is None else "pipeline stream"
+        text = f"destination {destination.id} has events in a queue; the next `headwater {who}` loads them"
+        yield Finding("waiting events", "warning", text)
+    if has_left_over_files(settings):
+        text = "event files wait for destinations in stream mode; `headwater pipeline stream` loads them"
+        yield Finding("waiting events", "warning", text)
 
 
 def _server(settings: Settings) -> Iterator[Finding]:

@@ -16,9 +16,10 @@ from headwater.cli.output import echo, format_bytes, format_table, format_time, 
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.events import Event
 from headwater.log.files.layout import EventFolder
+from headwater.log.last_start import LastStart, events_beyond
 from headwater.log.queue import offline
 from headwater.log.rejects.rejects import rejects_path
-from headwater.log.rejects.store import RejectReader
+from headwater.log.rejects.store import RejectReader, RejectStore
 from headwater.log.streams import verify_queue
 from headwater.printable import printable_block
 from headwater.settings import Settings
@@ -26,9 +27,9 @@ from headwater.settings import Settings
 
 @click.group("log")
 def command() -> None:
-    """Inspect the log: stat, verify, export, forget.
+    """Inspect the log; while no server runs, change it: forget, rename, trim.
 
-    All except `forget` only read, and may run beside the server.
+    The first three only read, and may run beside the server.
     """
 
 
@@ -165,6 +166,14 @@ def _envelope(event: Event) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
+def _known_reader(folder: Path, reader: str) -> None:
+    known = [found.name for found in offline.stat(folder).readers]
+    if reader not in known:
+        raise HeadwaterError(
+            f"No reader is called {reader}.", hint=f"Known are: {', '.join(known) or 'none'}."
+        )
+
+
 @command.command("forget")
 @click.argument("reader")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
@@ -178,11 +187,7 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
     from headwater.log.queue.log import Log
 
     folder = _folder(settings)
-    known = [found.name for found in offline.stat(folder).readers]
-    if reader not in known:
-        raise HeadwaterError(
-            f"No reader is called {reader}.", hint=f"Known are: {', '.join(known) or 'none'}."
-        )
+    _known_reader(folder, reader)
     if not yes:
         click.confirm(
             f"Remove the cursor of {reader}? Its waiting events will not be sent.", abort=True, err=True
@@ -193,3 +198,75 @@ def forget(settings: Settings, reader: str, yes: bool, as_json: bool) -> None:
     finally:
         log.close()
     echo(json_text({"forgotten": reader}) if as_json else f"{reader} is forgotten")
+
+
+@command.command("rename")
+@click.argument("reader")
+@click.argument("name")
+@as_json
+@with_settings
+def rename(settings: Settings, reader: str, name: str, as_json: bool) -> None:
+    """Give the cursor and the rejects of an outlet that has another name in the settings now to that name.
+
+    Without it the outlet of the new name begins at the oldest event that is kept, and sends again what the
+    old one has sent. The server must not be running.
+    """
+    from headwater.log.queue.log import Log
+
+    folder = _folder(settings)
+    _known_reader(folder, reader)
+    if name in (found.name for found in offline.stat(folder).readers):
+        raise HeadwaterError(
+            f"The reader {name} has a cursor already.",
+            hint=f"Remove the one that is not wanted: headwater log forget {reader}",
+        )
+    log = Log.open(folder, settings.log)
+    try:
+        if rejects_path(settings).exists():  # first: a repeated command finds the reader, and goes on
+            store = RejectStore(rejects_path(settings), max_bytes=settings.log.rejects_bytes)
+            with closing(store) as rejects:
+                rejects.rename_stage(f"outlet:{reader}", f"outlet:{name}")
+        log.rename(reader, name)
+    finally:
+        log.close()
+    echo(json_text({"renamed": reader, "name": name}) if as_json else f"{reader} is {name} now")
+
+
+@command.command("trim")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json
+@with_settings
+def trim(settings: Settings, yes: bool, as_json: bool) -> None:
+    """Drop the events that are beyond `log.retention_hours` and `log.retention_bytes`, delivered or not.
+
+    The server refuses to start with lower limits than before while events wait that are beyond them; this
+    command drops and counts them. The server must not be running.
+    """
+    from headwater.log.queue.log import Log
+
+    folder = _folder(settings)
+    before = _dropped(folder)
+    if not yes:
+        count = events_beyond(offline.stat(folder), settings.log)
+        click.confirm(f"Drop {count:,} event(s) that are not delivered yet?", abort=True, err=True)
+    log = Log.open(folder, settings.log)
+    try:
+        log.collect()
+    finally:
+        log.close()
+    if (last := LastStart.load(Path(settings.data_dir))) is not None:
+        limits = settings.log
+        msgspec.structs.replace(
+            last, retention_hours=limits.retention_hours, retention_bytes=limits.retention_bytes
+        ).save(Path(settings.data_dir))
+    dropped = {name: count - before.get(name, 0) for name, count in _dropped(folder).items()}
+    if as_json:
+        echo(json_text({"dropped": dropped}))
+        return
+    for name, count in dropped.items():
+        echo(f"{name}: {count:,} event(s) dropped")
+    echo("the log is within its limits")
+
+
+def _dropped(folder: Path) -> dict[str, int]:
+    return {each.name: each.dropped_age + each.dropped_bytes for each in offline.stat(folder).readers}

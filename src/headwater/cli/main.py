@@ -35,7 +35,10 @@ COMMANDS = {
     "tables": Command(
         "headwater.cli.tables", "Move values of `_unmapped_data` into columns that hold them now."
     ),
-    "log": Command("headwater.cli.log", "Inspect the log: stat, verify, export, forget."),
+    "log": Command(
+        "headwater.cli.log",
+        "Inspect the log; while no server runs, change it: forget, rename, trim.",
+    ),
     "demo": Command(
         "headwater.cli.demo.command",
         "Deliver events while processes are killed, load events into tables, trace a column.",

@@ -25,6 +25,13 @@ from headwater.log.files.archive_counts import keep_counts
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.verify import verify_events
+from headwater.log.orphans import (
+    forget_destination,
+    has_left_over_files,
+    left_over_queues,
+    orphans,
+    refuse_orphans,
+)
 from headwater.pipeline.batch.cycle import batch_files, run_cycle
 from headwater.pipeline.spark.session import SparkGone, require_running
 from headwater.printable import printable_line
@@ -86,7 +93,8 @@ def run(
         raise click.UsageError("--every and --follow exclude each other.")
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nowhere to load events into"])
-    if not any(destination.is_batch for destination in settings.destinations):
+    refuse_orphans(settings)
+    if not any(each.is_batch for each in settings.destinations) and not has_left_over_files(settings):
         text = "no destination is in batch mode; `headwater pipeline stream` serves those in stream mode"
         raise SettingsError([text])
     cycles = _Cycles(settings, as_json, lineage)
@@ -113,14 +121,21 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     wanted = [each.id for each in settings.destinations if each.is_stream]
     if not wanted:
         raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
+    refuse_orphans(settings)
     stopping = threading.Event()
     Signals(stopping.set, "after the micro-batches in progress")
+    from headwater.pipeline.left_overs import LeftOvers
     from headwater.pipeline.stream.streams import Streams
 
-    with Streams(settings, start_spark(settings, lineage, "stream")) as streams:
+    spark = start_spark(settings, lineage, "stream")
+    finish_interrupted(settings.events_dir)
+    left_overs = LeftOvers(settings, spark, stopping)
+    left_overs.load()  # these events are older than those of the streams
+    with Streams(settings, spark) as streams:
         announce(settings, f"streaming into {', '.join(wanted)}")
         while not stopping.wait(POLL_SECONDS):
             streams.tend()
+            left_overs.load()
     logger.info("Stopped.")
 
 
@@ -209,6 +224,39 @@ def verify(ctx: click.Context, settings: Settings, as_json: bool) -> None:
     ctx.exit(1 if bad else 0)
 
 
+@command.command("forget")
+@click.argument("destination")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@as_json
+@with_settings
+def forget(settings: Settings, destination: str, yes: bool, as_json: bool) -> None:
+    """Give up the events that wait for a destination which was removed from the settings.
+
+    They are not loaded there; other destinations still get theirs. Server and pipeline of settings that have
+    the destination must not be running.
+    """
+    if any(each.id == destination for each in settings.destinations):
+        raise HeadwaterError(
+            f"The settings have the destination {destination}.",
+            hint="Remove it there first, or change its id.",
+        )
+    found = next((each for each in orphans(settings) if each.destination == destination), None)
+    if found is None:
+        echo(json_text({"files": 0, "events": 0}) if as_json else f"nothing waits for {destination}")
+        return
+    if not yes:
+        click.confirm(
+            f"{found.files:,} event file(s) and {found.events:,} event(s) of a queue will not be loaded into "
+            f"{destination}. Give them up?",
+            abort=True,
+            err=True,
+        )
+    forget_destination(settings.events_dir, destination)
+    counts = {"files": found.files, "events": found.events}
+    text = f"{found.files:,} event file(s) and {found.events:,} event(s) of a queue were given up"
+    echo(json_text(counts) if as_json else text)
+
+
 class _Cycles:
     """Batch cycles of one process, which share a Spark session."""
 
@@ -226,6 +274,10 @@ class _Cycles:
         settings = self._settings
         self._cycles += 1
         finish_interrupted(settings.events_dir)
+        if left_over_queues(settings):
+            from headwater.pipeline.left_overs import load_left_over_queues
+
+            load_left_over_queues(settings, self._session(), self._stop)
         report = self._load() if batch_files(settings) else None
         self._print(report)
         keep_counts(settings.events_dir, time.time())

@@ -26,7 +26,7 @@ from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlet_worker import GRACE_SECONDS, OutletWorker
 from headwater.delivery.outlets.base import load_outlet
 from headwater.durable_files import DiskReserve
-from headwater.errors import HeadwaterError, LogFull
+from headwater.errors import HeadwaterError, LogFull, SettingsError
 from headwater.event_loop import new_loop
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.gateway import Gateway
@@ -35,6 +35,8 @@ from headwater.installation import install_command
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
+from headwater.log.last_start import LastStart, losing_changes
+from headwater.log.orphans import orphans
 from headwater.log.queue.log import Log
 from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
@@ -172,7 +174,10 @@ class Server:
         settings = self._settings
         folder = log_folder(settings)
         _make(folder, "data_dir")
+        if problems := list(losing_changes(settings, LastStart.load(Path(settings.data_dir)))):
+            raise SettingsError(problems)
         self._log = Log.open(folder, settings.log, metrics=self.metrics)
+        self._save_last_start()
         self._rejects = RejectStore(
             rejects_path(settings),
             max_bytes=settings.log.rejects_bytes,
@@ -225,10 +230,21 @@ class Server:
         if self._statsd is not None:
             self._statsd.start()
 
+    def _save_last_start(self) -> None:
+        try:
+            LastStart.of(self._settings).save(Path(self._settings.data_dir))
+        except OSError as error:  # a full disk must not keep events out; they are compared less well
+            logger.error("The settings of this start could not be recorded: %s", error)
+
     def _warn_of_left_over_readers(self) -> None:
         assert self._log is not None
         for warning in left_over_readers(self._log.readers, self._settings):
             logger.warning("%s", warning)
+        try:
+            for orphan in orphans(self._settings):
+                logger.error("%s", orphan)
+        except (OSError, ValueError) as error:  # a folder that the server itself does not use
+            logger.error("What waits in %s is not known: %s", self._settings.events_dir, error)
 
     def _worker(self, outlet: OutletSettings) -> OutletWorker:
         assert self._log is not None
@@ -289,6 +305,7 @@ class Server:
         for warning in exposures(self._settings):
             logger.warning("%s", warning)
         if "outlets" in changed:
+            self._save_last_start()
             self._warn_of_left_over_readers()
         return changed
 
@@ -326,7 +343,9 @@ class Server:
             self._topics = Topics(settings.events.kafka, ids, metrics=self.metrics)
             return self._topics
         _make(settings.events_dir, "events.dir")
-        self._incoming = Incoming(settings.events_dir, settings.events, metrics=self.metrics)
+        self._incoming = Incoming(
+            settings.events_dir, settings.events, metrics=self.metrics, destinations=settings.destinations
+        )
         streams = [destination for destination in settings.destinations if destination.is_stream]
         if not streams:
             return self._incoming

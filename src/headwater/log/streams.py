@@ -63,12 +63,14 @@ class Planned(msgspec.Struct):
     """A micro-batch that was begun: it ends before `end`.
 
     `split` are the pieces (table, first, end) that were refused whole and are loaded in halves: a repeated
-    load must cut in the same places.
+    load must cut in the same places, and name the same tables.
     """
 
     end: int
     split: list[tuple[str, int, int]] = []
     epoch: int = 0
+    template: str = ""
+    """`table_name_template`; empty in a plan of an earlier release."""
 
 
 class StreamCursor(msgspec.Struct, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
 
 import msgspec
@@ -40,6 +41,8 @@ class _Content(msgspec.Struct, omit_defaults=True):
     written: Written | None = None
     damage: str = ""
     cuts: dict[str, list[tuple[int, int]]] = {}
+    wanted_by: list[str] | None = None
+    templates: dict[str, str] = {}
 
 
 class FileStatus:
@@ -120,6 +123,39 @@ class FileStatus:
     def record_damage(self, damage: str) -> None:
         """Note the damage of the file."""
         self._content.damage = damage
+
+    @property
+    def wanted_by(self) -> list[str] | None:
+        """The destinations for which the events were acknowledged; None if that is not known."""
+        return self._content.wanted_by
+
+    def record_wanted_by(self, destinations: list[str]) -> None:
+        """Note for which destinations the events were acknowledged."""
+        self._content.wanted_by = destinations
+
+    def template(self, destination: str) -> str | None:
+        """The template by which tables of the destination were loaded; None before the first."""
+        loaded = any(id == destination and pair.uploaded for (id, _), pair in self.pairs.items())
+        return self._content.templates.get(destination) if loaded else None
+
+    def record_template(self, destination: str, template: str) -> None:
+        """Note the template: tables that are left must come from the same one (G5)."""
+        self._content.templates[destination] = template
+
+    def keep_tables(self, destination: str, tables: Collection[str]) -> None:
+        """Remove failed loads into other tables: settings that have changed name those no more."""
+        for (id, table), pair in self.pairs.items():
+            if id == destination and table not in tables and not pair.uploaded:
+                del self._content.status[f"{id}/{table}"]
+
+    def forget(self, destination: str) -> None:
+        """Note that a destination does not want the events any more."""
+        content, prefix = self._content, f"{destination}/"
+        content.status = {key: pair for key, pair in content.status.items() if not key.startswith(prefix)}
+        content.cuts = {key: cuts for key, cuts in content.cuts.items() if not key.startswith(prefix)}
+        content.counts.pop(destination, None)
+        content.templates.pop(destination, None)
+        content.wanted_by = [id for id in content.wanted_by or () if id != destination]
 
     @property
     def counts(self) -> dict[str, Counts]:

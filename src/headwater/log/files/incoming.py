@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from headwater.log.files.archive import finish_archiving
 from headwater.log.files.checked_lines import LineReader, LineWriter, Written
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, rotated_name, status_path
+from headwater.log.files.subscriptions import Subscriptions
 from headwater.log.queue.group_commit import (
     GroupCommit,
     OnCommitted,
@@ -32,7 +33,7 @@ from headwater.log.queue.group_commit import (
 from headwater.log.queue.sqlite import classify
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
-from headwater.settings import EventsSettings
+from headwater.settings import DestinationSettings, EventsSettings
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +56,12 @@ class Incoming:
         metrics: Metrics | None = None,
         disk: Disk | None = None,
         lock_seconds: float = LOCK_SECONDS,
+        destinations: Iterable[DestinationSettings] | None = None,
     ) -> None:
-        """Lock the folder, LogLocked if another process has it, and complete the files of a dead writer."""
+        """Lock the folder, LogLocked if another process has it, and complete the files of a dead writer.
+
+        The status of each file names those of the `destinations` that want it.
+        """
         self.folder = EventFolder(events_dir)
         self.settings = settings or EventsSettings()
         self.clock = clock or SystemClock()
@@ -68,6 +73,7 @@ class Incoming:
         self.names = _Names(self.folder)
         try:
             _complete_left_overs(self.folder, self.names, self.clock, self.disk)
+            self.subscriptions = self._subscriptions(destinations)
         except BaseException:
             self._lock.release()
             raise
@@ -129,6 +135,16 @@ class Incoming:
             self._lock.release()
             self._lock = lock
             logger.error("%s was removed or replaced; it was locked again.", self.folder.incoming)
+
+    def _subscriptions(self, destinations: Iterable[DestinationSettings] | None) -> Subscriptions | None:
+        if destinations is None:
+            return None
+        found = Subscriptions.of(destinations)
+        try:
+            found.save(self.folder.path)
+        except OSError as error:
+            raise classify(error, self.folder.path) from error
+        return found
 
     def _file(self, token_id: str) -> _TokenFile:
         if (file := self._files.get(token_id)) is not None:
@@ -244,7 +260,9 @@ class _TokenFile:
         if self._path.exists():
             is_lost = is_lost and not _begins_with(self._path, self._fd, self._size)
             owner = self._owner
-            _complete_left_over(self._path, self._token_id, owner.names, owner.clock, owner.disk)
+            _complete_left_over(
+                self._path, self._token_id, owner.names, owner.clock, owner.disk, owner.subscriptions
+            )
         if is_lost:
             fresh = self._create()
             try:
@@ -302,7 +320,9 @@ class _TokenFile:
             return
         crash_point("incoming.before_rotate")
         owner = self._owner
-        _complete(self._path, self._token_id, owner.names, owner.clock, self._lines.written)
+        _complete(
+            self._path, self._token_id, owner.names, owner.clock, self._lines.written, owner.subscriptions
+        )
         # from here on it belongs to the pipeline; nothing may be added, even if the next step fails
         self.release()
         self._closed_at = self._owner.clock.monotonic()
@@ -366,12 +386,20 @@ class _Names:
 
 
 def _complete_left_overs(folder: EventFolder, names: _Names, clock: Clock, disk: Disk) -> None:
+    subscriptions = Subscriptions.load(folder.path)  # those of the writer that died
     for token_id, path in folder.active_files().items():
-        _complete_left_over(path, token_id, names, clock, disk)
+        _complete_left_over(path, token_id, names, clock, disk, subscriptions)
     sync_folder(folder.incoming)
 
 
-def _complete_left_over(path: Path, token_id: str, names: _Names, clock: Clock, disk: Disk) -> None:
+def _complete_left_over(
+    path: Path,
+    token_id: str,
+    names: _Names,
+    clock: Clock,
+    disk: Disk,
+    subscriptions: Subscriptions | None,
+) -> None:
     fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         size, end = cut_torn_line(fd, disk)
@@ -382,7 +410,7 @@ def _complete_left_over(path: Path, token_id: str, names: _Names, clock: Clock, 
     finally:
         os.close(fd)
     if end:
-        _complete(path, token_id, names, clock, _count_lines(path))
+        _complete(path, token_id, names, clock, _count_lines(path), subscriptions)
     else:
         path.unlink()
 
@@ -403,15 +431,26 @@ def _count_lines(path: Path) -> Written | None:
     return reader.read_all() if reader.is_checked else None
 
 
-def _complete(path: Path, token_id: str, names: _Names, clock: Clock, written: Written | None) -> None:
+def _complete(
+    path: Path,
+    token_id: str,
+    names: _Names,
+    clock: Clock,
+    written: Written | None,
+    subscriptions: Subscriptions | None,
+) -> None:
     """Rename an active file.
 
-    The number of its lines is recorded first. A full disk prevents only that: the pipeline may make room.
+    The number of its lines is recorded first, and the destinations that want it. A full disk prevents only
+    that: the pipeline may make room.
     """
     target = names.next(path, token_id, clock)
-    if written is not None:
+    if written is not None or subscriptions is not None:
         status = FileStatus(status_path(target))
-        status.record_written(written)
+        if written is not None:
+            status.record_written(written)
+        if subscriptions is not None:
+            status.record_wanted_by(subscriptions.wanted_by(token_id))
         try:
             status.save()
         except OSError as error:

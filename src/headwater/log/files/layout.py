@@ -191,7 +191,7 @@ def _read_stamp(text: str) -> datetime | None:
 def _matching(folder: Path, pattern: re.Pattern[str]) -> list[tuple[Path, re.Match[str]]]:
     try:
         names = os.listdir(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     found = ((name, pattern.fullmatch(name)) for name in sorted(names))
     return [(folder / name, match) for name, match in found if match is not None]

@@ -194,11 +194,26 @@ class Index:
 
     def forget(self, reader: str) -> None:
         with self.transaction(durable=True) as connection:
-            connection.execute("DELETE FROM cursors WHERE reader = ?", (reader,))
-            connection.execute("DELETE FROM finished WHERE reader = ?", (reader,))
-            for name in (SETTLED + reader, DOOMED + reader):
-                connection.execute("DELETE FROM notes WHERE name = ?", (name,))
-                self._notes.pop(name, None)
+            self._delete(connection, reader)
+
+    def _delete(self, connection: apsw.Connection, reader: str) -> None:
+        connection.execute("DELETE FROM cursors WHERE reader = ?", (reader,))
+        connection.execute("DELETE FROM finished WHERE reader = ?", (reader,))
+        for name in (SETTLED + reader, DOOMED + reader):
+            connection.execute("DELETE FROM notes WHERE name = ?", (name,))
+            self._notes.pop(name, None)
+
+    def rename(self, reader: str, name: str) -> None:
+        with self.transaction(durable=True) as connection:
+            for row in self.cursors():
+                if row.reader == reader:
+                    self.put(msgspec.structs.replace(row, reader=name))
+            for block, bits in self.blocks(reader).items():
+                self.put_block(name, block, bits)
+            for prefix in (SETTLED, DOOMED):
+                if (note := self.notes(prefix + reader)) is not None:
+                    self.put_note(connection, prefix + name, note)
+            self._delete(connection, reader)
 
     def blocks(self, reader: str) -> dict[int, int]:
         """The bitmaps of finished positions, by block number."""

@@ -372,6 +372,17 @@ class Log:
                 cursor.forget()
             del self._cursors[name]
 
+    def rename(self, reader: str, name: str) -> None:
+        """Give the cursor of a reader another name, which none may have; the reader must not be in use."""
+        cursor = self._cursors[reader]
+        assert name not in self._cursors
+        with self.classified():
+            cursor.store()
+            self._index.rename(reader, name)
+        del self._cursors[reader]
+        row = next(row for row in self._index.cursors() if row.reader == name)
+        self._cursors[name] = Cursor(self._index, row)
+
     def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
         with self.classified():

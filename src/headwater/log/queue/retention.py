@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar
 
-from headwater.log.queue.partition_file import PartitionRange
 from headwater.log.queue.partitions import HOUR_SECONDS
 from headwater.settings import LogSettings
 
 
-class Removal(NamedTuple):
+class Stretch(Protocol):
+    """Positions that are kept in one file, with its size and the times of receipt."""
+
+    first: int
+    end: int
+    bytes: int
+    first_at: float
+    last_at: float
+
+
+S = TypeVar("S", bound=Stretch)
+
+
+class Removal(NamedTuple, Generic[S]):
     """A partition to remove: every reader has `passed` it, or it is over a limit that the user set."""
 
-    partition: PartitionRange
+    partition: S
     reason: Literal["passed", "age", "bytes"]
 
 
 def removals(
-    closed: Sequence[PartitionRange], positions: Iterable[int], settings: LogSettings, now: float
-) -> list[Removal]:
+    closed: Sequence[S], positions: Iterable[int], settings: LogSettings, now: float
+) -> list[Removal[S]]:
     """The closed partitions to remove, oldest first; the current one always stays.
 
     First those that every reader has passed, then those whose events are all older than `retention_hours`,
@@ -30,7 +42,7 @@ def removals(
     lowest = min(positions, default=0)
     budget = settings.retention_bytes - settings.partition_bytes
     total = sum(partition.bytes for partition in closed)
-    chosen: list[Removal] = []
+    chosen: list[Removal[S]] = []
     for partition, newest_at in zip(closed, latest_times(closed), strict=True):
         if partition.end <= lowest:
             chosen.append(Removal(partition, "passed"))
@@ -44,7 +56,7 @@ def removals(
     return chosen
 
 
-def latest_times(ranges: Sequence[PartitionRange]) -> list[float]:
+def latest_times(ranges: Sequence[S]) -> list[float]:
     """When the last event of each partition was received at the latest.
 
     What a wrong clock dated in the future is not newer than the partitions that follow.

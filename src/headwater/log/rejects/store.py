@@ -316,6 +316,32 @@ class RejectStore(RejectReader):
             dropped += deleted
         return dropped
 
+    def rename_stage(self, stage: str, name: str) -> int:
+        """Make all rejects of a stage those of another one; returns how many."""
+
+        def rename(connection: apsw.Connection) -> int:
+            sql = "SELECT id, position, received_at, body, checksum FROM rejects WHERE stage = ? LIMIT ?"
+            found = select(connection, sql, stage, VERIFY_ROWS)
+            for id, position, received_at, body, stored in found:
+                is_whole = stored is not None and stored == checksum(stage, position, received_at, body)
+                # a damaged one keeps a checksum that does not match
+                fresh = checksum(name, position, received_at, body) if is_whole else stored
+                connection.execute(
+                    "UPDATE rejects SET stage = ?, checksum = ? WHERE id = ?", (name, fresh, id)
+                )
+            if not found:
+                connection.execute("UPDATE settlements SET stage = ? WHERE stage = ?", (name, stage))
+            size = f"SELECT sum({SIZE}) FROM rejects WHERE id = ?"  # noqa: S608
+            moved = sum(int(select(connection, size, row[0])[0][0]) for row in found)
+            self._totals.add(stage, -len(found), -moved)
+            self._totals.add(name, len(found), moved)
+            return len(found)
+
+        renamed = 0
+        while count := self._change(rename):
+            renamed += count
+        return renamed
+
     def has_work(self, stage: str) -> bool:
         """Whether the stage has requested replays or settlements; in memory unless the store has changed."""
         return stage in self._read_pending().stages

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
@@ -125,7 +127,8 @@ class _Cycle:
                         claimed.append(FileInCycle(file, report))
                 except OSError as error:
                     fail(report, file, error)
-            destinations = list(self._destinations_for(files[0]))
+            wanted_by = claimed[0].status.wanted_by if claimed else None  # a group has one answer
+            destinations = list(self._destinations_for(files[0], wanted_by or ()))
             if files[0].destination_id and not destinations:
                 for each in claimed:
                     each.fail(_orphaned(each.file))
@@ -134,18 +137,29 @@ class _Cycle:
                 self._load_destination(settings, claimed)
                 for each in claimed:
                     each.report.destinations.append(each.current)
+            configured = {each.id for each in self._settings.destinations}
+            missing = [id for id in wanted_by or () if id not in configured]
             for each in claimed:
                 if not each.report.error and each.is_done:
-                    self._archive(each)
+                    if missing:
+                        each.fail(_not_configured(each.file, missing))
+                    else:
+                        self._archive(each)
         return list(reports.values())
 
-    def _destinations_for(self, file: IncomingFile) -> Iterator[DestinationSettings]:
-        """Rejects go to their destination, events to all whose `only_keys` has the token."""
+    def _destinations_for(
+        self, file: IncomingFile, wanted_by: Sequence[str]
+    ) -> Iterator[DestinationSettings]:
+        """Rejects go to their destination.
+
+        Events go to all destinations in batch mode whose `only_keys` has the token, and to those that wanted
+        them when they were acknowledged, whatever the settings say now (G3).
+        """
         for destination in self._settings.destinations:
             if file.destination_id:
                 if destination.id == file.destination_id:
                     yield destination
-            elif destination.is_batch and destination.wants(file.token_id):
+            elif destination.id in wanted_by or (destination.is_batch and destination.wants(file.token_id)):
                 yield destination
 
     def _archive(self, file: FileInCycle) -> None:
@@ -162,9 +176,14 @@ class _Cycle:
 
     def _load_destination(self, settings: DestinationSettings, claimed: Sequence[FileInCycle]) -> None:
         """Loads the files that the destination lacks; if they fail together, each alone (G6)."""
-        files = [each for each in claimed if each.begin(settings.id)]
-        if not files:
-            return
+        lacking = [each for each in claimed if each.begin(settings.id)]
+        by_template: dict[str, list[FileInCycle]] = {}
+        for each in lacking:
+            by_template.setdefault(each.template(settings), []).append(each)
+        for template, files in by_template.items():
+            self._load_files(msgspec.structs.replace(settings, table_name_template=template), files)
+
+    def _load_files(self, settings: DestinationSettings, files: Sequence[FileInCycle]) -> None:
         try:
             self._load(settings, files)
         except Exception as error:  # the other files and destinations must go on
@@ -178,7 +197,8 @@ class _Cycle:
                 reason_of(error),
             )
             for each in files:
-                self._load_destination(settings, [each])
+                each.begin(settings.id)
+                self._load_files(settings, [each])
 
     def _load(self, settings: DestinationSettings, files: Sequence[FileInCycle]) -> None:
         """Routes the lines, loads each table that lacks them, and counts them."""
@@ -256,6 +276,8 @@ class _Cycle:
             self._record_failure(table, busy, [files[number] for number in todo])
             return
         whole = routed.all_files
+        for number in todo:
+            files[number].status.record_template(settings.id, settings.table_name_template)
         attempts = {number: _Attempt(files[number]) for number in todo}
         parts = {
             number: BatchPart(
@@ -383,7 +405,7 @@ def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingF
     total = 0
     kind_of_group = None
     for file, size in files:
-        kind = (file.kind, file.id, _is_checked(file.path))
+        kind = (file.kind, file.id, _is_checked(file.path), FileStatus.load(file).wanted_by)
         if group and not (kind == kind_of_group and total + size <= SMALL_BYTES and len(group) < MAX_FILES):
             yield group
             group, total = [], 0
@@ -399,6 +421,14 @@ def _orphaned(file: IncomingFile) -> DestinationUnavailable:
     return DestinationUnavailable(
         f"these rejects are for {file.destination_id}, a destination that is not configured; they are kept.",
         hint=f"Configure {file.destination_id} again, or remove {file.path}.",
+    )
+
+
+def _not_configured(file: IncomingFile, destinations: Sequence[str]) -> DestinationUnavailable:
+    ids = ", ".join(destinations)
+    return DestinationUnavailable(
+        f"its events were acknowledged for {ids}, which the settings do not have; the file is kept.",
+        hint=f"Configure {ids} again, or give the events up: headwater pipeline forget {destinations[0]}",
     )
 
 

@@ -9,6 +9,7 @@ from headwater.log.files.layout import IncomingFile
 from headwater.pipeline.load import load_id
 from headwater.pipeline.load_report import DestinationReport, FileReport, Outcome, TableReport, reason_of
 from headwater.pipeline.steps.route import RoutedLines
+from headwater.settings import DestinationSettings
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,13 @@ class FileInCycle:
     def is_done(self) -> bool:
         """Whether every destination has its events."""
         return self.status.is_complete and all(each.is_done for each in self.report.destinations)
+
+    def template(self, settings: DestinationSettings) -> str:
+        """The template for the tables that are left.
+
+        It is the one by which the others were loaded: under another one an event could get a second table.
+        """
+        return self.status.template(settings.id) or settings.table_name_template
 
     @property
     def tables(self) -> list[str]:
@@ -101,6 +109,7 @@ class FileInCycle:
         report.skipped = routed.skipped
         report.rejected = routed.rejected + sum(table.rejected for table in report.pairs)
         report.events = report.rows + report.skipped + report.rejected
+        self.status.keep_tables(report.destination, routed.tables)
         self.status.count(
             report.destination, events=report.events, skipped=report.skipped, rejected=report.rejected
         )

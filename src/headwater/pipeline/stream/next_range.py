@@ -92,10 +92,10 @@ def next_range(source: Positions, cursor: StreamCursor, max_events: int, max_byt
     return NextRange(events, first, end, events[0].epoch if events else None)
 
 
-def plan(cursor: StreamCursor, found: NextRange) -> Planned:
+def plan(cursor: StreamCursor, found: NextRange, template: str = "") -> Planned:
     """The plan of the range; the caller saves the cursor before it loads the first event."""
     if cursor.planned is None:
-        cursor.planned = Planned(found.end, epoch=found.epoch or 0)
+        cursor.planned = Planned(found.end, epoch=found.epoch or 0, template=template)
     return cursor.planned
 
 

@@ -86,12 +86,18 @@ class Stream:
         self._destination = load_destination(destination)
         keys = [token.client_secret for token in settings.tokens if destination.wants(token.id)]
         browser_keys = "\n".join(key for key in keys if key)
-        self._router = Router(
-            Template(destination.table_name_template),
-            max_identifier_length=self._destination.capabilities.max_identifier_length,
-            browser_keys=browser_keys,
-            rules=TableRules.of(destination),
-        )
+        self._template = destination.table_name_template
+
+        def router(template: str) -> Router:
+            return Router(
+                Template(template),
+                max_identifier_length=self._destination.capabilities.max_identifier_length,
+                browser_keys=browser_keys,
+                rules=TableRules.of(destination),
+            )
+
+        self._router = router(self._template)
+        self._router_of = router
         self._loader = Loader(
             destination,
             self._destination,
@@ -101,6 +107,7 @@ class Stream:
             staging=staging,
             rejects=RejectWriter(settings.events_dir, destination.id, self._clock),
         )
+        self.failed = False  # ever since it was started
         self._is_connected = False
         self._known_loads = KnownLoads(self._destination.loaded_between)
         self._cursor = StreamCursor(queue="", position=0, archived=0)
@@ -118,6 +125,11 @@ class Stream:
     @property
     def is_alive(self) -> bool:
         return self._thread.is_alive()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the source has no event that is not loaded."""
+        return bool(self._cursor.queue) and self._cursor.position >= self._source.newest()
 
     def start(self) -> None:
         self._thread.start()
@@ -225,15 +237,18 @@ class Stream:
     def _load(self, lines: DataFrame, found: NextRange) -> None:
         cursor, end = self._cursor, found.end
         if cursor.planned is None:
-            plan(cursor, found)
+            plan(cursor, found, self._template)
             self._save()
             crash_point("stream.after_plan")
         positions = found.positions(cursor, self.id)
+        planned = plan(cursor, found)
+        is_same = planned.template in ("", self._template)
         range_load = RangeLoad(
             self._loader,
-            self._router,
+            # some of its tables may be loaded: under another template an event could get a second one
+            self._router if is_same else self._router_of(planned.template),
             positions=positions,
-            plan=plan(cursor, found),
+            plan=planned,
             loaded=self._retry_until_available(lambda: self._known_loads.of(positions)),
             save_plan=self._save,
             retry=self._retry_until_available,
@@ -293,6 +308,7 @@ class Stream:
 
     def _record_error(self, reason: str) -> None:
         """Records the error in the cursor, for `headwater status`."""
+        self.failed = True
         if self._cursor.queue and self._cursor.error != reason:
             try:
                 with self._cursor_lock:
