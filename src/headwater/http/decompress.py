@@ -25,9 +25,11 @@ _COMPRESS_ONCE = "Compress the whole body once, or send it without Content-Encod
 
 
 class ZstdFrame:
-    """Decodes one frame, and checks that its content has the size that its header declares.
+    """Decodes one frame to the same, whatever its pieces are.
 
-    libzstd checks the size too, but not of a frame that arrives in pieces and ends with an empty block.
+    libzstd has other code for a frame that arrives whole, with other verdicts on what no encoder makes, such
+    as empty blocks of a repeated byte: so the first byte of each frame is passed to it alone. In pieces it
+    does not compare the size that the header declares with the content.
     """
 
     def __init__(self) -> None:
@@ -44,6 +46,10 @@ class ZstdFrame:
         return self._frame.unused_data
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
+        if not self._header and len(data) > 1:
+            self._header = data[:1]
+            self._frame.decompress(data[:1], max_length)
+            data = data[1:]
         self._header += data[: FRAME_HEADER_BYTES - len(self._header)]
         part = self._frame.decompress(data, max_length)
         self._bytes_out += len(part)
