@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from headwater.gateway.senders.key_namespaces import Namespaces
 from headwater.settings import GatewaySettings, parse
 from tests.gateway.namespace_places import events_naming
 from tests.gateway.running import TOKENS, Running, run_bytes, run_event, wait_until
@@ -263,3 +267,27 @@ def test_a_key_is_still_required_when_keys_are_bound(guarded: Running) -> None:
     assert keys().key_texts == ("free", "kitchen", "küche")
     assert guarded.post(run_bytes()).status_code == 401
     assert guarded.post(run_bytes(), headers={"authorization": "Bearer other"}).status_code == 401
+
+
+@given(
+    st.lists(st.text("ab*", max_size=6), min_size=1, max_size=3),
+    st.text("ab", max_size=8),
+)
+def test_a_namespace_fits_a_pattern_when_each_star_stands_for_some_text(
+    patterns: list[str], text: str
+) -> None:
+    expected = any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text, re.DOTALL) for pattern in patterns
+    )
+    assert (Namespaces(patterns).foreign(named(text)) is None) == expected
+
+
+def test_a_long_namespace_is_compared_in_linear_time_when_a_pattern_has_several_stars() -> None:
+    # with a regular expression this takes 10^18 steps
+    text = "ab" * 500_000
+    assert Namespaces(["*a*a*a*c"]).foreign(named(text)) == text
+    assert Namespaces(["*a*a*a*b"]).foreign(named(text)) is None
+
+
+def named(namespace: str) -> dict[str, Any]:
+    return {"job": {"namespace": namespace, "name": "j"}}
