@@ -28,6 +28,9 @@ def server() -> Iterator[ScriptedServer]:
         yield server
 
 
+BOMB = gzip.compress(bytes(8 * MAX_ANSWER_BYTES))
+
+
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
@@ -37,6 +40,15 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 def client_of(url: str, **arguments: Any) -> HttpClient:
     defaults: dict[str, Any] = {"url": url, "headers": {}, "tls": TlsOptions()}
     return HttpClient(**(defaults | arguments))
+
+
+@pytest.fixture(params=["direct", "by-proxy"])
+def address(request: pytest.FixtureRequest, server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The URL at which the server answers, itself or as a proxy."""
+    if request.param == "direct":
+        return server.url
+    monkeypatch.setenv("HTTP_PROXY", server.url)
+    return "http://far.example/"
 
 
 def post(client: HttpClient, *urls: str) -> list[HttpAnswer]:
@@ -81,10 +93,10 @@ def post(client: HttpClient, *urls: str) -> list[HttpAnswer]:
     ],
 )
 def test_an_answer_is_understood_when_its_form_is_a_rare_one(
-    server: ScriptedServer, raw: bytes, status: int, content: bytes
+    server: ScriptedServer, address: str, raw: bytes, status: int, content: bytes
 ) -> None:
     server.answer_next(Answer(raw=raw))
-    first, second = post(client_of(server.url), server.url, server.url)
+    first, second = post(client_of(address), address, address)
     assert (first.status_code, first.content) == (status, content)
     assert second.status_code == 200
 
@@ -98,12 +110,15 @@ def test_an_answer_is_understood_when_its_form_is_a_rare_one(
         pytest.param(Answer(body=b"x" * (MAX_ANSWER_BYTES + 1)), id="too-long"),
         pytest.param(Answer(headers={"content-encoding": "br"}, body=b"x"), id="unknown-encoding"),
         pytest.param(Answer(headers={"content-encoding": "gzip"}, body=b"x"), id="broken-encoding"),
+        pytest.param(Answer(headers={"content-encoding": "gzip"}, body=BOMB), id="unpacks-to-too-much"),
     ],
 )
-def test_an_answer_is_no_answer_when_it_is_broken(server: ScriptedServer, answer: Answer) -> None:
+def test_an_answer_is_no_answer_when_it_is_broken(
+    server: ScriptedServer, address: str, answer: Answer
+) -> None:
     server.answer_next(answer)
     with pytest.raises(OutletUnavailable, match="gave no usable answer"):
-        post(client_of(server.url), server.url)
+        post(client_of(address), address)
 
 
 def test_connections_are_used_again_when_requests_follow_each_other(server: ScriptedServer) -> None:

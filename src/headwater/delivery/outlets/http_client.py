@@ -291,7 +291,7 @@ class HttpClient:
             body = compress(body) if small else await asyncio.to_thread(compress, body)
         try:
             if self._proxied is not None:
-                return await _request_by_proxy(self._proxied, url, body, method)
+                return decoded(await _request_by_proxy(self._proxied, url, body, method))
             return decoded(await self._request(url, body, method))
         except (OSError, BrokenAnswer, ValueError) as error:
             what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -335,11 +335,16 @@ class HttpClient:
 async def _request_by_proxy(client: httpx2.AsyncClient, url: str, body: bytes, method: str) -> HttpAnswer:
     import httpx2
 
+    content = bytearray()
     try:
-        reply = await client.request(method, url, content=body)
+        async with client.stream(method, url, content=body) as reply:
+            async for part in reply.aiter_raw():  # not decompressed: a small answer can unpack to any size
+                content += part
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise BrokenAnswer(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
     except (httpx2.HTTPError, httpx2.InvalidURL) as error:
         raise BrokenAnswer(f"{type(error).__name__}: {error}") from error
-    return HttpAnswer(reply.status_code, dict(reply.headers), reply.content)
+    return HttpAnswer(reply.status_code, dict(reply.headers), bytes(content))
 
 
 def _is_header(name: str, value: str) -> bool:
