@@ -128,6 +128,12 @@ def test_an_event_is_on_disk_when_emit_returns(tmp_path: Path, dead_url: str) ->
     assert folders(tmp_path) == [folder]
 
 
+def test_no_other_user_can_read_events_when_the_spool_makes_its_folder(tmp_path: Path, dead_url: str) -> None:
+    producer = client(tmp_path / "spool", dead_url)
+    assert (tmp_path / "spool").stat().st_mode & 0o777 == 0o700
+    producer.close(0.0)
+
+
 def test_an_outage_is_survived_when_the_backend_comes_back(tmp_path: Path, dead_url: str) -> None:
     producer = client(tmp_path, dead_url)
     for number in range(20):

@@ -177,7 +177,7 @@ class SpoolTransport(Transport):
 
     def _open(self) -> None:
         root = Path(self.config.spool.path).expanduser()
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)  # events may name what others must not know
         self._root = root
         self._process = os.getpid()
         self._is_closed = False
