@@ -139,6 +139,7 @@ class IngestProcess:
             )
         done = msgspec.msgpack.decode(content, type=Done)
         if done.error:
+            self._position = min(self._position, done.position)  # lower if a new graph was begun
             raise KINDS[done.kind](done.error, hint=done.hint)
         return done
 
@@ -227,11 +228,11 @@ def _answer(database: GraphDatabase, batch: Batch) -> Done:
         result = database.ingest_received(batch.events, batch.position)
         return Done(result=(result.events, result.invalid, result.mistimed, dict(result.left_out)))
     except HeadwaterError as error:
-        return _failed(error)
+        return _failed(error, database.position)
     except Exception as error:
-        return Done(error=f"{type(error).__name__}: {error}")
+        return Done(database.position, error=f"{type(error).__name__}: {error}")
 
 
-def _failed(error: HeadwaterError) -> Done:
+def _failed(error: HeadwaterError, position: int = 0) -> Done:
     kind = next((kind for kind, type in KINDS.items() if kind and isinstance(error, type)), "")
-    return Done(error=error.text, hint=error.hint, kind=kind)
+    return Done(position, error=error.text, hint=error.hint, kind=kind)

@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import apsw
 from msgspec import Meta
 
+from headwater.durable_files import identity
+from headwater.errors import LogUnavailable
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
     CatalogueEntry,
@@ -43,8 +45,8 @@ from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
 from headwater.graph.query.trace import edges_of_dataset, trace
-from headwater.graph.store.database import open_reader
-from headwater.log.queue.sqlite import select
+from headwater.graph.store.database import FILE, open_reader
+from headwater.log.queue.sqlite import classify, is_damage, select
 
 __all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout", "QueryTooLarge"]
 
@@ -67,9 +69,15 @@ class GraphQuery:
     """
 
     def __init__(self, folder: Path, *, limit_seconds: float = LIMIT_SECONDS) -> None:
-        self.connection = open_reader(folder)
+        self._folder = folder
         self._limit_seconds = limit_seconds
         self._budget: Budget | None = None
+        self._open()
+
+    def _open(self) -> None:
+        file = identity(self._folder / FILE)
+        self.connection = open_reader(self._folder)
+        self._file = file
         self._cache: dict[Hashable, Any] = {}
         self._cache_version = -1
         # A long statement is interrupted, and every statement and row is counted.
@@ -83,12 +91,23 @@ class GraphQuery:
         if self._budget is not None:
             yield self._budget
             return
+        if identity(self._folder / FILE) != self._file:  # it was damaged, and another one took its place
+            self.connection.close()
+            self._open()
         budget = self._budget = Budget(self._limit_seconds, is_abandoned=is_abandoned)
         try:
             yield budget
         except apsw.InterruptError:
             budget.check()
             raise
+        except apsw.Error as error:
+            if not is_damage(error):
+                raise classify(error, self._folder) from error
+            file = self._folder / FILE
+            raise LogUnavailable(
+                f"{file} is damaged ({error}).",
+                hint=f"Stop the server, run `rm {file}*`, start it: it ingests the events of the log again.",
+            ) from error
         finally:
             self._budget = None
 

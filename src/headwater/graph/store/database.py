@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, closing
@@ -16,7 +17,7 @@ import orjson
 from headwater.clock import Clock, SystemClock
 from headwater.crash_points import crash_point
 from headwater.durable_files import FolderLock
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.graph.ingest.event_parser import EventParser, FacetCache
 from headwater.graph.store.aliases import update_aliases
 from headwater.graph.store.retention import clean_up
@@ -35,6 +36,7 @@ from headwater.settings import GraphSettings
 logger = logging.getLogger(__name__)
 
 FILE = "graph.db"
+CHECK_SECONDS = 1.0  # at the start; a graph of a million events takes longer
 CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
 
 
@@ -77,6 +79,7 @@ class GraphDatabase:
         self._settings = settings or GraphSettings()
         self._clock = clock or SystemClock()
         self._cache = FacetCache()
+        self._durable = durable
         with ExitStack() as undo:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -128,7 +131,7 @@ class GraphDatabase:
                 crash_point("graph.before_commit")
         except apsw.Error as error:
             self._cache.clear()
-            raise classify(error, self.folder) from error
+            raise self._failed(error) from error
         except BaseException:
             self._cache.clear()
             raise
@@ -142,9 +145,20 @@ class GraphDatabase:
         try:
             return sum(clean_up(self._connection, self._settings, now))
         except apsw.Error as error:
-            raise classify(error, self.folder) from error
+            raise self._failed(error) from error
         finally:
             self._cache.clear()
+
+    def _failed(self, error: apsw.Error) -> HeadwaterError:
+        """The error for the caller; of a damaged file only after a new one has taken its place."""
+        if not is_damage(error):
+            return classify(error, self.folder)
+        self._connection.close()
+        self._connection = _replace(self.folder / FILE, error, self._durable)
+        return LogUnavailable(
+            f"The graph in {self.folder} was damaged ({error}).",
+            hint="It is rebuilt from the events that the log still holds.",
+        )
 
     def close(self) -> None:
         """Close the file and release its lock."""
@@ -158,14 +172,17 @@ def _open(path: Path, durable: bool) -> apsw.Connection:
     except (apsw.Error, ValueError) as error:
         if not is_damage(error):
             raise
-        logger.error(
-            "The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error
-        )
-        separations = _separations(path)
-        move_to_damaged(path, error)  # only the events that the log has dropped are lost (G9)
-        connection = _writer(path, durable)
-        connection.executemany("INSERT INTO separations VALUES (?, ?, ?)", separations)
-        return connection
+        return _replace(path, error, durable)
+
+
+def _replace(path: Path, error: Exception, durable: bool) -> apsw.Connection:
+    """Set a damaged graph aside and begin a new one: only events that the log has dropped are lost (G9)."""
+    logger.error("The graph is damaged (%s); it is rebuilt from the events that the log still holds.", error)
+    separations = _separations(path)
+    move_to_damaged(path, error)
+    connection = _writer(path, durable)
+    connection.executemany("INSERT INTO separations VALUES (?, ?, ?)", separations)
+    return connection
 
 
 def _separations(path: Path) -> list[tuple[Any, ...]]:
@@ -189,10 +206,25 @@ def _writer(path: Path, durable: bool) -> apsw.Connection:
         connection.pragma("temp_store", 2)
         migrate(connection, MIGRATIONS, path)
         select(connection, "SELECT 1 FROM dataset_names, jobs, runs, meta LIMIT 1")
+        _check(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _check(connection: apsw.Connection) -> None:
+    """ValueError if the structure of the file is damaged, as far as a moment's search shows."""
+    until = time.monotonic() + CHECK_SECONDS
+    connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
+    try:
+        problems = [text for (text,) in select(connection, "PRAGMA quick_check(3)") if text != "ok"]
+    except apsw.InterruptError:
+        return  # what comes later is found by the writer or a query
+    finally:
+        connection.set_progress_handler(None)
+    if problems:
+        raise ValueError("; ".join(map(str, problems)))
 
 
 def open_reader(folder: Path) -> apsw.Connection:

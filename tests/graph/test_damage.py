@@ -1,0 +1,74 @@
+"""A graph with damaged pages: queries say so, and the writer begins another one (G9)."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headwater.errors import HeadwaterError, LogUnavailable
+from headwater.graph.query.query import GraphQuery
+from headwater.graph.store.database import FILE, GraphDatabase
+from tests.graph.events import encoded, graph_of
+from tests.graph.shop import shop
+from tests.log.page_damage import damaged
+
+QUERIES: tuple[Callable[[GraphQuery], Any], ...] = (
+    lambda query: query.summary(),
+    lambda query: query.search("o"),
+    lambda query: query.catalogue("dataset"),
+    lambda query: query.dataset("db", "orders"),
+    lambda query: query.neighbourhood("db", "orders"),
+    lambda query: query.trace("db", "orders", "id"),
+    lambda query: query.runs("db", "orders"),
+)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("graph")
+    graph_of(folder, shop()).close()
+    return folder / FILE
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(min_size=6, max_size=12))
+def test_queries_name_the_damage_and_events_are_ingested_when_pages_are_damaged(
+    graph: Path, tmp_path_factory: pytest.TempPathFactory, damage: bytes
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / FILE).write_bytes(damaged(graph.read_bytes(), damage))
+    for ask in QUERIES:
+        with contextlib.suppress(HeadwaterError), GraphQuery(folder) as query:
+            ask(query)
+    database = GraphDatabase(folder, durable=False)
+    for _ in range(2):  # the first may meet the damage
+        with contextlib.suppress(LogUnavailable):
+            database.ingest(encoded(shop()), 4)
+            break
+    assert database.position == 4
+    database.close()
+    shutil.rmtree(folder)
+
+
+def test_a_query_reads_the_new_graph_when_the_old_one_was_damaged(tmp_path: Path) -> None:
+    bodies = encoded(shop())
+    graph_of(tmp_path, shop()).close()
+    path = tmp_path / FILE
+    content = path.read_bytes()
+    path.write_bytes(content[:8192] + bytes(len(content) - 8192))
+    with GraphQuery(tmp_path) as query:
+        with pytest.raises(LogUnavailable, match=r"is damaged") as raised:
+            query.search("orders")
+        assert f"rm {path}*" in raised.value.hint
+        database = GraphDatabase(tmp_path, durable=False)
+        assert database.position == 0
+        database.ingest(bodies[:1], 2)
+        assert query.summary().jobs == 1
+        database.close()
