@@ -21,22 +21,23 @@
 #include <unistd.h>
 
 enum { FAIL = 0, SHORT_WRITE = 1, KILL = 2 };
+enum { ONCE = 0, FROM_THEN_ON = 1, UNTIL_REMOVAL = 2 };
 
 static char prefix[PATH_MAX];
 static atomic_long calls;
 static long at;            /* the call that fails; 0: none */
 static int action;         /* FAIL, SHORT_WRITE or KILL */
 static int error_number;
-static int from_then_on;   /* whether every later call fails too */
+static int lasts;          /* whether later calls fail too: ONCE, FROM_THEN_ON or UNTIL_REMOVAL */
 static char failed[PATH_MAX + 64];
 
-void io_faults_arm(const char *folder, long number, int what, int error, int all) {
+void io_faults_arm(const char *folder, long number, int what, int error, int how_long) {
     atomic_store(&calls, 0);
     failed[0] = 0;
     at = number;
     action = what;
     error_number = error;
-    from_then_on = all;
+    lasts = how_long;
     snprintf(prefix, sizeof prefix, "%s", folder);
 }
 
@@ -71,7 +72,7 @@ static int fd_below(int fd, char *path) {
 /* Whether this call is the one, or one of those, that must fail. */
 static int hit(const char *name, const char *path) {
     long number = atomic_fetch_add(&calls, 1) + 1;
-    if (!at || number < at || (number > at && !from_then_on)) {
+    if (!at || number < at || (number > at && !lasts)) {
         return 0;
     }
     if (number == at) {
@@ -82,6 +83,13 @@ static int hit(const char *name, const char *path) {
         }
     }
     return 1;
+}
+
+/* A full disk lets files be removed, which makes room on it. */
+static int refuses_removal(void) {
+    if (lasts != UNTIL_REMOVAL) return action != SHORT_WRITE;
+    if (atomic_load(&calls) >= at) at = 0;
+    return 0;
 }
 
 #define REAL(name) \
@@ -156,13 +164,13 @@ int renameat(int from_folder, const char *from, int to_folder, const char *to) {
 
 int unlink(const char *path) {
     REAL(unlink);
-    if (below(path) && hit("unlink", path) && action != SHORT_WRITE) REFUSE;
+    if (below(path) && hit("unlink", path) && refuses_removal()) REFUSE;
     return real(path);
 }
 
 int unlinkat(int folder, const char *path, int flags) {
     REAL(unlinkat);
-    if (below(path) && hit("unlinkat", path) && action != SHORT_WRITE) REFUSE;
+    if (below(path) && hit("unlinkat", path) && refuses_removal()) REFUSE;
     return real(folder, path, flags);
 }
 

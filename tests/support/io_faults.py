@@ -34,23 +34,25 @@ from headwater.errors import HeadwaterError
 SOURCE = Path(__file__).with_suffix(".c")
 RUN_SECONDS = 60
 FAIL, SHORT_WRITE, KILL = range(3)
+ONCE, FROM_THEN_ON, UNTIL_REMOVAL = range(3)
 EXPECTED = (HeadwaterError, OSError, apsw.Error)
 """The errors that a scenario may end with when the disk fails."""
 
 
 class Fault(NamedTuple):
-    """What happens to the n-th call, and whether it happens to all later ones too."""
+    """What happens to the n-th call, and whether it happens to later ones too."""
 
     action: int
     error: int = 0
-    lasts: bool = False
+    lasts: int = ONCE
 
 
 FAULTS = {
     "io error": Fault(FAIL, errno.EIO),
-    "io errors from then on": Fault(FAIL, errno.EIO, True),
+    "io errors from then on": Fault(FAIL, errno.EIO, FROM_THEN_ON),
     "disk full": Fault(FAIL, errno.ENOSPC),
-    "disk full from then on": Fault(FAIL, errno.ENOSPC, True),
+    "disk full from then on": Fault(FAIL, errno.ENOSPC, FROM_THEN_ON),
+    "disk full until a file is removed": Fault(FAIL, errno.ENOSPC, UNTIL_REMOVAL),
     "short write": Fault(SHORT_WRITE),
     "kill": Fault(KILL),
 }

@@ -22,6 +22,7 @@ from headwater.destinations.sql.sql_destination import SqlDestination, StagedCol
 from headwater.destinations.sql.statements import ColumnValue
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
+from headwater.durable_files import exclusive, sync_file, sync_folder
 from headwater.errors import DestinationUnavailable, WarehouseError
 
 _ROW_ERRORS = (
@@ -117,7 +118,7 @@ class DuckDBDestination(SqlDestination):
         config = {"memory_limit": self.options.memory_limit, "threads": self.options.threads or ""}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if self.options.storage_compatibility_version and not path.exists():
+            if not path.exists():
                 self._create_file(path)
             self._connection = duckdb.connect(str(path), config={k: v for k, v in config.items() if v})
         except (duckdb.Error, OSError) as error:
@@ -130,10 +131,28 @@ class DuckDBDestination(SqlDestination):
             self.create_ledger("PRIMARY KEY (load_id)")
 
     def _create_file(self, path: Path) -> None:
-        """Create the database; not by an option of its connection, with which all in a process must agree."""
-        version = self.dialect.literal(self.options.storage_compatibility_version)
-        with duckdb.connect() as memory:
-            memory.execute(f"ATTACH {self.dialect.literal(str(path))} AS made (STORAGE_VERSION {version})")
+        """Create the database beside its place and move it there.
+
+        A disk that fails would leave the beginning of a file, which DuckDB never opens again. The format is
+        no option of the connection, since all connections of a process must agree in those.
+        """
+        version = self.options.storage_compatibility_version
+        option = f" (STORAGE_VERSION {self.dialect.literal(version)})" if version else ""
+        draft, lock = (path.with_name(f".{path.name}.{suffix}") for suffix in ("tmp", "lock"))
+        with exclusive(lock):
+            try:
+                if path.exists():
+                    return  # another pipeline was faster
+                draft.unlink(missing_ok=True)
+                with duckdb.connect() as memory:
+                    memory.execute(f"ATTACH {self.dialect.literal(str(draft))} AS made{option}")
+                    memory.execute("DETACH made")
+                sync_file(draft)
+                draft.rename(path)
+                sync_folder(path.parent)
+            finally:
+                draft.unlink(missing_ok=True)
+                lock.unlink(missing_ok=True)
 
     def close(self) -> None:
         if self._connection is not None:
