@@ -108,6 +108,21 @@ def test_memory_is_as_before_when_giving_up_events_cannot_be_stored(tmp_path: Pa
     index.close()
 
 
+def test_a_drop_is_counted_when_its_partition_is_removed_and_the_disk_still_fails(
+    tmp_path: Path, disk: FaultyDisk
+) -> None:
+    index = Index(tmp_path / "index.db", vfs=disk.name)
+    cursor = Cursor(index, CursorRow("r", 1, 1))
+    disk.fault = "full"
+    assert cursor.drop("dropped_age", range(1, 10), is_removed=True) == 9
+    assert (cursor.position, cursor.row.dropped_age, cursor.is_stored) == (10, 9, False)
+    disk.fault = ""
+    cursor.store()
+    index, cursor = reopened(tmp_path / "index.db", index)
+    assert (cursor.position, cursor.row.dropped_age) == (10, 9)
+    index.close()
+
+
 def test_what_becomes_of_rejects_is_counted_once_when_it_is_repeated(tmp_path: Path) -> None:
     index = Index(tmp_path / "index.db")
     cursor = Cursor(index, CursorRow("r", 1, 1))

@@ -324,9 +324,12 @@ class Cursor:
                     self._held.difference_update(positions)
             return self._finish(known, durable=False)
 
-    def drop(self, outcome: Outcome, positions: range) -> int:
+    def drop(self, outcome: Outcome, positions: range, *, is_removed: bool = False) -> int:
         """Like `finish`, but on disk when it returns, and undone if the disk fails: events are dropped only
-        once the drop is recorded (G3). Positions that are held are not lost, and not dropped."""
+        once the drop is recorded (G3). Positions that are held are not lost, and not dropped.
+
+        If their partition `is_removed` already, memory stays ahead of a disk that fails, as in `finish`.
+        """
         with self._index.lock:
             row, blocks, before = msgspec.structs.replace(self.row), dict(self._blocks), self._doomed
             held = [each for each in self._held if each in positions and not self.is_finished(each)]
@@ -334,11 +337,12 @@ class Cursor:
                 if any(self._doom_of(each) is None for each in held):
                     self._doomed = [*before, Doomed(positions.start, positions.stop, outcome)]
                     self._is_doom_stored = False
-                new = self._finish({outcome: positions}, durable=True, without=held)
-            except BaseException:
-                self.row, self._blocks, self._doomed = row, blocks, before
-                raise
-            return new[outcome]
+                self._finish({outcome: positions}, durable=True, without=held)
+            except BaseException as error:
+                if not is_removed or not isinstance(error, (apsw.Error, OSError)):
+                    self.row, self._blocks, self._doomed = row, blocks, before
+                    raise
+            return int(getattr(self.row, outcome) - getattr(row, outcome))
 
     def hold(self, positions: Iterable[int]) -> list[int]:
         """Note that the owner of the reader has these in memory; returns those that are not finished."""

@@ -290,7 +290,7 @@ class Log:
             except apsw.FullError:
                 # No room to record the drop: the file is removed first, which makes room for the record.
                 self.partitions.remove(partition)
-                self._drop(partition, reason)
+                self._drop(partition, reason, is_removed=True)
             crash_point("collection.after_index")
             self.partitions.remove(partition)
             crash_point("collection.after_unlink")
@@ -314,12 +314,13 @@ class Log:
             return False
         return True
 
-    def _drop(self, partition: PartitionRange, reason: str) -> None:
+    def _drop(self, partition: PartitionRange, reason: str, *, is_removed: bool = False) -> None:
         if reason == "passed":
             return
         outcome: Outcome = "dropped_age" if reason == "age" else "dropped_bytes"
         for cursor in list(self._cursors.values()):
-            lost = cursor.drop(outcome, range(cursor.position, partition.end))
+            positions = range(cursor.position, partition.end)
+            lost = cursor.drop(outcome, positions, is_removed=is_removed)
             self.count_dropped(cursor.row.reader, reason, lost)
         if not self._cursors:
             lost = partition.end - partition.first
