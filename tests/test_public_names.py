@@ -20,6 +20,7 @@ PUBLIC = [
     "headwater.extend.lineage",
     "headwater.lineage",
     "headwater.delivery",
+    "headwater.pipeline",
     "headwater.spool",
     "headwater.testing",
     "headwater.testing.outlets",

@@ -47,6 +47,8 @@ CRASH_POINTS = (
     "stream.before_commit",
     "stream.after_commit",
     "stream.after_archive",
+    "foreach_batch.after_cut",
+    "foreach_batch.loaded",
     "graph.before_commit",
     "graph.after_commit",
 )

@@ -72,8 +72,8 @@ def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
 
 
 def prepare(spark: SparkSession) -> None:
-    """Compiles the classes now instead of with the first batch."""
-    _load(spark, "Scan")
+    """Compiles the classes now instead of with the first batch, and makes them known to this session."""
+    _register(spark, _load(spark, "EventCheck"))
 
 
 def event_check(lines: DataFrame, line: str) -> Column:
@@ -122,8 +122,13 @@ def _compile(spark: SparkSession) -> Any:
         ) from error
     context: Any = spark.sparkContext
     context._jsc.addJar(str(jar))
-    # Registered by name: py4j would take another overload of `functions.udf`, the one without input types.
-    check = loader.loadClass(f"{PACKAGE}.EventCheck").getConstructors()[0].newInstance(None)
-    session: Any = spark._jsparkSession
-    session.udf().register(FUNCTION, check, jvm.org.apache.spark.sql.types.DataTypes.StringType)
+    _register(spark, loader.loadClass(f"{PACKAGE}.EventCheck"))
     return loader
+
+
+def _register(spark: SparkSession, check: Any) -> None:
+    # Registered by name: py4j would take another overload of `functions.udf`, the one without input types.
+    jvm: Any = spark._jvm
+    session: Any = spark._jsparkSession
+    text = jvm.org.apache.spark.sql.types.DataTypes.StringType
+    session.udf().register(FUNCTION, check.getConstructors()[0].newInstance(None), text)

@@ -137,6 +137,45 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
     return with_collector(chosen | {name: _text(value) for name, value in settings.spark.items()})
 
 
+@contextmanager
+def own_sql_settings(spark: SparkSession, settings: PipelineSettings) -> Iterator[None]:
+    """Our settings for queries, in a session that is not ours, until the block ends.
+
+    The thread's active session is the same afterwards too.
+    """
+    from pyspark.sql import SparkSession
+
+    wanted = {
+        name: value
+        for name, value in (_FOREIGN_SESSION | configuration(settings)).items()
+        if name.startswith("spark.sql.") and name not in _CLUSTERS_OWN and spark.conf.isModifiable(name)
+    }
+    before, active = spark.conf.getAll, SparkSession.getActiveSession()
+    try:
+        for name, value in wanted.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name in wanted:
+            if name in before:
+                spark.conf.set(name, before[name])
+            else:
+                spark.conf.unset(name)
+        session: Any = SparkSession
+        session._activeSession = active
+        jvm: Any = spark._jvm
+        if active is not None:
+            jvm.SparkSession.setActiveSession(active._jsparkSession)
+        else:
+            jvm.SparkSession.clearActiveSession()
+
+
+_FOREIGN_SESSION = {"spark.sql.ansi.enabled": "true", "spark.sql.timestampType": "TIMESTAMP_LTZ"}
+"""Defaults of Spark that our expressions rely on, and that a user's session may have changed."""
+_CLUSTERS_OWN = {"spark.sql.shuffle.partitions", "spark.sql.autoBroadcastJoinThreshold"}
+"""Their owner knows the cluster."""
+
+
 def _version() -> str:
     import pyspark
 
