@@ -38,7 +38,11 @@ SETTINGS_INTRO = _paragraph("""
     Read from the file named by `-c`, else by `$HEADWATER_CONFIG`, else from `./headwater.yml`; without any of
     them the defaults hold. `headwater init` writes a file to begin with, `headwater check` says what is wrong
     with it. Any value may hold `${env.NAME}` or `${env.NAME|default}`. A key that is not listed here is
-    refused, and the nearest known one is named.
+    refused, and the nearest known one is named. Sizes and times may have a unit: `4GiB`, `64 MB`, `500ms`,
+    `30s`, `5m`, `24h`, `7d`. An environment variable takes precedence over the file: `HEADWATER_` and the
+    setting in capitals, with two underscores between sections, such as `HEADWATER_DATA_DIR`,
+    `HEADWATER_GATEWAY__PORT` or `HEADWATER_LOG__RETENTION_BYTES=4GiB`; a list or a whole section is YAML:
+    `HEADWATER_OUTLETS='[{name: backend, type: openlineage, url: "http://marquez:5000"}]'`.
 """)
 OUTLETS_INTRO = _paragraph("""
     They stand beside the keys of `outlets[]`. Other packages can bring further types (entry point group
@@ -163,7 +167,8 @@ def command_parts(command: click.Command, context: click.Context) -> Iterator[st
     subcommand = ["COMMAND"] if isinstance(command, click.Group) else []
     yield f"```\n{' '.join([context.command_path, '[OPTIONS]', *pieces, *subcommand])}\n```"
     yield inspect.cleandoc(command.help or "")
-    own = [param for param in command.params if isinstance(param, click.Option) and param.name != "version"]
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    own = [option for option in options if not option.hidden and option.name != "version"]
     if own:
         yield table(["option", "meaning"], [option_row(option) for option in own])
     if isinstance(command, click.Group):

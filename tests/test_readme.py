@@ -26,8 +26,8 @@ def quick_start() -> str:
 
 def test_the_quick_start_is_one_block_when_the_readme_is_read() -> None:
     block = quick_start()
-    assert block.index("headwater up") < block.index("readyz") < block.index("api/v1/event")
-    assert block.count("8750") == 3  # the test below replaces each of them
+    assert block.index("headwater up --wait") < block.index("api/v1/event")
+    assert block.count("8750") == 2  # the test below replaces each of them
 
 
 @pytest.mark.long
@@ -35,7 +35,7 @@ def test_the_quick_start_is_one_block_when_the_readme_is_read() -> None:
 def test_a_row_and_its_lineage_are_shown_when_the_quick_start_is_pasted(tmp_path: Path) -> None:
     clone = tmp_path / "headwater"
     subprocess.run(["git", "clone", "--quiet", "--depth=1", f"file://{ROOT}", str(clone)], check=True)
-    script = quick_start().replace("8750", str(free_port())) + "\nkill %1; wait %1; cat headwater.log >&2\n"
+    script = quick_start().replace("8750", str(free_port())) + "headwater down\n"
     environment = {name: os.environ[name] for name in ("PATH", "HOME", "JAVA_HOME") if name in os.environ}
     environment |= {
         name: value for name, value in os.environ.items() if name.startswith(("PIP_", "SSL_", "REQUESTS_"))
@@ -54,6 +54,10 @@ def test_a_row_and_its_lineage_are_shown_when_the_quick_start_is_pasted(tmp_path
     finally:
         if shell.poll() is None:
             os.killpg(shell.pid, signal.SIGKILL)
+        if shell.returncode:  # what it left in the background
+            subprocess.run(
+                [clone / ".venv/bin/headwater", "down"], cwd=clone, capture_output=True, check=False
+            )
     assert shell.returncode == 0, errors[-3000:]
     assert '{"status":"ok"}' in output
     assert "12.5" in output  # the row

@@ -8,6 +8,8 @@ import pytest
 
 from headwater.errors import SettingsError
 from headwater.settings import Settings, convert, load, parse
+from headwater.settings.environment import variables
+from headwater.settings.units import in_its_unit
 
 
 def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
@@ -318,3 +320,138 @@ def test_a_problem_is_reported_when_options_are_not_a_mapping(section: str, opti
 def test_a_name_is_refused_when_it_ends_with_a_newline() -> None:
     with pytest.raises(SettingsError, match="name"):
         parse('outlets: [{name: "abc\\n", type: console}]')
+
+
+# --- units
+
+
+@pytest.mark.parametrize(
+    ("setting", "text", "number"),
+    [
+        ("retention_bytes", "4GiB", 4 * 1024**3),
+        ("retention_bytes", "64 MB", 64_000_000),
+        ("retention_bytes", "1.5KiB", 1536),
+        ("timeout_seconds", "500ms", 0.5),
+        ("timeout_seconds", "5m", 300),
+        ("rotation_minutes", "90s", 1.5),
+        ("retention_hours", "7d", 168),
+        ("archive_days", "12h", 0.5),
+    ],
+)
+def test_a_size_or_time_becomes_a_number_when_it_has_a_unit(setting: str, text: str, number: float) -> None:
+    assert in_its_unit(setting, text) == number
+
+
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("retention_bytes", "4h"),
+        ("retention_hours", "4GiB"),
+        ("retention_hours", "24"),
+        ("retention_hours", "-24h"),
+        ("retention_hours", "24h\n5"),
+        ("retention_hours", "\u0662\u0664h"),
+        ("max_events", "4GiB"),
+        ("host", "5m"),
+    ],
+)
+def test_a_text_is_left_alone_when_it_is_no_quantity_of_the_setting(setting: str, text: str) -> None:
+    assert in_its_unit(setting, text) is None
+
+
+def test_units_are_read_at_every_depth_when_settings_have_them() -> None:
+    text = """
+    log: {retention_bytes: 8GiB, retention_hours: 2d}
+    events: {rotation_minutes: 30s, kafka: {servers: "k:9092", config: {message.max.bytes: 4MB}}}
+    outlets: [{name: a, type: http, batch_age_seconds: 2m, retry: {max_seconds: 1h}}]
+    """
+    found = parse(text, {})
+    assert (found.log.retention_bytes, found.log.retention_hours) == (8 * 1024**3, 48)
+    assert found.events.rotation_minutes == 0.5
+    assert found.events.kafka is not None
+    assert found.events.kafka.config == {"message.max.bytes": "4MB"}  # librdkafka's own
+    (outlet,) = found.outlets
+    assert (outlet.batch_age_seconds, outlet.retry.max_seconds) == (120, 3600)
+
+
+def test_the_units_are_named_when_a_text_is_no_quantity() -> None:
+    found = problems("log: {retention_bytes: 4 gigs, retention_hours: soon}\ngateway: {max_body_bytes: 1ZiB}")
+    assert found == [
+        "`log.retention_bytes`: expected a number of bytes, or text such as 64MiB or 4GB",
+        "`log.retention_hours`: expected a number of hours, or text such as 30s, 5m, 24h or 7d",
+        "`gateway.max_body_bytes`: expected a number of bytes, or text such as 64MiB or 4GB",
+    ]
+
+
+def test_units_are_read_when_an_extension_has_settings_of_its_own() -> None:
+    class Own(msgspec.Struct):
+        cache_bytes: int = 0
+        wait_seconds: float | None = None
+
+    assert convert({"cache_bytes": "2KiB", "wait_seconds": "1m"}, Own, source="own") == Own(2048, 60)
+
+
+# --- environment variables
+
+
+def loaded(tmp_path: Path, text: str, environ: dict[str, str]) -> Settings:
+    (tmp_path / "headwater.yml").write_text(text, encoding="utf-8")
+    return load(tmp_path / "headwater.yml", environ)
+
+
+def test_a_variable_takes_precedence_when_it_is_named_after_a_setting(tmp_path: Path) -> None:
+    environ = {
+        "HEADWATER_DATA_DIR": "/data",
+        "HEADWATER_GATEWAY__PORT": "9000",
+        "HEADWATER_GATEWAY__STRICT": "true",
+        "HEADWATER_GATEWAY__ADMIN_TOKEN": "a${b}",
+        "HEADWATER_LOG__RETENTION_BYTES": "8GiB",
+        "HEADWATER_METRICS__STATSD__HOST": "stats",
+        "HEADWATER_OUTLETS": "[{name: a, type: http, url: 'http://a'}]",
+        "HEADWATER_GRAPH__ENABLED": "null",
+    }
+    found = loaded(tmp_path, "gateway: {port: 1, host: h}\noutlets: []\nlog:\n  #nothing\n", environ)
+    assert found.data_dir == "/data"
+    assert (found.gateway.port, found.gateway.host, found.gateway.strict) == (9000, "h", True)
+    assert found.gateway.admin_token == "a${b}"
+    assert found.log.retention_bytes == 8 * 1024**3
+    assert found.metrics.statsd is not None
+    assert found.metrics.statsd.host == "stats"
+    assert found.outlets[0].options == {"url": "http://a"}
+    assert found.graph.enabled is None
+
+
+def test_variables_alone_suffice_when_there_is_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load(environ={"HEADWATER_GATEWAY__HOST": "0.0.0.0"}).gateway.host == "0.0.0.0"
+    others = {"HEADWATER_ADMIN_TOKEN": "x", "HEADWATER_PORT": "tcp://10.0.0.1:8750"}
+    assert load(environ=others) == Settings()
+
+
+def test_the_variable_is_named_when_its_value_cannot_be_used(tmp_path: Path) -> None:
+    environ = {
+        "HEADWATER_GATEWAY__PORT": "many",
+        "HEADWATER_GATEWAY__PROT": "1",
+        "HEADWATER_OUTLETS": "[{name: a}]",
+        "HEADWATER_TOKENS": "[",
+    }
+    with pytest.raises(SettingsError) as raised:
+        loaded(tmp_path, "log: {retention_hours: 0}", environ)
+    found = raised.value.problems
+    assert "`gateway.port`: expected `int`, got `str` (from HEADWATER_GATEWAY__PORT)" in found
+    assert "`outlets[0].type` is missing (from HEADWATER_OUTLETS)" in found
+    hint = "did you mean HEADWATER_GATEWAY__PORT?"
+    assert f"the environment variable HEADWATER_GATEWAY__PROT names no setting; {hint}" in found
+    assert any(each.startswith("`tokens` (from HEADWATER_TOKENS): ") for each in found)
+    assert "`log.retention_hours`: expected `float` > 0.0" in found
+    assert len(found) == 5
+
+
+def test_every_setting_has_a_variable_of_its_own_when_all_are_listed() -> None:
+    found = variables()
+    assert {".".join(each.path) for each in found.values()} >= {"data_dir", "gateway.tls.key", "outlets"}
+    assert len({each.path for each in found.values()}) == len(found) > 80
+    for known in ("HEADWATER_CONFIG", "HEADWATER_LINEAGE", "HEADWATER_CRASH_POINT"):
+        assert known not in found  # they mean something else

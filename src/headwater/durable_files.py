@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -240,6 +241,14 @@ def is_locked(folder: Path) -> bool:
         return not try_lock(fd, shared=True)
     finally:
         os.close(fd)
+
+
+def owner_of(folder: Path) -> int | None:
+    """The process of this machine that has the folder open now."""
+    if not is_locked(folder):
+        return None
+    found = re.fullmatch(r"process (\d+) on (.*)\n", (folder / "lock").read_text(encoding="utf-8"))
+    return int(found[1]) if found is not None and found[2] == socket.gethostname() else None
 
 
 class DiskReserve:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from datetime import date
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -95,16 +96,31 @@ def test_tables_types_counts_and_lineage_are_right_when_the_demo_runs_in_another
 
 @pytest.mark.long
 @pytest.mark.timeout(1200)
-def test_the_report_is_printed_when_the_demo_runs_as_typed(tmp_path: Path) -> None:
-    pytest.importorskip("pyspark", reason="Spark is missing: pip install 'headwater[pipeline,java]'")
-    done = subprocess.run(
-        [sys.executable, "-m", "headwater", "demo", "--part", "pipeline", "--events", "60", "--json"],
-        capture_output=True,
+def test_the_report_is_printed_and_its_trace_is_shown_when_the_demo_runs_as_typed(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="Spark is missing: pip install 'headwater[java,pipeline]'")
+    command = ["demo", "--part", "pipeline", "--events", "60", "--json", "--keep-running"]
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "headwater", *command],
+        stdout=subprocess.PIPE,
         text=True,
-        check=False,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
     )
-    assert done.returncode == 0, done.stderr
-    load = json.loads(done.stdout)["pipeline"]
-    assert load["acknowledged"] == 120 == load["rows"] + load["skipped"] + load["rejected"]
+    assert demo.stdout is not None
+    output = ""
+    try:
+        while "Ctrl-C ends the demo." not in output:
+            line = demo.stdout.readline()
+            assert line, output
+            output += line
+        load = json.loads(output[: output.index("\n}\n") + 3])["pipeline"]
+        assert load["acknowledged"] == 120 == load["rows"] + load["skipped"] + load["rejected"]
+        (address,) = re.findall(r"trace of the report's revenue: (http\S+)", output)
+        with urlopen(address) as answer:
+            page = answer.read().decode()
+        assert "value/amount" in page
+        assert "No column" not in page
+    finally:
+        demo.terminate()
+        demo.communicate(timeout=300)
+    assert demo.returncode == 0
     assert list(tmp_path.glob("headwater-demo-*")) == []

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -87,3 +88,41 @@ def test_the_named_configuration_is_used_when_it_stands_before_or_after_the_comm
 ) -> None:
     (tmp_path / "other.yml").write_text("data_dir: elsewhere", encoding="utf-8")
     assert "elsewhere/log does not exist" in headwater(*arguments).output
+
+
+@pytest.mark.parametrize("arguments", [("-v", "status"), ("status", "-v")])
+def test_the_traceback_is_printed_when_the_command_is_verbose(
+    headwater: Headwater, arguments: tuple[str, ...]
+) -> None:
+    assert "Traceback" not in headwater("status").output
+    assert "Traceback (most recent call last):" in headwater(*arguments).output
+
+
+def test_words_are_completed_without_an_import_of_a_stage_when_a_shell_asks() -> None:
+    code = (
+        "import sys\nfrom headwater.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print(*[name for name in sys.modules if name.startswith('headwater.')], file=sys.stderr)"
+    )
+    words = {"_HEADWATER_COMPLETE": "bash_complete", "COMP_WORDS": "headwater st", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | words
+    )
+    assert done.stdout == "plain,status\n"
+    assert set(done.stderr.split()) == {"headwater.cli", "headwater.cli.main", "headwater.errors"}
+
+
+@pytest.mark.parametrize("shell", ["bash", "fish", "zsh"])
+def test_the_script_of_a_shell_is_printed_when_it_is_asked_for(headwater: Headwater, shell: str) -> None:
+    result = headwater("completion", shell)
+    assert result.exit_code == 0
+    assert f"_HEADWATER_COMPLETE={shell}_complete" in result.output
+
+
+def test_bash_accepts_the_script_when_it_is_sourced(headwater: Headwater) -> None:
+    script = headwater("completion", "bash").output
+    done = subprocess.run(
+        ["bash", "-c", f"{script}\ncomplete -p headwater"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith("headwater")

@@ -162,12 +162,34 @@ def test_the_kernel_ends_the_process_when_no_thread_of_it_can_run() -> None:
 # --- SIGHUP
 
 
-def rewrite(server: HeadwaterProcess, settings: dict[str, Any], expected: str) -> None:
-    """Change the settings, send SIGHUP, and wait for the line that reports on it."""
+def rewrite(
+    server: HeadwaterProcess, settings: dict[str, Any], expected: str, *, by_command: bool = False
+) -> None:
+    """Change the settings, send SIGHUP or run the command, and wait for the line that reports on it."""
     before = server.output.count(expected)
     server.config.write_text(json.dumps(settings))
-    os.kill(server.pid, signal.SIGHUP)
+    if by_command:
+        done = reload(server.config)
+        assert done.returncode == 0, done.stderr
+        assert f"process {server.pid} reads" in done.stdout
+    else:
+        os.kill(server.pid, signal.SIGHUP)
     wait_until(lambda: server.output.count(expected) > before, f"another {expected!r}")
+
+
+def reload(config: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "headwater", "-c", str(config), "reload"]
+    return subprocess.run(command, cwd=config.parent, capture_output=True, text=True, check=False)
+
+
+def test_the_reload_is_refused_when_no_server_runs_or_its_settings_cannot_be_used(tmp_path: Path) -> None:
+    config = tmp_path / "headwater.yml"
+    config.write_text("{}", encoding="utf-8")
+    done = reload(config)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "No server runs on this machine" in done.stderr
+    config.write_text("gateway: {prot: 1}", encoding="utf-8")
+    assert reload(config).returncode == 2
 
 
 def test_keys_tokens_and_outlets_change_without_a_restart_when_sighup_comes(
@@ -209,7 +231,7 @@ def test_keys_tokens_and_outlets_change_without_a_restart_when_sighup_comes(
     assert 'headwater_delivery_lag_events{outlet="one"}' not in metrics_of(server, "new-admin")
     assert len(first.read_bytes().splitlines()) == 1
     settings["outlets"][0]["path"] = str(first)
-    rewrite(server, settings, "The settings were reloaded: outlets.")
+    rewrite(server, settings, "The settings were reloaded: outlets.", by_command=True)
     assert post(server, authorization="Bearer new-key") == 200
     wait_until(lambda: len(first.read_bytes().splitlines()) == 2)
     assert server.stop() == 0

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.log.files.file_status import FileStatus
+from headwater.log.files.file_status import STOPPED, FileStatus, PipelineNow
+from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import status_path
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import NewReject, RejectStore
+from tests.support.waiting import wait_until
 
 from .conftest import Headwater
 
@@ -67,6 +69,37 @@ def test_the_command_is_named_when_a_removed_outlet_keeps_events(
         assert "forget fast" not in output
     assert headwater("log", "forget", "slow", "--yes").exit_code == 0
     assert all("log forget" not in headwater(command).output for command in ("status", "check"))
+
+
+def test_what_the_first_rows_wait_for_is_shown_when_they_are_on_their_way(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    token = {"id": "web", "client_secret": "a", "server_secret": "b"}
+    destination = {"id": "dwh", "type": "duckdb", "path": "x.duckdb"}
+    settings = {"tokens": [token], "destinations": [destination], "events": {"rotation_minutes": 2}}
+    (tmp_path / "headwater.yml").write_text(json.dumps(settings), encoding="utf-8")
+    events = tmp_path / "headwater-data" / "events"
+    incoming = Incoming(events)
+    try:
+        assert "next:" not in headwater("status").output
+        incoming.append_wait("web", [b"{}"])
+        output = headwater("status").output
+        assert "next: the file of token web, " in output
+        assert "is complete 5.0 s after its first event; in a steady flow after up to 2 min" in output
+        assert "next: no pipeline runs that would load them" in output
+        PipelineNow(doing="starting Spark", at=1_000_000_000).save(events)
+        incoming.rotate()
+        wait_until(lambda: "the file of token web" not in headwater("status").output)
+        line = "next: the pipeline loads them; it is starting Spark, since 2001-09-09 01:46:40Z"
+        assert line in headwater("status").output
+        assert (
+            json.loads(headwater("status", "--json").stdout)["events"]["pipeline"]["doing"]
+            == "starting Spark"
+        )
+        PipelineNow(doing=STOPPED, at=1_000_000_001).save(events)
+        assert "next: no pipeline runs" in headwater("status").output
+    finally:
+        incoming.close()
 
 
 def test_it_says_so_when_the_server_is_running(headwater: Headwater, data: Path) -> None:

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ import httpx2
 import pytest
 
 from headwater import settings
-from headwater.cli.up import FAILED, MISCONFIGURED, Part, Supervisor, parts
+from headwater.cli.up import ALL_READY, FAILED, MISCONFIGURED, Part, Readiness, Supervisor, parts
 from tests.support.server import EVENT
 from tests.support.waiting import wait_until
 
@@ -100,6 +102,65 @@ def test_lines_stay_json_when_the_configuration_asks_for_it(tmp_path: Path) -> N
     lines = [json.loads(line) for line in up.output.splitlines()]
     assert {line["part"] for line in lines if "part" in line} == {"gateway"}
     assert any(line.get("text") == "Stopped." for line in lines)
+
+
+def test_a_line_says_what_to_open_when_all_parts_are_ready(up: Up) -> None:
+    ready = re.compile(r"^ready: open (http\S+/), .* \(all parts, after .* s\)$", re.MULTILINE)
+    (line,) = wait_until(lambda: ready.findall(up.output))
+    assert line == f"{up.urls()[0]}/"
+    assert httpx2.get(line).status_code == 200
+
+
+def test_it_is_said_once_when_every_part_is_ready() -> None:
+    lines: list[tuple[str, str]] = []
+    wanted = [Part("gateway", ()), Part("pipeline", ())]
+    readiness = Readiness(settings.Settings(log_format="json"), wanted, lambda *line: lines.append(line))
+    reports = [
+        ("pipeline", "starting Spark on local[*] ..."),
+        ("gateway", '{"text":"ready: open http://127.0.0.1:1/"}'),
+        ("gateway", "ready: open http://127.0.0.1:1/"),  # after a restart
+    ]
+    with redirect_stderr(StringIO()) as errors:
+        for report in reports:
+            readiness(*report)
+        assert errors.getvalue() == ""
+        readiness("pipeline", "ready: the pipeline loads each file as soon as it is complete")
+        readiness("pipeline", "ready: again")
+    assert lines[:3] == reports
+    (line,) = errors.getvalue().splitlines()
+    assert json.loads(line)["text"].startswith("ready: open http://127.0.0.1:1/ (all parts, after ")
+    assert ALL_READY.search(line)
+
+
+def headwater(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headwater", *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=DEADLINE_SECONDS,
+    )
+
+
+def test_a_script_goes_on_when_it_is_ready_and_stops_it_by_a_command(tmp_path: Path) -> None:
+    (tmp_path / "headwater.yml").write_text("gateway: {port: 0}", encoding="utf-8")
+    started = headwater(tmp_path, "up", "--wait")
+    assert started.returncode == 0, started.stderr
+    (url,) = re.findall(r"^ready: open (http\S+)/,", started.stderr, re.M)
+    assert post(url) == 200
+    for arguments in (["up"], ["up", "--wait"]):
+        second = headwater(tmp_path, *arguments)
+        assert second.returncode == 1
+        assert "is in use by process" in second.stderr
+    stopped = headwater(tmp_path, "down")
+    assert stopped.returncode == 0, stopped.stderr
+    with pytest.raises(httpx2.ConnectError):
+        post(url)
+    again = headwater(tmp_path, "down")
+    assert again.returncode == 1
+    assert "No `headwater up` runs" in again.stderr
+    assert "Stopped." in (tmp_path / "headwater-data" / "up.log").read_text(encoding="utf-8")
 
 
 def python(name: str, code: str, stop_seconds: float = 30.0) -> Part:

@@ -17,7 +17,8 @@ from headwater.settings.describe import Field, describe
 
 HEAD = """\
 # Configuration of Headwater. A line that begins with `#name:` shows a default; remove the # to change it.
-# Any value may hold ${env.NAME} or ${env.NAME|default}. `headwater check` checks this file.
+# Any value may hold ${env.NAME} or ${env.NAME|default}; sizes and times may have a unit: 4GiB, 30s, 24h.
+# An environment variable such as HEADWATER_GATEWAY__PORT takes precedence. `headwater check` checks it all.
 """
 OUTLETS = """\
 # Who receives the events: any number of outlets, each at its own pace. docs/settings.md lists all keys.

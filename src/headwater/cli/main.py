@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import click
+from click.shell_completion import CompletionItem
 
 from headwater import __version__
 from headwater.errors import HeadwaterError, SettingsError
@@ -28,6 +29,8 @@ COMMANDS = {
         "headwater.cli.serve", "Run the server: accept events, store them, deliver them to the outlets."
     ),
     "up": Command("headwater.cli.up", "Run server and pipeline together, and restart a part that dies."),
+    "down": Command("headwater.cli.down", "Stop what `headwater up` runs, and wait until it has stopped."),
+    "reload": Command("headwater.cli.reload", "Ask the running server to read keys, tokens, outlets again."),
     "pipeline": Command("headwater.cli.pipeline", "Load events into tables."),
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
@@ -38,6 +41,9 @@ COMMANDS = {
     "log": Command(
         "headwater.cli.log",
         "Inspect the log; while no server runs, change it: forget, rename, trim.",
+    ),
+    "completion": Command(
+        "headwater.cli.completion", "Print the script that completes commands and options in a shell."
     ),
     "demo": Command(
         "headwater.cli.demo.command",
@@ -59,6 +65,11 @@ class Commands(click.Group):
         assert isinstance(command, click.Command)
         return command
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name].help) for name in names]
+        return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, found.help) for name, found in COMMANDS.items()])
@@ -67,10 +78,15 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except HeadwaterError as error:
+            from headwater.cli.options import is_verbose
             from headwater.cli.output import echo
             from headwater.installation import typeable
             from headwater.printable import printable_block
 
+            if is_verbose(ctx):
+                import traceback
+
+                echo(traceback.format_exc(), err=True)
             click.secho(f"error: {printable_block(error.text)}", fg="red", err=True)
             if error.hint:
                 echo(typeable(error.hint, ctx.find_root().obj), err=True)
@@ -100,13 +116,17 @@ class Commands(click.Group):
     metavar="FILE",
     help="Configuration; else $HEADWATER_CONFIG, else ./headwater.yml, else the defaults.",
 )
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Log debug lines too, and print the traceback of an error."
+)
 @click.pass_context
-def cli(ctx: click.Context, config: str | None) -> None:
+def cli(ctx: click.Context, config: str | None, verbose: bool) -> None:
     """Accepts events over HTTP and never loses an acknowledged one.
 
     Exit codes: 0 success, 1 failure, 2 the command line or the configuration is wrong.
     """
     ctx.obj = config
+    ctx.meta["headwater.verbose"] = verbose
 
 
 def main() -> None:

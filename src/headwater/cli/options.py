@@ -15,20 +15,33 @@ import msgspec
 from headwater import settings as settings_module
 from headwater.settings import Settings
 
+VERBOSE = "headwater.verbose"
+
+
+def is_verbose(ctx: click.Context) -> bool:
+    """Whether `-v` was typed."""
+    return bool(ctx.meta.get(VERBOSE))
+
 
 def with_settings(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add `-c` to the command and pass the loaded settings as its argument `settings`.
 
-    `-c` is accepted before the command and after it.
+    `-c` and `-v` are accepted before the command and after it.
     """
 
+    @click.option("-v", "--verbose", is_flag=True, hidden=True)
     @click.option("-c", "--config", metavar="FILE", help="Configuration; see `headwater --help`.")
     @click.pass_context
     @functools.wraps(function)
-    def wrapper(ctx: click.Context, /, *args: Any, config: str | None, **kwargs: Any) -> Any:
+    def wrapper(ctx: click.Context, /, *args: Any, config: str | None, verbose: bool, **kwargs: Any) -> Any:
+        if verbose:
+            ctx.meta[VERBOSE] = True
         root = ctx.find_root()
         root.obj = chosen = config or root.obj  # hints of errors repeat it
-        return function(*args, settings=settings_module.load(chosen), **kwargs)
+        settings = settings_module.load(chosen)
+        if is_verbose(ctx):
+            settings = msgspec.structs.replace(settings, log_level="debug")
+        return function(*args, settings=settings, **kwargs)
 
     return wrapper
 

@@ -15,14 +15,14 @@ import click
 import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
-from headwater.cli.output import echo, format_table, json_text, progress
-from headwater.cli.process import announce, configure_logging, keep_files_private
+from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
+from headwater.cli.process import announce, announce_ready, configure_logging, keep_files_private
 from headwater.cli.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.installation import install_command
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
-from headwater.log.files.file_status import LastCycle
+from headwater.log.files.file_status import STOPPED, LastCycle, PipelineNow
 from headwater.log.files.incoming import finish_interrupted
 from headwater.log.files.verify import verify_events
 from headwater.log.orphans import (
@@ -132,7 +132,7 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     left_overs = LeftOvers(settings, spark, stopping)
     left_overs.load()  # these events are older than those of the streams
     with Streams(settings, spark) as streams:
-        announce(settings, f"streaming into {', '.join(wanted)}")
+        announce_ready(settings, f"streaming into {', '.join(wanted)}")
         while not stopping.wait(POLL_SECONDS):
             streams.tend()
             left_overs.load()
@@ -268,6 +268,7 @@ class _Cycles:
         self._cycles = 0
         self._loaded = False  # whether the last cycle had files to load
         self._stop = threading.Event()
+        self._doing = ""
 
     def run(self) -> bool:
         """Run one cycle; return whether every waiting file is loaded."""
@@ -289,10 +290,13 @@ class _Cycles:
     def repeat(self, every_seconds: float) -> None:
         """Run a cycle every `every_seconds`, until a signal."""
         Signals(self._stop.set, "after the cycle in progress")
+        announce_ready(self._settings, f"the pipeline loads files every {format_seconds(every_seconds)}")
         while not self._stop.is_set():
             began = time.monotonic()
             self._try()
+            self._now(f"waiting for the next cycle, every {format_seconds(every_seconds)}")
             self._stop.wait(max(0.0, every_seconds - (time.monotonic() - began)))
+        self._now(STOPPED)
 
     def follow(self) -> None:
         """Run a cycle whenever files have become complete, until a signal.
@@ -300,10 +304,13 @@ class _Cycles:
         Spark starts before the first file is there, so that its start delays no row.
         """
         Signals(self._stop.set, "after the cycle in progress")
+        self._now("starting Spark")
         self._session()
+        announce_ready(self._settings, "the pipeline loads each file as soon as it is complete")
         while not self._stop.is_set():
             began = time.monotonic()
             self._try()
+            self._now("waiting for complete files")
             left = {file.path for file in batch_files(self._settings)}
             gathered = began + (GATHER_SECONDS if self._loaded else 0.0)
             while not self._stop.wait(POLL_SECONDS):
@@ -312,6 +319,16 @@ class _Cycles:
                     break
                 if now >= gathered and any(file.path not in left for file in batch_files(self._settings)):
                     break
+        self._now(STOPPED)
+
+    def _now(self, doing: str) -> None:
+        """Record what the process does, for `headwater status`."""
+        if doing != self._doing:
+            self._doing = doing
+            try:
+                PipelineNow(doing=doing, at=time.time()).save(self._settings.events_dir)
+            except OSError as error:  # a full disk: it is only displayed
+                logger.warning("The state of the pipeline could not be recorded: %s.", error)
 
     def _try(self) -> None:
         """Run a cycle; an error is logged, and the next cycle tries the files again."""
@@ -331,7 +348,9 @@ class _Cycles:
         began = time.monotonic()
         last = LastCycle(at=time.time(), seconds=0.0, files=len(batch_files(settings)))
         try:
+            self._now("starting Spark" if self._spark is None else f"loading {last.files:,} file(s)")
             spark = self._session()
+            self._now(f"loading {last.files:,} file(s)")
             with progress("loading") as update:
                 report = run_cycle(settings, spark, update)
             last.files, last.errors = len(report.files), report.errors

@@ -36,6 +36,14 @@ def announce(settings: Settings, text: str) -> None:
     echo(text, err=True)
 
 
+READY = "ready: "
+
+
+def announce_ready(settings: Settings, text: str) -> None:
+    """Announce that a part can do its work; `headwater up` waits for this line of each part."""
+    announce(settings, READY + text)
+
+
 class TextLines(logging.Formatter):
     """`2026-01-31T12:00:00.000Z INFO headwater.log.queue.log: text`, then a traceback, which is indented."""
 

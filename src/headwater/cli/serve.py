@@ -20,7 +20,7 @@ from headwater.cli import descriptors, graph_process
 from headwater.cli.exposure import exposures
 from headwater.cli.left_over_readers import GRAPH_READER, left_over_readers
 from headwater.cli.options import log_folder, with_settings
-from headwater.cli.process import announce, configure_logging, keep_files_private
+from headwater.cli.process import announce, announce_ready, configure_logging, keep_files_private
 from headwater.cli.signals import Signals, end_when_a_thread_dies
 from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlet_worker import GRACE_SECONDS, OutletWorker
@@ -112,6 +112,7 @@ async def _serve(settings: Settings, *, with_graph: bool, load: Callable[[], Set
         else:
             reserve.allocate()
         announce(settings, server.greeting())
+        announce_ready(settings, server.next_steps())
         await stop.wait()
     finally:
         watch.cancel()
@@ -355,15 +356,28 @@ class Server:
     def greeting(self) -> str:
         """One line: the address, the data folder and the outlets."""
         settings = self._settings
-        assert self._gateway is not None
-        scheme = "https" if settings.gateway.tls else "http"
-        host = f"[{settings.gateway.host}]" if ":" in settings.gateway.host else settings.gateway.host
         kept = "are in the graph" if self._with_graph else "are kept until an outlet is configured"
         outlets = ", ".join(self._outlets) or f"none (events {kept})"
         data = Path(settings.data_dir).resolve()
         page = ", page at /" if self._page is not None else ""
-        address = f"{scheme}://{host}:{self._gateway.port}"
-        return f"headwater listens on {address}, data in {data}, outlets: {outlets}{page}"
+        return f"headwater listens on {self._address}, data in {data}, outlets: {outlets}{page}"
+
+    def next_steps(self) -> str:
+        """One line: what to open in a browser, and where producers send events."""
+        to = self._address.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
+        found = [f"open {to}/"] if self._page is not None else []
+        found.append(f"send lineage to {to}/api/v1/lineage")
+        if self._event_routes is not None:
+            found.append(f"events to {to}/api/v1/event")
+        return ", ".join(found)
+
+    @property
+    def _address(self) -> str:
+        settings = self._settings.gateway
+        assert self._gateway is not None
+        scheme = "https" if settings.tls else "http"
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        return f"{scheme}://{host}:{self._gateway.port}"
 
     def _health(self) -> list[str]:
         """The reasons for which /readyz answers 503."""

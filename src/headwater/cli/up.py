@@ -6,10 +6,13 @@ import asyncio
 import ctypes
 import logging
 import os
+import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -17,8 +20,9 @@ import msgspec
 
 from headwater.cli.options import Duration, with_settings
 from headwater.cli.output import echo
-from headwater.cli.process import configure_logging
+from headwater.cli.process import READY, announce_ready, configure_logging, keep_files_private
 from headwater.cli.signals import Signals
+from headwater.durable_files import FolderLock
 from headwater.printable import printable_line
 from headwater.settings import Settings
 
@@ -172,6 +176,11 @@ def _how(code: int) -> str:
     return f"by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
 
 
+# Both forms of a line: text, and JSON, where a quotation mark ends the text.
+PART_READY = re.compile(rf'(?:^|"text":"){READY}([^"]*)')
+ALL_READY = re.compile(rf'(?:^|"text":"){READY}.*\(all parts, after ')
+POLL_SECONDS = 0.05
+
 COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
 
 
@@ -181,9 +190,10 @@ COLOURS = ("cyan", "magenta", "green", "yellow", "blue")
     type=Duration(),
     help="Run a cycle of the pipeline at this interval; default: as soon as a file is complete.",
 )
+@click.option("--wait", is_flag=True, help="Return when all parts are ready; they go on in the background.")
 @with_settings
 @click.pass_context
-def command(ctx: click.Context, settings: Settings, every: float | None) -> None:
+def command(ctx: click.Context, settings: Settings, every: float | None, wait: bool) -> None:
     """Run server and pipeline together, and restart a part that dies.
 
     The pipeline runs if there are destinations, in the `mode` of each, batch or stream. A part that dies
@@ -191,19 +201,72 @@ def command(ctx: click.Context, settings: Settings, every: float | None) -> None
     the gateway first, then the pipeline. Ctrl-C then exits at once, which loses no acknowledged event.
     SIGHUP is passed on: the server reads keys, tokens and outlets again.
 
-    Exit codes: 0 stopped by a signal, 1 a part did not stop in time or ended with an error, 2 the
-    configuration of a part is wrong.
+    When all parts can do their work, a line says what to open. With --wait the command returns then, and the
+    parts go on in the background, with their output in `up.log` of the data folder; `headwater down` stops
+    them.
+
+    Exit codes: 0 stopped by a signal, or ready with --wait; 1 a part did not stop in time or ended with an
+    error; 2 the configuration of a part is wrong.
     """
-    configure_logging(settings)
     config = ctx.params.get("config") or ctx.find_root().obj
+    keep_files_private()
+    folder = supervisor_folder(settings)
+    if wait:
+        again = ("-c", str(Path(config).resolve())) if config else ()
+        pause = ("--every", f"{every:g}s") if every else ()
+        debug = ("-v",) if settings.log_level == "debug" else ()
+        command = [sys.executable, "-m", "headwater", *debug, *again, "up", *pause]
+        ctx.exit(_start_and_wait(command, folder))
+    configure_logging(settings)
     wanted = parts(settings, config, every)
     print_line = _json_line if settings.log_format == "json" else _text_line(wanted)
-    ctx.exit(asyncio.run(_run(wanted, print_line)))
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FolderLock(folder)
+    try:
+        ctx.exit(asyncio.run(_run(wanted, Readiness(settings, wanted, print_line))))
+    finally:
+        lock.release()
+
+
+def supervisor_folder(settings: Settings) -> Path:
+    """The folder whose lock names the process of `headwater up`."""
+    return Path(settings.data_dir) / "up"
+
+
+def _start_and_wait(command: list[str], folder: Path) -> int:
+    """Start the command in the background and wait until it is ready; return its exit code if it ends before.
+
+    The output is copied until then, so that a person sees why it takes long or fails.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder.parent / "up.log"
+    with path.open("ab") as output, path.open("rb") as lines:
+        lines.seek(0, os.SEEK_END)
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+        try:
+            while True:
+                line = lines.readline()
+                if line:
+                    text = line.decode(errors="replace").rstrip("\n")
+                    echo(text, err=True)
+                    if ALL_READY.search(text):
+                        echo(f"output in {path}; `headwater down` stops it", err=True)
+                        return 0
+                elif (code := process.poll()) is not None:
+                    return code or FAILED
+                else:
+                    time.sleep(POLL_SECONDS)
+        except KeyboardInterrupt:
+            process.terminate()
+            raise
 
 
 def parts(settings: Settings, config: str | None = None, every: float | None = None) -> list[Part]:
     """The processes that the settings need, in the order in which they stop."""
-    start = (sys.executable, "-m", "headwater", *(("-c", config) if config else ()))
+    debug = ("-v",) if settings.log_level == "debug" else ()  # it may have been typed for `up` alone
+    start = (sys.executable, "-m", "headwater", *debug, *(("-c", config) if config else ()))
     # `serve` alone leaves the graph off unless it is set; `up` turns it on unless it is set to off.
     graph = "--no-graph" if settings.graph.enabled is False else "--graph"
     found = [Part("gateway", (*start, "serve", graph), settings.gateway.shutdown_timeout_seconds + 10)]
@@ -216,6 +279,30 @@ def parts(settings: Settings, config: str | None = None, every: float | None = N
         # A cycle finishes the load in progress, which may be large.
         found.append(Part("pipeline", (*start, "pipeline", "run", lineage, *when), 300))
     return found
+
+
+class Readiness:
+    """Passes on the lines of the parts, and adds one when each part has said that it is ready."""
+
+    def __init__(
+        self, settings: Settings, wanted: Sequence[Part], print_line: Callable[[str, str], None]
+    ) -> None:
+        self._settings = settings
+        self._print_line = print_line
+        self._waiting = {part.name for part in wanted}
+        self._next_steps = ""
+        self._began = time.monotonic()
+
+    def __call__(self, name: str, line: str) -> None:
+        self._print_line(name, line)
+        found = PART_READY.search(line)
+        if found is None or name not in self._waiting:
+            return
+        self._waiting.remove(name)
+        self._next_steps = self._next_steps or (found[1] if name == "gateway" else "")
+        if not self._waiting:
+            seconds = time.monotonic() - self._began
+            announce_ready(self._settings, f"{self._next_steps} (all parts, after {seconds:.1f} s)")
 
 
 def _text_line(wanted: list[Part]) -> Callable[[str, str], None]:

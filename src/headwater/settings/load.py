@@ -1,4 +1,7 @@
-"""Reads settings from YAML: `${env.X}`, unknown keys with the nearest name, all problems at once."""
+"""Reads settings from YAML and the environment: `${env.X}`, units, all problems at once.
+
+An unknown key is refused with the nearest known one.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ import msgspec
 
 from headwater.errors import SettingsError
 from headwater.settings.consistency import inconsistencies
+from headwater.settings.environment import overlay
 from headwater.settings.settings import DestinationSettings, OutletSettings, Settings
+from headwater.settings.units import examples, in_its_unit, unit_of
 from headwater.yaml_text import BadYaml, load_yaml
 
 LARGEST = 2**63 - 1  # of a whole number: files and databases store no larger one
@@ -63,6 +68,8 @@ def _mismatch(raw: Any, kind: Any, path: str) -> Iterator[str]:
         found = msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError as error:
         text, _, inner = str(error).partition(" - at ")
+        if isinstance(raw, str) and unit_of(path) and _is_number(kind):
+            text = f"expected a number of {unit_of(path)}, or text such as {examples(path)}"
         yield f"`{path}{inner.strip('`').removeprefix('$')}`: {text[:1].lower()}{text[1:]}"
     else:
         if isinstance(found, int) and _bare(kind) is not Any and abs(found) > LARGEST:
@@ -106,35 +113,51 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
         or ("headwater.yml" if Path("headwater.yml").exists() else None)
     )
     if chosen is None:
-        return Settings()
+        return from_tree({}, environ, source="the environment", with_variables=True)
     try:
         text = Path(chosen).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"cannot be read: {error}"], source=str(chosen)) from None
-    return parse(text, environ, source=str(chosen))
+    return from_tree(_tree(text, str(chosen)), environ, source=str(chosen), with_variables=True)
 
 
 def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
     """Return the settings of a YAML text; SettingsError with all problems if there are any."""
+    return from_tree(_tree(text, source), environ, source=source)
+
+
+def _tree(text: str, source: str) -> Any:
     try:
         raw = load_yaml(text)
     except BadYaml as error:
         raise SettingsError(error.problems, source=source) from None
-    return from_tree({} if raw is None else raw, environ, source=source)
+    return {} if raw is None else raw
 
 
-def from_tree(raw: Any, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
-    """Return the settings of a tree as YAML has it; SettingsError with all problems if there are any."""
+def from_tree(
+    raw: Any,
+    environ: Mapping[str, str] = os.environ,
+    *,
+    source: str = "settings",
+    with_variables: bool = False,
+) -> Settings:
+    """Return the settings of a tree as YAML has it; SettingsError with all problems if there are any.
+
+    With `with_variables`, environment variables named after settings replace what the tree has.
+    """
     problems: list[str] = []
     if not isinstance(raw, dict):
         raise SettingsError([f"must be a mapping, not {type(raw).__name__}"], source=source)
-    raw = _interpolate(_without_empty(raw, Settings), environ, "", problems)
+    raw = _without_empty(raw, Settings)
+    named = overlay(raw, environ, problems) if with_variables else {}
+    raw = _interpolate(raw, environ, "", problems)
     for section, kind in (("outlets", OutletSettings), ("destinations", DestinationSettings)):
         if isinstance(raw.get(section), list):
             raw[section] = [_split_options(item, kind) for item in raw[section]]
+    raw = _in_units(raw, Settings)
     problems += problems_of(raw, Settings, "")
     if problems:
-        raise SettingsError(problems, source=source)
+        raise SettingsError([_with_variable(problem, named) for problem in problems], source=source)
     settings = _convert(raw, Settings, source)
     problems = list(inconsistencies(settings))
     if problems:
@@ -144,9 +167,46 @@ def from_tree(raw: Any, environ: Mapping[str, str] = os.environ, *, source: str 
 
 def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
     """Convert an extension's settings to its Struct, with the same checks as for the whole tree."""
-    if problems := list(problems_of(dict(raw), kind, "")):
+    tree = _in_units(dict(raw), kind)
+    if problems := list(problems_of(tree, kind, "")):
         raise SettingsError(problems, source=source)
-    return _convert(dict(raw), kind, source)
+    return _convert(tree, kind, source)
+
+
+def _with_variable(problem: str, named: Mapping[str, str]) -> str:
+    """The line, with the environment variable that its setting came from."""
+    path = problem.split("`", 2)[1] if problem.startswith("`") else ""
+    for setting, variable in named.items():
+        if path == setting or path.startswith((f"{setting}.", f"{setting}[")):
+            return f"{problem} (from {variable})"
+    return problem
+
+
+def _in_units(raw: Any, kind: Any) -> Any:
+    """The tree with sizes and times as numbers: `4GiB` of a setting in bytes, `24h` of one in hours."""
+    if isinstance(raw, list) and get_origin(_bare(kind)) is tuple:
+        return [_in_units(item, get_args(_bare(kind))[0]) for item in raw]
+    if (struct := _struct(kind)) is None or not isinstance(raw, dict):
+        return raw
+    by_attribute = typing.get_type_hints(struct, include_extras=True)
+    found = dict(raw)
+    for field in msgspec.structs.fields(struct):
+        name, hint = field.encode_name, by_attribute[field.name]
+        if name not in found:
+            continue
+        value = found[name]
+        if isinstance(value, str) and _is_number(hint):
+            number = in_its_unit(name, value)
+            found[name] = value if number is None else number
+        else:
+            found[name] = _in_units(value, hint)
+    return found
+
+
+def _is_number(kind: Any) -> bool:
+    bare = _bare(kind)
+    options = get_args(bare) if get_origin(bare) in (types.UnionType, typing.Union) else (bare,)
+    return any(_bare(option) in (int, float) for option in options)
 
 
 def _convert(raw: dict[str, Any], kind: type[S], source: str) -> S:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -28,15 +29,28 @@ from headwater.installation import install_command
 @click.option(
     "--page/--no-page", default=None, help="Then serve the page until Ctrl-C; default: in a terminal."
 )
+@click.option(
+    "--keep-running", is_flag=True, help="Then run page and pipeline until Ctrl-C, for events of your own."
+)
 @click.option("--keep", is_flag=True, help="Keep the folder of the demo.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, for programs.")
 @click.pass_context
-def command(ctx: click.Context, events: int, part: str, page: bool | None, keep: bool, as_json: bool) -> None:
+def command(
+    ctx: click.Context,
+    events: int,
+    part: str,
+    page: bool | None,
+    keep_running: bool,
+    keep: bool,
+    as_json: bool,
+) -> None:
     """Deliver events while processes are killed, load events into tables, trace a column.
 
     Everything runs on this machine in a temporary folder. Exit code 1 if an acknowledged event is lost or out
     of order, or if the counts do not add up.
     """
+    # SIGTERM ends the demo like Ctrl-C: with its processes and its folder
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="headwater-demo-"))
     delivery: DeliveryReport | None = None
     load: LoadReport | None = None
@@ -57,8 +71,9 @@ def command(ctx: click.Context, events: int, part: str, page: bool | None, keep:
                 _print(delivery, folder if keep else None)
             if load is not None:
                 print_report(load, folder / "pipeline" if keep else None)
-        if load is not None and (page if page is not None else sys.stdin.isatty() and sys.stdout.isatty()):
-            show_page(folder / "pipeline")
+        is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
+        if load is not None and (keep_running or (page if page is not None else is_terminal)):
+            show_page(folder / "pipeline", with_pipeline=keep_running)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
@@ -20,6 +21,7 @@ from headwater.cli.demo.shop import AGENTS, TEMPLATE, first_day, order_table, se
 from headwater.cli.output import echo, format_table
 from headwater.destinations.base import load_destination
 from headwater.errors import HeadwaterError
+from headwater.installation import typeable
 from headwater.log.files.event_counts import stat_events
 from headwater.log.files.layout import EventFolder
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -29,8 +31,9 @@ from headwater.testing.processes import HeadwaterProcess, free_port
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}
 PIPELINE_SECONDS = 900.0  # generous: the machine may be busy
 STOP_SECONDS = 120.0  # a cycle of the pipeline finishes its load
+TRACED = "revenue"
 SCRIPT = Path(__file__).with_name("report_job.py")
-COLUMNS = ("city", "revenue")
+COLUMNS = ("city", TRACED)
 INGEST_TIMEOUT_SECONDS = 120.0
 
 
@@ -184,12 +187,25 @@ def _headwater(*arguments: str, **environment: str) -> subprocess.CompletedProce
     )
 
 
-def show_page(folder: Path) -> None:
-    """Serve the page on the demo's data until Ctrl-C, without Spark."""
-    shop = DemoServer(folder, "serve", "--graph")
+def trace_address(url: str, folder: Path) -> str:
+    """The address of the page that traces the report's revenue to the events."""
+    report = str((folder / "report").resolve())
+    place = urlencode({"namespace": "file", "name": report, "column": TRACED})
+    return f"{url}/lineage?{place}"
+
+
+def show_page(folder: Path, *, with_pipeline: bool) -> None:
+    """Serve the page on the demo's data until Ctrl-C; the pipeline, and so Spark, only where asked for."""
+    shop = DemoServer(folder, *(() if with_pipeline else ("serve", "--graph")))
     try:
         shop.start()
-        echo(f"\nThe page is at {shop.url}/   Ctrl-C ends the demo.")
+        echo(f"\nThe trace of the report's revenue: {trace_address(shop.url, folder)}")
+        if with_pipeline:
+            secret = TOKEN["client_secret"]
+            echo(f"send more events: curl '{shop.url}/api/v1/event?token={secret}' \\")
+            echo("""  -H 'Content-Type: application/json' -d '{"event_type": "Order", "amount": 5}'""")
+            echo(typeable("what becomes of them: `headwater status`", str(shop.config)))
+        echo("Ctrl-C ends the demo.")
         while shop.is_running:
             time.sleep(0.2)
     except KeyboardInterrupt:

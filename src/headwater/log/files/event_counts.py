@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.durable_files import is_locked
 from headwater.log.files.archive_counts import DamagedFile, DestinationStat, FileCounts, count_archive
-from headwater.log.files.file_status import FileStatus, LastCycle
+from headwater.log.files.file_status import FileStatus, LastCycle, PipelineNow
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -67,6 +67,7 @@ class EventsStat(msgspec.Struct):
     last_cycle: LastCycle | None
     streams: list[StreamStat] = []
     damaged: list[DamagedFile] = []
+    pipeline: PipelineNow | None = None
 
 
 def stat_events(events_dir: Path, now: float) -> EventsStat:
@@ -75,6 +76,7 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
     tokens: dict[str, TokenStat] = {}
     counts = FileCounts()
     found = EventsStat(is_locked(folder.incoming), [], 0, 0.0, [], [], 0, 0, LastCycle.load(events_dir))
+    found.pipeline = PipelineNow.load(events_dir)
     for id, path in folder.active_files().items():
         tokens.setdefault(id, TokenStat(id)).active_bytes += _size(path)
     for file in folder.rotated_files():

@@ -1,4 +1,4 @@
-"""The status of an event file: its lines, each destination and table; the result of the last cycle."""
+"""The status of an event file: its lines, each destination and table; what the batch pipeline does."""
 
 from __future__ import annotations
 
@@ -174,6 +174,8 @@ def is_checked(path: Path) -> bool:
 
 
 NAME = "last-cycle.json"
+NOW_NAME = "pipeline-now.json"
+STOPPED = "stopped"  # what a pipeline does that has ended in order
 
 
 class LastCycle(msgspec.Struct, kw_only=True):
@@ -198,5 +200,26 @@ class LastCycle(msgspec.Struct, kw_only=True):
             return None
 
 
+class PipelineNow(msgspec.Struct, kw_only=True):
+    """What the batch pipeline does, as it last wrote. `at` is seconds since the epoch."""
+
+    doing: str
+    at: float
+
+    def save(self, events_dir: Path) -> None:
+        """Replace the file atomically."""
+        events_dir.mkdir(parents=True, exist_ok=True)
+        replace(events_dir / NOW_NAME, msgspec.json.encode(self))
+
+    @classmethod
+    def load(cls, events_dir: Path) -> PipelineNow | None:
+        """The last one; None if there was none or its file is damaged: it is only displayed."""
+        try:
+            return _NOW.decode((events_dir / NOW_NAME).read_bytes())
+        except (OSError, msgspec.DecodeError):
+            return None
+
+
 _CONTENT = json_decoder(_Content)
+_NOW = json_decoder(PipelineNow)
 _LAST_CYCLE = json_decoder(LastCycle)
