@@ -186,10 +186,11 @@ def test_statsd_receives_the_last_numbers_when_the_publisher_is_closed() -> None
         assert receive_lines(udp, 1) == ["headwater.log_events_appended:3|c"]
 
 
-def test_nothing_is_raised_when_the_statsd_server_is_not_there() -> None:
+@pytest.mark.parametrize("host", ["no-such-host.invalid", f"{'x' * 64}.invalid"])
+def test_nothing_is_raised_when_the_statsd_server_is_not_there(host: str) -> None:
     metrics = Metrics()
     metrics.counter("log_events_appended").add(3)
-    publisher = StatsdPublisher(metrics, "no-such-host.invalid", 8125, "headwater", 3600)
+    publisher = StatsdPublisher(metrics, host, 8125, "headwater", 3600)
     publisher.start()
     publisher.close()
     StatsdPublisher(metrics, "127.0.0.1", 8125, "headwater", 3600).close()

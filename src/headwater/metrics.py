@@ -330,7 +330,7 @@ class StatsdPublisher:
             stopping = self._stop.wait(self._interval)
             try:
                 self.publish()
-            except OSError:
+            except (OSError, UnicodeError):  # UnicodeError: a name that no host can have
                 logger.debug("statsd at %s:%s cannot be reached", *self._address)
             if stopping:
                 return

@@ -308,7 +308,7 @@ async def _reach(outlet: Outlet, timeout_seconds: float | None) -> None:
         port = url.port or {"https": 443}.get(url.scheme, 80)
         try:
             socket.create_connection((url.hostname, port), timeout_seconds).close()
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise OutletUnavailable(f"{url.hostname}:{port} cannot be reached: {error}.") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from itertools import pairwise
 
 from headwater.clock import Clock, SystemClock
 from headwater.metrics import Counter, Metrics
+
+logger = logging.getLogger(__name__)
 
 SECONDS = 1.0  # between two samples
 KEPT = 180  # samples: three minutes
@@ -34,6 +37,7 @@ class Rates:
         self._clock = clock or SystemClock()
         self._samples: deque[tuple[float, dict[str, float]]] = deque(maxlen=KEPT)
         self._read: dict[str, Callable[[], float]] = {}
+        self._problems: dict[str, str] = {}  # the last errors
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="page-rates", daemon=True)
 
@@ -52,7 +56,7 @@ class Rates:
 
     def sample(self) -> None:
         """Record the counters: each as a whole, and for each of its labels."""
-        found = {name: read() for name, read in self._read.items()}
+        found = {name: self._read_total(name) for name in self._read}
         for metric in self._metrics:
             if isinstance(metric, Counter) and metric.description.name in WATCHED:
                 name = metric.description.name.removeprefix("headwater_")
@@ -62,6 +66,15 @@ class Rates:
                     if labels:
                         found[f"{name}:{labels[0]}"] = value
         self._samples.append((self._clock.monotonic(), found))
+
+    def _read_total(self, name: str) -> float:
+        try:
+            return self._read[name]()
+        except Exception as error:  # it reads files: a disk that fails must not end this thread
+            if str(error) != self._problems.get(name):
+                logger.warning("%s cannot be read for the page: %s", name, error)
+            self._problems[name] = str(error)
+            return self.total(name)
 
     def total(self, name: str) -> float:
         """The value of a counter; `name:label` for one of its labels."""
