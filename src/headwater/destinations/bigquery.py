@@ -220,6 +220,9 @@ class BigQueryDestination(FileLoadDestination):
     def try_cast(self, value: str, type: str) -> str:
         return f"SAFE_CAST({value} AS {_sql_type(type)})"
 
+    def days_ago(self, days: int) -> str:
+        return f"TIMESTAMP_SUB({self.now}, INTERVAL {days} DAY)"
+
     def execute_together(self, work: Sequence[str]) -> None:
         self.execute(";\n".join(["BEGIN TRANSACTION", *work, "COMMIT TRANSACTION;"]))
 

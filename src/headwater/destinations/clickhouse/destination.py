@@ -12,7 +12,7 @@ newest rows at any time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from typing import Annotated, Any, ClassVar
@@ -213,6 +213,15 @@ class ClickHouseDestination(SqlDestination):
         if state == _MOVING:  # a process died while it moved the rows
             self._complete(str(entry[1]), loaded)
         return loaded
+
+    now = "now64(6)"
+    folded_columns: ClassVar[Mapping[str, str]] = {"state": str(_DONE)}
+
+    def days_ago(self, days: int) -> str:
+        return f"{self.now} - INTERVAL {days} DAY"
+
+    def execute_together(self, work: Sequence[str]) -> None:
+        self.execute_all(work)  # a crash leaves more entries than are needed, and all positions
 
     def loaded_between(self, low: str, high: str) -> set[str]:
         rows = self.execute(self.ledger.between_query(low, high, "state"))

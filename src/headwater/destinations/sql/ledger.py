@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from headwater.destinations.base import Loaded, RefusedRow, Total
+from headwater.destinations.base import STREAM_ID_DIGITS, Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
+from headwater.destinations.sql.ledger_folding import Folded
 from headwater.json_decoder import json_decoder
 
 LEDGER = "_headwater_loads"
@@ -26,6 +27,8 @@ _COLUMNS = {
     "refused_count": Kind.INT64,
     "refused_rows": Kind.STRING,
 }
+_IDS = 500
+"""The ids that one statement names."""
 _REFUSED = json_decoder(tuple[RefusedRow, ...])
 
 
@@ -87,6 +90,35 @@ class Ledger:
         columns = self._sql.listed(["load_id", *further])
         low, high = self._sql.literal(low), self._sql.literal(high)
         return f"SELECT {columns} FROM {self._source} WHERE {self._id} >= {low} AND {self._id} < {high}"
+
+    def old_stream_loads_query(self, before: str, limit: int) -> str:
+        """Returns id, table and counts of loads of streams that were entered before a time."""
+        columns = self._sql.listed([*_COLUMNS][:5])
+        condition = (
+            f"{self._condition} AND length({self._id}) = {STREAM_ID_DIGITS} "
+            f"AND {self._sql.quoted('loaded_at')} < {before}"
+        )
+        return f"SELECT {columns} FROM {self._source} WHERE {condition} ORDER BY {self._id} LIMIT {limit}"
+
+    def replace(self, folded: Folded, loaded_at: str, **further: str) -> list[str]:
+        """Replaces entries by one, unless another process has done so."""
+        id, table, *counts = folded.entry
+        columns = self._sql.listed([*_COLUMNS, "loaded_at", *further])
+        values = [
+            *map(self._sql.literal, (id, table)),
+            *map(str, counts),
+            "'[]'",
+            loaded_at,
+            *further.values(),
+        ]
+        named = zip(values, columns.split(", "), strict=True)
+        fresh = f"(SELECT {', '.join(f'{value} AS {name}' for value, name in named)}) AS fresh"
+        found = f"SELECT 1 FROM {self.relation} WHERE {self._id} = {self._sql.literal(id)}"
+        work = [f"INSERT INTO {self.relation} ({columns}) SELECT * FROM {fresh} WHERE NOT EXISTS ({found})"]
+        for at in range(0, len(folded.replaced), _IDS):
+            ids = ", ".join(map(self._sql.literal, folded.replaced[at : at + _IDS]))
+            work.append(f"DELETE FROM {self.relation} WHERE {self._id} IN ({ids})")
+        return work
 
     def totals_query(self) -> str:
         """Returns loads, rows, unmapped values and refused rows of each table."""

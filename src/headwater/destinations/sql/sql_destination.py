@@ -33,6 +33,7 @@ from headwater.destinations.sql import statements
 from headwater.destinations.sql.dialect import ASCII_LOWER, Dialect
 from headwater.destinations.sql.heal import Healing
 from headwater.destinations.sql.ledger import LEDGER, Ledger
+from headwater.destinations.sql.ledger_folding import Entry, fold
 from headwater.destinations.sql.registry import REGISTRY, Registry
 from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
@@ -53,6 +54,8 @@ from headwater.errors import (
     TableRefused,
     WarehouseError,
 )
+
+_FOLDED_AT_ONCE = 20_000
 
 
 class StagedColumn(NamedTuple):
@@ -391,6 +394,24 @@ class SqlDestination(Destination):
 
     def loaded_between(self, low: str, high: str) -> set[str]:
         return {str(row[0]) for row in self.execute(self.ledger.between_query(low, high))}
+
+    def fold_ledger(self, days: int) -> int:
+        query = self.ledger.old_stream_loads_query(self.days_ago(days), _FOLDED_AT_ONCE)
+        entries = [
+            Entry(str(id), str(table), *map(int, counts)) for id, table, *counts in self.execute(query)
+        ]
+        fewer = 0
+        for folded in fold(entries):
+            self.execute_together(self.ledger.replace(folded, self.now, **self.folded_columns))
+            fewer += len(folded.replaced) - 1
+        return fewer
+
+    folded_columns: ClassVar[Mapping[str, str]] = {}
+    """SQL of further columns of an entry of several loads."""
+
+    def days_ago(self, days: int) -> str:
+        """SQL of a time that many days before now."""
+        return f"{self.now} - INTERVAL '{days} days'"
 
     def totals(self) -> dict[str, Total]:
         return self.ledger.totals(self.execute(self.ledger.totals_query()))

@@ -19,7 +19,7 @@ from headwater.crash_points import crash_point
 from headwater.destinations.base import load_destination
 from headwater.destinations.locks import Locks
 from headwater.durable_files import FolderLock
-from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy
+from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy, WarehouseError
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.log.streams import StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
@@ -52,6 +52,7 @@ FIRST_PAUSE_SECONDS = 0.5
 LOOK_SECONDS = 0.2
 HOUSEKEEPING_SECONDS = 2.0
 IDLE_SECONDS = 3.0
+FOLDING_SECONDS, FOLDED_DAYS = 86_400.0, 7
 OUTAGE_LOG_SECONDS = 60.0
 
 
@@ -115,6 +116,7 @@ class Stream:
         self._load_lock = load_lock
         self._stopping = threading.Event()
         self._active_at = self._housekeeping_at = self._outage_logged_at = 0.0
+        self._folded_at = -FOLDING_SECONDS
         self._thread = threading.Thread(target=self._run, name=f"stream-{source.name}", daemon=True)
 
     @property
@@ -231,6 +233,7 @@ class Stream:
                     if found is not None:
                         with reading_from(self._spark, self._source.dataset(), LINE):
                             self._load(lines_in_driver(self._spark, found.events), found)
+                        self._fold_ledger()
                         self._active_at = time.monotonic()
             self._stopping.wait(began + stream.trigger_seconds - time.monotonic())
 
@@ -273,6 +276,20 @@ class Stream:
             cursor.missing += missing
             cursor.save(self._queue)
         crash_point("stream.after_commit")
+
+    def _fold_ledger(self) -> None:
+        """Once a day. An error does not stop the stream: the ledger is only larger than it need be."""
+        if time.monotonic() - self._folded_at < FOLDING_SECONDS:
+            return
+        self._folded_at = time.monotonic()
+        try:
+            fewer = self._destination.fold_ledger(FOLDED_DAYS)
+        except WarehouseError as error:
+            logger.warning("destination %s: its ledger is not folded: %s", self.id, error.text)
+        else:
+            if fewer:
+                self._known_loads.forget()
+                logger.info("destination %s: its ledger has %d entries fewer.", self.id, fewer)
 
     def _save(self) -> None:
         with self._cursor_lock:

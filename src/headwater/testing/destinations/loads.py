@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from headwater.destinations.base import Destination, Loaded
+from headwater.destinations.base import Destination, Loaded, StreamLoadId, parse_stream_id
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
 from headwater.errors import LoadRefused
@@ -47,6 +47,43 @@ class LoadTests(Suite):
         for id in ("0a09", "0a10", "0a1f", "0b00", "0910"):
             load(subject, staging, made, [{"v": 1}], id=id)
         assert subject.destination.loaded_between("0a10", "0ag") == {"0a10", "0a1f"}
+
+    def test_a_stream_has_the_same_positions_when_its_entries_are_folded(
+        self, subject: Subject, staging: Path
+    ) -> None:
+        if type(subject.destination).fold_ledger is Destination.fold_ledger:
+            pytest.skip("not applicable: the ledger is not folded")
+        made = {name: subject.destination.patch(table(name, v=Kind.INT64)) for name in "tu"}
+        digests = {"t": "1" * 16, "u": "2" * 16}
+        ranges = [
+            ("t", 1, 5),
+            ("u", 1, 5),
+            ("t", 5, 9),
+            ("t", 9, 12),
+            ("u", 9, 12),
+            ("t", 20, 30),
+            ("u", 30, 31),
+        ]
+        for name, first, end in ranges:
+            id = str(StreamLoadId("a" * 32, end, first, digests[name]))
+            load(subject, staging, made[name], [{"v": 1}, {"v": 2}], id=id)
+        load(subject, staging, made["t"], [{"v": 1}], id="of a file")
+        before = subject.destination.totals()
+        assert subject.destination.fold_ledger(days=1) == 0  # they are not old
+        assert subject.destination.fold_ledger(days=-1) == 3
+        assert subject.destination.fold_ledger(days=-1) == 0
+        found = [parse_stream_id(id) for id in subject.destination.loaded_between("a" * 32, "b")]
+        assert sorted((parts.table[0], parts.first, parts.end) for parts in found if parts is not None) == [
+            ("1", 1, 12),
+            ("1", 20, 30),
+            ("2", 1, 12),
+            ("2", 30, 31),
+        ]
+        assert subject.destination.loaded(["of a file"])
+        after = subject.destination.totals()
+        assert {name: total.rows for name, total in after.items()} == {
+            name: total.rows for name, total in before.items()
+        }
 
     def test_totals_add_up_when_loads_were_made(self, subject: Subject, staging: Path) -> None:
         for name, count in (("t", 3), ("u", 2), ("t", 4)):
