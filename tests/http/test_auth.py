@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from headwater.gateway.operator_routes import HIDDEN
-from headwater.http.auth import BearerKeys, OperatorAccess
+from headwater.http.auth import AdminToken, BearerKeys, OperatorAccess
 from headwater.http.request import Request
 from headwater.settings import GatewaySettings
 from tests.gateway.running import Running
@@ -109,3 +109,13 @@ def test_readiness_is_answered_without_its_reasons_when_the_name_is_foreign(tmp_
         assert gateway.get("/readyz", key).json()["reasons"] == [reason]
     with Running(tmp_path / "ready", host="0.0.0.0", api_keys=("one",)) as gateway:
         assert gateway.get("/readyz", {"host": "evil.example"}).json() == {"ready": True, "reasons": []}
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_request_is_not_from_this_machine_when_it_came_by_the_version_of_proxies(version: str) -> None:
+    # as nginx forwards with `proxy_pass http://127.0.0.1:8750` and nothing else
+    request = operator_request("127.0.0.1:8750")
+    request.version = version
+    for access in (AdminToken(GatewaySettings()), OperatorAccess(GatewaySettings())):
+        refusal = access.authorize(request)
+        assert (refusal is None) == (version == "1.1")

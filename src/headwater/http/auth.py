@@ -90,7 +90,7 @@ class AdminToken:
         # A foreign site may resolve its own name to this machine's address and read us through the browser,
         # but the browser then sends that name.
         # Behind a proxy on this machine all requests come from a loopback address, also those of strangers.
-        is_local = self._is_local and is_from_this_machine(request.peer, request.headers)
+        is_local = self._is_local and _is_local_client(request)
         if is_local and _is_own_name(request.headers.get("host", "")):
             return None
         return self._forbidden
@@ -128,7 +128,7 @@ class OperatorAccess:
             return None if allowed else self._keys.refusal
         host = request.headers.get("host", "")
         if self._is_local:
-            is_allowed = _is_own_name(host) and is_from_this_machine(request.peer, request.headers)
+            is_allowed = _is_own_name(host) and _is_local_client(request)
         else:
             is_allowed = _is_own_name(host) or _is_private_name(host) or _name(host) == self._own_name
         return None if is_allowed else self._forbidden
@@ -144,6 +144,12 @@ _PRIVATE_ZONES = (
 def _is_private_name(host: str) -> bool:
     name = _name(host)
     return "." not in name or name.endswith(_PRIVATE_ZONES) or read_address(host) is not None
+
+
+def _is_local_client(request: Request) -> bool:
+    # nginx forwards by HTTP/1.0 unless it is told otherwise, under our own name and without a header that
+    # says so; browsers and clients of today do not use it.
+    return request.version != "1.0" and is_from_this_machine(request.peer, request.headers)
 
 
 def _is_own_name(host: str) -> bool:
