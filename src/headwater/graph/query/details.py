@@ -46,6 +46,8 @@ MAX_COUNTED = 100_000  # of those; the number of more is not counted
 RUNS = 20  # the latest runs in the details of a job
 POINTS = 200  # of a dataset's statistics
 CHILDREN = 200
+MAX_TREE = 300  # runs in the tree of a run
+MAX_GENERATIONS = 20
 
 
 # --- nodes -------------------------------------------------------------------------------------------
@@ -417,6 +419,28 @@ def summary(connection: apsw.Connection) -> Summary:
     )[0]
     latest = max((time for time in at if time is not None), default=None)
     return Summary(datasets, jobs, runs, columns, failed, iso(latest))
+
+
+_ANCESTORS = (
+    "WITH RECURSIVE up(uuid, parent, n) AS (SELECT uuid, parent, 0 FROM runs WHERE uuid = ?1 UNION ALL"
+    " SELECT r.uuid, r.parent, n + 1 FROM up JOIN runs r ON r.uuid = up.parent"
+    " WHERE n < ?2 AND up.parent != '')"
+    " SELECT uuid FROM up ORDER BY n DESC LIMIT 1"
+)
+_DESCENDANTS = (
+    "WITH RECURSIVE down(uuid, parent, n) AS (SELECT ?1, '', 0 UNION"
+    " SELECT r.uuid, r.parent, n + 1 FROM down JOIN runs r ON r.parent = down.uuid AND r.parent != ''"
+    " WHERE n < ?2 LIMIT ?3) SELECT uuid FROM down"
+)
+
+
+def run_tree(connection: apsw.Connection, uuid: str) -> tuple[list[RunSummary], bool]:
+    """All runs of the tree that a run is in, parents first, and whether there may be more."""
+    roots = select(connection, _ANCESTORS, uuid.lower(), MAX_GENERATIONS)
+    root = roots[0][0] if roots else uuid.lower()
+    uuids = [id for (id,) in select(connection, _DESCENDANTS, root, MAX_GENERATIONS, MAX_TREE)]
+    query = f"{_RUNS} WHERE uuid IN (SELECT value FROM json_each(?1)) ORDER BY first_at, uuid"  # noqa: S608
+    return _summaries(connection, rows_for(connection, query, uuids)), len(uuids) >= MAX_TREE
 
 
 def run(connection: apsw.Connection, uuid: str) -> Run:

@@ -217,6 +217,11 @@ class GraphQuery:
         with self.reading() as connection:
             return details.run(connection, id)
 
+    def run_tree(self, id: str) -> tuple[list[RunSummary], bool]:
+        """The runs of the tree that a run is in, parents first, and whether there may be more."""
+        with self.reading() as connection:
+            return details.run_tree(connection, id)
+
     def runs(
         self, namespace: str = "", job: str = "", *, limit: Limit = 100, offset: Offset = 0
     ) -> list[RunSummary]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from headwater.graph.query.answers import ColumnEdge, Dataset, DatasetNode, Statistic
 from headwater.graph.query.query import GraphQuery
+from headwater.page.views.facets import described
 from headwater.page.views.view import Parameters, View
 
 MAX_EDGES = 2_000  # of the columns, in each direction
@@ -33,6 +34,7 @@ def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
         "upstream": _related_columns(dataset.key, edges, nodes, "up"),
         "downstream": _related_columns(dataset.key, edges, nodes, "down"),
         "is_cut": is_cut,
+        "facets": described(dataset.facets, dataset.input_facets, dataset.output_facets),
         "charts": _charts(dataset),
         "chart_size": CHART_SIZE,
     }
@@ -77,6 +79,11 @@ def _chart(points: list[Statistic], name: str, direction: str) -> dict[str, Any]
         "name": name,
         "label": f"{name} {'written' if direction == 'output' else 'read'}",
         "bars": bars(values, *CHART_SIZE),
+        "points": [
+            (point.at, value) for point, value in zip(points, values, strict=True) if value is not None
+        ],
+        "first_at": points[0].at if points else None,
+        "last_at": points[-1].at if points else None,
         "latest": known[-1] if known else None,
         "largest": max(known, default=None),
         "count": len(known),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from headwater.graph.query.answers import RunSummary
 from headwater.graph.query.query import GraphQuery
+from headwater.page.views.facets import described
 from headwater.page.views.system import SystemStatus
+from headwater.page.views.timeline import timeline
 from headwater.page.views.view import Parameters, View
 
 PAGE_SIZE = 100
@@ -13,14 +15,21 @@ PAGE_SIZE = 100
 def job_view(query: GraphQuery, parameters: Parameters) -> View:
     """One job with its inputs, outputs and latest runs."""
     job = query.job(parameters.get("namespace"), parameters.get("name"))
-    values = {"job": job, "longest": _longest_seconds(job.runs)}
+    facets = described(job.facets)
+    values = {"job": job, "longest": _longest_seconds(job.runs), "facets": facets}
     return View("job.html", job.name, "lineage", values)
 
 
 def run_view(query: GraphQuery, parameters: Parameters) -> View:
     """One run with its inputs, outputs and children."""
     details = query.run(parameters.get("id"))
-    values = {"details": details, "run": details.run}
+    runs, is_cut = query.run_tree(details.run.id)
+    values = {
+        "details": details,
+        "run": details.run,
+        "facets": described(details.facets),
+        "timeline": timeline(runs, is_cut=is_cut) if len(runs) > 1 else None,
+    }
     return View("run.html", f"Run of {details.run.job.name}", "runs", values)
 
 
