@@ -35,9 +35,7 @@ COMMANDS = {
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
     "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
-    "tables": Command(
-        "headwater.cli.tables", "Move values of `_unmapped_data` into columns that hold them now."
-    ),
+    "tables": Command("headwater.cli.tables", "Heal columns of tables, and maintain their files."),
     "log": Command(
         "headwater.cli.log",
         "Inspect the log; while no server runs, change it: forget, rename, trim.",

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import logging
+import threading
+import time
 from contextlib import closing
+from typing import Any
 
 import click
+import msgspec
 
-from headwater.cli.options import as_json, with_settings
+from headwater.cli.options import Duration, as_json, with_settings
 from headwater.cli.output import echo, json_text
-from headwater.errors import SettingsError
+from headwater.cli.process import configure_logging
+from headwater.cli.signals import Signals
+from headwater.errors import HeadwaterError, SettingsError
 from headwater.settings import DestinationSettings, Settings
+
+logger = logging.getLogger(__name__)
 
 
 @click.group("tables")
 def command() -> None:
-    """Move values of `_unmapped_data` into columns that hold them now."""
+    """Heal columns of tables, and maintain their files."""
 
 
 @command.command("heal")
@@ -50,6 +59,100 @@ def heal(settings: Settings, table: str, id: str | None, widen: bool, as_json: b
     echo(f"{healed.values:,} value(s) of {healed.rows:,} row(s) moved")
     for name, count in sorted(healed.left.items()):
         echo(f"{count:,} value(s) of {name} stay in _unmapped_data")
+
+
+@command.command("maintain")
+@click.argument("tables", nargs=-1)
+@click.option("--destination", "id", metavar="ID", help="The destination; default: all that have files.")
+@click.option(
+    "--keep",
+    "keep_seconds",
+    type=Duration(),
+    default="168h",
+    show_default=True,
+    help="Versions and files younger than this stay: readers may use them. At least an hour.",
+)
+@click.option("--every", type=Duration(), help="Keep running: once every `30m` or `6h`.")
+@as_json
+@with_settings
+def maintain(
+    settings: Settings,
+    tables: tuple[str, ...],
+    id: str | None,
+    keep_seconds: float,
+    every: float | None,
+    as_json: bool,
+) -> None:
+    """Join small files of tables in Delta or Iceberg, and remove old versions and unnamed files.
+
+    Works beside running pipelines, also of other machines: a commit of either is repeated if the other one
+    comes first. Tables of other programs are left alone. SIGTERM or Ctrl-C stops --every after the table in
+    work.
+    """
+    if keep_seconds < 3600:
+        raise click.UsageError("--keep is at least 1h: a load under way has files that no version names yet.")
+    chosen = [each for each in settings.destinations if id in (None, each.id)]
+    if not chosen:
+        _destination(settings, id)
+    configure_logging(settings)
+    stopping = threading.Event()
+    if every is not None:
+        Signals(stopping.set, "after the table in work")
+    while True:
+        began = time.monotonic()
+        failed = False
+        results: list[dict[str, Any]] = []
+        for each in chosen:
+            failed = _maintain(each, tables, keep_seconds, as_json, stopping, results) or failed
+        if as_json:
+            echo(json_text(results))
+        if every is None:
+            if failed:
+                raise SystemExit(1)
+            return
+        if stopping.wait(max(0.0, began + every - time.monotonic())):
+            return
+
+
+def _maintain(
+    chosen: DestinationSettings,
+    tables: tuple[str, ...],
+    keep_seconds: float,
+    as_json: bool,
+    stopping: threading.Event,
+    results: list[dict[str, Any]],
+) -> bool:
+    """Maintains tables of one destination; whether a table failed, which holds back no other."""
+    from headwater.destinations.base import load_destination
+
+    failed = False
+    with closing(load_destination(chosen)) as destination:
+        try:
+            destination.connect()
+            found = destination.maintained_tables()
+        except HeadwaterError as error:
+            logger.error("destination %s: %s", chosen.id, error)
+            return True
+        for name in [each for each in found if not tables or each in tables]:
+            if stopping.is_set():
+                break
+            try:
+                done = destination.maintain(name, keep_seconds=keep_seconds)
+            except HeadwaterError as error:
+                logger.error("destination %s, table %s: %s", chosen.id, name, error)
+                failed = True
+                continue
+            results.append({"destination": chosen.id, "table": name, **msgspec.structs.asdict(done)})
+            if not as_json:
+                echo(
+                    f"{chosen.id}/{name}: {done.joined:,} file(s) joined into {done.written:,}, "
+                    f"{done.expired:,} version(s) expired, {done.removed:,} file(s) removed"
+                )
+        for name in tables:
+            if name not in found:
+                logger.error("destination %s: it has no table %s to maintain.", chosen.id, name)
+                failed = True
+    return failed
 
 
 def _destination(settings: Settings, id: str | None) -> DestinationSettings:

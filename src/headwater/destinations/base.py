@@ -153,6 +153,19 @@ class Healed(msgspec.Struct, frozen=True, kw_only=True):
     """Columns that were widened for it, with their kind now."""
 
 
+class Maintained(msgspec.Struct, frozen=True, kw_only=True):
+    """The files of a table that maintenance has joined, and those that it has removed."""
+
+    joined: int = 0
+    """Number of small files that became larger ones."""
+    written: int = 0
+    """Number of these larger ones."""
+    expired: int = 0
+    """Number of old versions that can no longer be read."""
+    removed: int = 0
+    """Number of files that no version names any more."""
+
+
 class NoOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a destination that has none."""
 
@@ -274,6 +287,17 @@ class Destination(ABC):
         raise TableRefused(
             f"destination {self.id}: this type of destination cannot move values out of `{UNMAPPED}`."
         )
+
+    def maintained_tables(self) -> list[str]:
+        """The tables whose files `maintain` looks after; none where the product does so itself."""
+        return []
+
+    def maintain(self, name: str, *, keep_seconds: float) -> Maintained:
+        """Join small files, expire versions and remove files that none names, beside running loads.
+
+        What is younger than `keep_seconds` stays: a load under way has such files.
+        """
+        return Maintained()
 
     def totals(self) -> dict[str, Total]:
         """Sums of the ledger by table; empty if they are expensive."""

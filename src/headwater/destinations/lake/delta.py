@@ -6,6 +6,7 @@ delta-rs reads and writes. Each load is one commit, whose transaction identifier
 
 from __future__ import annotations
 
+import math
 import re
 import tempfile
 import time
@@ -103,8 +104,10 @@ class DeltaSettings(msgspec.Struct, frozen=True, kw_only=True):
 class DeltaLakeTable(LakeTable):
     """One version of a Delta table."""
 
-    def __init__(self, table: DeltaTable, name: str, ledger: DeltaLedger, errors: str) -> None:
-        self._table, self._ledger, self._id = table, ledger, errors
+    def __init__(
+        self, table: DeltaTable, name: str, ledger: DeltaLedger, errors: str, files: fs.FileSystem
+    ) -> None:
+        self._table, self._ledger, self._id, self._files = table, ledger, errors, files
         metadata = table.metadata()
         ledger.read(str(metadata.id), table.version())
         settings = metadata.configuration
@@ -189,6 +192,30 @@ class DeltaLakeTable(LakeTable):
                 return f"{refusal.text} Its rules: {' AND '.join(rules.values()) or 'NOT NULL'}."
         return None
 
+    def join_files(self) -> tuple[int, int]:
+        with translated(self._id):
+            # an append that comes first is no conflict; a merge is
+            found = self._table.optimize.compact()
+        return found["numFilesRemoved"], found["numFilesAdded"]
+
+    def remove_old(self, keep_seconds: float) -> tuple[int, int]:
+        """Of the log Delta itself keeps the days that the table's properties say."""
+        with translated(self._id):
+            self._table.create_checkpoint()
+            commits = {file.base_name for file in self._commits()}
+            self._table.cleanup_metadata()
+            removed = self._table.vacuum(
+                max(1, math.ceil(keep_seconds / 3600)),
+                dry_run=False,
+                enforce_retention_duration=False,
+                full=True,
+            )
+        return len(commits - {file.base_name for file in self._commits()}), len(removed)
+
+    def _commits(self) -> list[fs.FileInfo]:
+        selector = fs.FileSelector("_delta_log", allow_not_found=True)
+        return [file for file in self._files.get_file_info(selector) if file.extension == "json"]
+
     def _entering(self, loaded: Loaded) -> CommitProperties:
         """The properties of a commit on this version that enters a load."""
         now = int(time.time() * 1000)
@@ -260,7 +287,8 @@ class DeltaDestination(LakeDestination):
             except TableNotFoundError:
                 return None
         ledger = self._ledgers.setdefault(folder, DeltaLedger(self._filesystem(), folder))
-        return DeltaLakeTable(table, name, ledger, self.id)
+        files = fs.SubTreeFileSystem(folder, self._filesystem())
+        return DeltaLakeTable(table, name, ledger, self.id, files)
 
     def names(self) -> list[str]:
         assert self.engine

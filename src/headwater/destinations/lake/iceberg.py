@@ -7,6 +7,7 @@ retries it on a newer one.
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -26,11 +27,12 @@ from pyiceberg.exceptions import (
     TableAlreadyExistsError,
     ValidationException,
 )
+from pyiceberg.manifest import DataFile
 from pyiceberg.partitioning import PartitionField as IcebergPartition
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask, Transaction
 from pyiceberg.table import Table as Iceberg
-from pyiceberg.table import Transaction
 from pyiceberg.transforms import parse_transform
 from pyiceberg.types import (
     BinaryType,
@@ -54,8 +56,18 @@ from pyiceberg.types import (
 from headwater.destinations.base import Capabilities, Loaded, Total
 from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.lake.iceberg_log import IcebergLedger
+from headwater.destinations.lake.iceberg_maintenance import (
+    remove_unnamed_files,
+    rewritten_files,
+    small_files,
+)
 from headwater.destinations.lake.iceberg_rows import added_files, merged_files, remove_files
-from headwater.destinations.lake.lake_destination import CommitConflict, LakeDestination, LakeTable
+from headwater.destinations.lake.lake_destination import (
+    COMMIT_TRIES,
+    CommitConflict,
+    LakeDestination,
+    LakeTable,
+)
 from headwater.destinations.lake.partitions import PartitionField, parse_partitions
 from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.errors import CHANGED, first_line
@@ -187,6 +199,55 @@ class IcebergLakeTable(LakeTable):
             with changes.update_snapshot(snapshot_properties=summary).fast_append():
                 pass
             changes.set_properties(self._ledger.to_enter(loaded))
+
+    def join_files(self) -> tuple[int, int]:
+        joined, written = 0, 0
+        with translated(self._id):
+            for small in small_files(self._table):
+                joined_files = rewritten_files(self._table, small)
+                try:
+                    self._replace(small, joined_files)
+                except CommitConflict:
+                    remove_files(self._table, joined_files)
+                    raise
+                joined += len(small)
+                written += len(joined_files)
+        return joined, written
+
+    def _replace(self, small: Sequence[FileScanTask], large: Sequence[DataFile]) -> None:
+        """Commits joined files: on a newer snapshot too, as long as it has the small files unchanged."""
+        wanted = {task.file.file_path: _deletes(task) for task in small}
+        for _ in range(COMMIT_TRIES):
+            self._table = self._table.refresh()
+            now = [task for task in self._table.scan().plan_files() if task.file.file_path in wanted]
+            if {task.file.file_path: _deletes(task) for task in now} != wanted:
+                raise CommitConflict("rows of the joined files have changed")
+            try:
+                with self._transaction() as changes:
+                    summary = {"headwater.maintenance": "joined small files"}
+                    with changes.update_snapshot(snapshot_properties=summary).overwrite() as snapshot:
+                        for task in now:
+                            snapshot.delete_data_file(task.file)
+                        for file in large:
+                            snapshot.append_data_file(file)
+                return
+            except CommitConflict:
+                continue
+        raise CommitConflict("other programs commit to the table all the time")
+
+    def remove_old(self, keep_seconds: float) -> tuple[int, int]:
+        before = dt.datetime.now(dt.UTC) - dt.timedelta(seconds=keep_seconds)
+        with translated(self._id):
+            protected = {reference.snapshot_id for reference in self._table.metadata.refs.values()}
+            old = [
+                snapshot.snapshot_id
+                for snapshot in self._table.metadata.snapshots
+                if snapshot.timestamp_ms < before.timestamp() * 1000 and snapshot.snapshot_id not in protected
+            ]
+            if old:
+                self._table.maintenance.expire_snapshots().by_ids(old).commit()
+            removed = remove_unnamed_files(self._table.refresh(), before)
+        return len(old), removed
 
     def refusal(self, rows: pa.RecordBatchReader) -> str | None:
         try:
@@ -374,6 +435,11 @@ class IcebergDestination(LakeDestination):
             transform = parse_transform(each.transform[:-1] or "identity")
             fields.append(IcebergPartition(field.field_id, number, transform, each.name))
         return PartitionSpec(*fields)
+
+
+def _deletes(task: FileScanTask) -> set[str]:
+    """The files that delete rows of a file."""
+    return {file.file_path for file in task.delete_files}
 
 
 _TIMES = (TimestamptzType, TimestampType, DateType)

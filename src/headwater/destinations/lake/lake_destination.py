@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 
 from headwater.crash_points import crash_point
-from headwater.destinations.base import Destination, Load, Loaded, Total
+from headwater.destinations.base import Destination, Load, Loaded, Maintained, Total
 from headwater.destinations.column_types import Kind
 from headwater.destinations.lake.partitions import PartitionField
 from headwater.destinations.lake.rows import Dialect, LakeRows, RowEngine, TargetColumn
@@ -33,9 +33,11 @@ from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_
 from headwater.destinations.sql.dialect import ASCII_LOWER
 from headwater.destinations.staged_files import StagedFiles
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table, check_names, check_sql_type, diff
-from headwater.errors import DestinationUnavailable, LoadRefused
+from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
 
 COMMIT_TRIES = 20
+MIN_KEEP_SECONDS = 3600.0
+"""Files of a load under way are in no version yet, and no load takes as long."""
 _PAUSE_SECONDS = 0.05
 _PLAIN_NAME = re.compile("[a-z0-9_][a-z0-9_.-]*")
 
@@ -80,6 +82,14 @@ class LakeTable(ABC):
     @abstractmethod
     def enter(self, loaded: Loaded) -> None:
         """Commits the entry of a load without rows."""
+
+    @abstractmethod
+    def join_files(self) -> tuple[int, int]:
+        """Makes large files of small ones; the numbers of both. CommitConflict if a row changed meanwhile."""
+
+    @abstractmethod
+    def remove_old(self, keep_seconds: float) -> tuple[int, int]:
+        """Removes versions, and files that none names; the numbers of both."""
 
     def refusal(self, rows: pa.RecordBatchReader) -> str | None:
         """Why the table refuses some of the rows, or None; nothing is stored."""
@@ -200,6 +210,35 @@ class LakeDestination(Destination):
 
     def tables_created_since(self, seconds: int) -> int:
         return sum(1 for table in self._all() if table.is_ours and table.created_seconds >= seconds)
+
+    def maintained_tables(self) -> list[str]:
+        return [table.structure.name for table in self._all() if self._is_maintained(table)]
+
+    def maintain(self, name: str, *, keep_seconds: float) -> Maintained:
+        for _ in self._tries(f"the files of {name!r} cannot be joined"):
+            table = self._open(name)
+            if table is None:
+                raise TableRefused(f"the table {name!r} does not exist.", hint="Check its name.")
+            if not self._is_maintained(table):
+                raise self.foreign_table_error(name)
+            try:
+                joined, written = table.join_files()
+            except CommitConflict:
+                continue
+            break
+        for _ in self._tries(f"old versions of {name!r} cannot be removed"):
+            table = self._open(name)
+            if table is None:
+                break
+            try:
+                expired, removed = table.remove_old(max(keep_seconds, MIN_KEEP_SECONDS))
+            except CommitConflict:
+                continue
+            return Maintained(joined=joined, written=written, expired=expired, removed=removed)
+        return Maintained(joined=joined, written=written)
+
+    def _is_maintained(self, table: LakeTable) -> bool:
+        return table.is_ours or self.adopts(table.structure.name)
 
     # --- a load
 
