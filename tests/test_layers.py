@@ -67,6 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "page",
     },
     "__main__": {"cli"},
+    "notebook": {"cli", "graph", "settings"},
     "": set(),
 }
 HEAVY = {"pyspark", "py4j", "duckdb", "pyarrow", "pandas", "numpy"}

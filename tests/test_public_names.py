@@ -21,6 +21,7 @@ PUBLIC = [
     "headwater.lineage",
     "headwater.delivery",
     "headwater.pipeline",
+    "headwater.notebook",
     "headwater.spool",
     "headwater.testing",
     "headwater.testing.outlets",

@@ -33,6 +33,10 @@ COMMANDS = {
     "reload": Command("headwater.cli.reload", "Ask the running server to read keys, tokens, outlets again."),
     "pipeline": Command("headwater.cli.pipeline", "Load events into tables."),
     "lineage": Command("headwater.cli.lineage.command", "Where tables and columns come from."),
+    "mcp": Command(
+        "headwater.cli.mcp.command",
+        "Serve lineage, runs and rejects to an assistant (MCP), read-only, on standard input and output.",
+    ),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
     "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
     "tables": Command("headwater.cli.tables", "Heal columns of tables, and maintain their files."),

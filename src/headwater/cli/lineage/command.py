@@ -11,15 +11,8 @@ from typing import Any
 
 import click
 
-from headwater.cli.lineage.text_tree import (
-    Leaf,
-    Picture,
-    column_picture,
-    column_tree,
-    dataset_picture,
-    dataset_tree,
-    draw,
-)
+from headwater.cli.lineage.look_up import job_meant, left_out, look_up, meant
+from headwater.cli.lineage.text_tree import Picture, column_picture, dataset_picture
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
 from headwater.errors import ExtensionError, HeadwaterError
@@ -109,38 +102,23 @@ def show(
     how = [as_json, as_mermaid]
     direction: Any = only or "both"
     with GraphQuery(settings.graph_dir) as query:
-        space, name, field = _meant(query, dataset, namespace, column)
-        ways = ("up", "down") if only is None else (only,)
-        if field is not None:
-            trace = query.trace(
-                space, name, field, direction=direction, depth=depth or 20, indirect=not direct, limit=limit
-            )
-            title = f"{printable_line(field)}  {printable_line(name)}"
-            _print(
-                trace,
-                lambda: column_picture(trace),
-                lambda: _both(title, space, {way: column_tree(trace, way) for way in ways}),
-                how,
-            )
-            return
-        found = query.neighbourhood(space, name, direction=direction, depth=depth or 5, limit=limit)
+        answer = look_up(
+            query,
+            dataset,
+            namespace=namespace,
+            column=column,
+            direction=direction,
+            depth=depth,
+            limit=limit,
+            direct=direct,
+        )
+        found = answer.found
         _print(
             found,
-            lambda: dataset_picture(found),
-            lambda: _both(printable_line(name), space, {way: dataset_tree(found, way) for way in ways}),
+            lambda: column_picture(found) if isinstance(found, Trace) else dataset_picture(found),
+            answer.lines,
             how,
         )
-
-
-def _both(title: str, namespace: str, ways: dict[str, Iterator[Leaf]]) -> Iterator[str]:
-    yield click.style(title, bold=True) + click.style(f"  {printable_line(namespace)}", dim=True)
-    words = {"up": "upstream", "down": "downstream"}
-    leaves = []
-    for way, tree in ways.items():
-        below = list(tree)
-        text = click.style(words[way] if below else f"{words[way]}: none known", underline=bool(below))
-        leaves.append(Leaf(text, lambda below=below: below))  # type: ignore[misc]
-    yield from draw(leaves)
 
 
 @command.command("impact")
@@ -165,7 +143,7 @@ def impact(
     If a job has no column lineage, every column that it writes counts as affected.
     """
     with GraphQuery(settings.graph_dir) as query:
-        space, name, field = _meant(query, dataset, namespace, column)
+        space, name, field = meant(query, dataset, namespace, column)
         found = query.impact(space, name, field, depth=depth or 50, limit=limit)
     if as_json:
         echo(json_text(found))
@@ -197,7 +175,7 @@ def impact(
 def runs(settings: Settings, job: str | None, namespace: str | None, limit: int, as_json: bool) -> None:
     """List the runs of a job, or the latest of all, newest first."""
     with GraphQuery(settings.graph_dir) as query:
-        space, name = _job(query, job, namespace)
+        space, name = job_meant(query, job, namespace)
         found = query.runs(space, name, limit=limit)
     if as_json:
         echo(json_text(found))
@@ -214,22 +192,6 @@ def runs(settings: Settings, job: str | None, namespace: str | None, limit: int,
         for run in found
     ]
     echo(format_table(("state", "started", "took", "job", "run", "error"), rows) if rows else "no runs")
-
-
-def _job(query: GraphQuery, job: str | None, namespace: str | None) -> tuple[str, str]:
-    if job is None or namespace is not None:
-        return namespace or "", job or ""
-    hits = query.search(job, kinds=("job",), limit=100)
-    exact = [hit for hit in hits if hit.name == job] or hits
-    if len(exact) == 1:
-        return exact[0].namespace, exact[0].name
-    some = "; ".join(sorted(printable_line(f"{hit.namespace} {hit.name}") for hit in exact[:10]))
-    raise HeadwaterError(
-        f"{job} matches {len(exact)} jobs." if exact else f"No job is called {job}.",
-        hint=f"Use -n NAMESPACE with the whole name: {some}"
-        if some
-        else "`headwater lineage runs` lists all.",
-    )
 
 
 @command.command("search")
@@ -334,15 +296,6 @@ def import_(settings: Settings, sources: tuple[Path, ...], as_json: bool) -> Non
         echo(f"{count:,} {kind} beyond the limits of an event were left out", err=True)
 
 
-def _meant(
-    query: GraphQuery, text: str, namespace: str | None, column: str | None
-) -> tuple[str, str, str | None]:
-    if namespace is not None:
-        return namespace, text, column
-    found = query.resolve(text)
-    return found if column is None else (*found[:2], column)
-
-
 def _print(
     found: Any, picture: Callable[[], Picture], tree: Callable[[], Iterator[str]], how: list[bool]
 ) -> None:
@@ -360,7 +313,5 @@ def _print(
 
 
 def _say_what_is_left_out(found: Neighbourhood | Trace | Impact) -> None:
-    if found.truncated:
-        shares = found.left_out()
-        shown = f"Shown: {shares}" if shares else "Not everything is shown"
-        echo(f"{shown}; use a larger --limit.", err=True)
+    if text := left_out(found):
+        echo(f"{text}; use a larger --limit.", err=True)

@@ -1,0 +1,1 @@
+"""Lineage, runs and rejects for assistants. Start reading at `server`, which needs the extra `mcp`."""
