@@ -24,7 +24,7 @@ from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.fit_table import TableFit, fit_table
 from headwater.pipeline.steps.mapping import map_fields
-from headwater.pipeline.steps.parse_events import events_only, find_fields
+from headwater.pipeline.steps.parse_events import TextNumbers, find_fields
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import read_lines
 from headwater.settings import DestinationSettings, MappingSettings, Settings
@@ -145,6 +145,7 @@ class Rig:
         mapping: MappingSettings | None = None,
         max_columns: int = 1000,
         capabilities: Capabilities = DuckDBDestination.capabilities,
+        text_numbers: TextNumbers = "canonical",
     ) -> Projected:
         """What the events become, without a destination."""
         lines = self.lines(*events)
@@ -153,7 +154,7 @@ class Rig:
         columns = batch_columns(map_fields(fields.root, used), capabilities)
         settings = DestinationSettings(id="dwh", type="duckdb", mappings=used, max_columns=max_columns)
         fit = fit_table(fields.root, columns, existing, settings, capabilities)
-        return Projected(fields, columns, fit, project(events_only(lines, fields), fit))
+        return Projected(fields, columns, fit, project(lines, fit, text_numbers=text_numbers))
 
 
 class Projected:

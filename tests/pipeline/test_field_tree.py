@@ -37,7 +37,7 @@ def test_every_json_type_is_found_when_lines_are_parsed(rig: Rig) -> None:
     assert kinds_of(fields.root) == {
         "bool": JsonTypes.BOOL,
         "int": JsonTypes.INT64,
-        "most": JsonTypes.INT64,
+        "most": JsonTypes.INT64 | JsonTypes.LARGE_INT64,
         "float": JsonTypes.FLOAT64,
         "text": JsonTypes.STRING,
         "array": JsonTypes.ARRAY,
@@ -47,7 +47,7 @@ def test_every_json_type_is_found_when_lines_are_parsed(rig: Rig) -> None:
         "exponent": JsonTypes.FLOAT64,
         "huge": JsonTypes.FLOAT64,
         "beyond": JsonTypes.TOO_LARGE,
-        "digits": JsonTypes.FLOAT64,
+        "digits": JsonTypes.TOO_LARGE,
     }
     names = batch_columns(map_fields(fields.root, MappingSettings()), DuckDBDestination.capabilities)
     # null and {} give no column
@@ -123,8 +123,8 @@ def test_partitions_are_merged_in_their_order_when_they_differ() -> None:
         '"events":2,"malformed":1,"blank":0,"from_browser":1,"skipped":0',
     )
     trees = (
-        '[0,{"a":[2,{}],"o":[128,{"x":[1,{}]}]}]',
-        '[0,{"z":[8,{}],"a":[4,{}],"o":[128,{"y":[8,{}]}]}]',
+        '[0,{"a":[2,{},1],"o":[128,{"x":[1,{},1]},1]},0]',
+        '[0,{"z":[8,{},1],"a":[4,{},2],"o":[128,{"y":[8,{},1]},1]},0]',
     )
     answers = [
         f'{{"file":0,"table":"",{count},"tree":{tree}}}' for count, tree in zip(counts, trees, strict=True)
@@ -132,6 +132,7 @@ def test_partitions_are_merged_in_their_order_when_they_differ() -> None:
     fields = BatchFields.merged(answers)
     assert (fields.events, fields.malformed, fields.blank, fields.from_browser) == (3, 1, 1, 1)
     assert list(fields.root.children) == ["a", "o", "z"]
+    assert [child.count for child in fields.root.children.values()] == [3, 2, 1]
     assert fields.root.children["a"].json_types == JsonTypes.INT64 | JsonTypes.FLOAT64
     assert list(fields.root.children["o"].children) == ["x", "y"]
 

@@ -105,8 +105,9 @@ def test_nothing_is_doubled_when_an_outage_interrupts_the_search(rig: Rig, picky
 def test_the_bad_event_alone_is_a_reject_when_an_expression_of_spark_fails(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(events: DataFrame, *arguments: Any) -> DataFrame:
-        return project(events.where("if(value LIKE '%boom%', raise_error('boom') IS NULL, true)"), *arguments)
+    def failing(events: DataFrame, *arguments: Any, **options: Any) -> DataFrame:
+        good = events.where("if(value LIKE '%boom%', raise_error('boom') IS NULL, true)")
+        return project(good, *arguments, **options)
 
     monkeypatch.setattr(load_module, "project", failing)
     rig.file([{"n": 0}])

@@ -47,6 +47,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.5  # how often --follow looks for new files, and `stream` for ended streams
 GATHER_SECONDS = 10.0  # between two cycles of --follow, so that files of many tokens share a cycle
 RETRY_SECONDS = 60.0  # after which --follow tries files again that could not be loaded
+MAX_LISTED = 20  # columns without room that a report names
 LINEAGE_SPOOL = "lineage-spool"
 # A staging folder exists for one cycle: it is cut from names, so that staged files are one dataset.
 STAGING_FOLDER = r"(?P<remove>/cycle-[0-9a-f]{32}(/[0-9a-f]{32})?)(?=/)"
@@ -401,6 +402,10 @@ def _print_report(report: Report) -> None:
         echo(format_table(head, [(*key, *row) for key, row in sorted(pairs.items())]))
     for id, (events, rows, skipped, rejected) in counts.items():
         echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
+    for table, names in report.without_room.items():
+        listed = ", ".join(map(printable_line, names[:MAX_LISTED]))
+        more = " and further ones" if len(names) > MAX_LISTED else ""
+        echo(f"{table}: no room for {listed}{more}; their values are in _unmapped_data (`max_columns`)")
     archived = sum(file.archived for file in report.files)
     echo(f"{archived:,} of {len(report.files):,} file(s) done")
     for damage in report.damaged:

@@ -120,7 +120,9 @@ class Loader:
                     refusal = str(error)
                 else:
                     with self.times.of("stage"), writing_to(lines.sparkSession, self.destination, table):
-                        staged = self.stager.stage(project(events, fit, lookups), folder)  # 7 stage
+                        staged = self.stager.stage(
+                            project(lines, fit, lookups, text_numbers=self.settings.text_numbers), folder
+                        )  # 7 stage
             for number, part in batch.parts.items():
                 own = part.fields or fields
                 try:
@@ -128,6 +130,7 @@ class Loader:
                         outcome = self._load_part(part, own, patched, None)
                     elif number in staged and self._columns(own):
                         outcome = self._load_part(part, own, patched, staged[number])  # 8 load
+                        outcome.without_room = fit.without_room
                     else:
                         outcome = self._reject_part(part, own, refusal)
                 except (DestinationUnavailable, TableBusy):

@@ -37,12 +37,15 @@ class Outcome:
     rejected: int = 0
     unmapped: int = 0
     """Values in `_unmapped_data`."""
+    without_room: tuple[str, ...] = ()
+    """Columns that the table has no room for, the most common first."""
 
     def add(self, other: Outcome) -> None:
         self.rows += other.rows
         self.skipped += other.skipped
         self.rejected += other.rejected
         self.unmapped += other.unmapped
+        self.without_room = tuple(dict.fromkeys((*self.without_room, *other.without_room)))
 
 
 @dataclass
@@ -58,6 +61,8 @@ class TableReport:
     """It was loaded by an earlier cycle."""
     error: str = ""
     """The reason why it is not loaded; the next cycle tries again."""
+    without_room: tuple[str, ...] = ()
+    """Columns that the table has no room for, the most common first."""
 
 
 @dataclass
@@ -109,6 +114,18 @@ class Report:
     def damaged(self) -> list[str]:
         """The damaged files, each with the number of its damaged or missing lines."""
         return [f"{file.name}: {file.damage}" for file in self.files if file.damage]
+
+    @property
+    def without_room(self) -> dict[str, list[str]]:
+        """The columns without room, by destination and table."""
+        found: dict[str, dict[str, None]] = {}
+        for file in self.files:
+            for destination in file.destinations:
+                for table in destination.pairs:
+                    if table.without_room:
+                        names = found.setdefault(f"{destination.destination}/{table.table}", {})
+                        names.update(dict.fromkeys(table.without_room))
+        return {name: list(columns) for name, columns in found.items()}
 
     @property
     def errors(self) -> list[str]:

@@ -76,7 +76,7 @@ def _preview(
     tables = lookups.find(lines, fields, path.parent)
     columns = wanted_columns(fields.root, destination, capabilities)
     fit, table = plan_table(found.table, fields.root, columns, None, destination, capabilities)
-    for row in project(lines, fit, tables).drop(ROW).collect():
+    for row in project(lines, fit, tables, text_numbers=destination.text_numbers).drop(ROW).collect():
         values = row.asDict()
         found.unmapped = values.pop(UNMAPPED, None) or ""
         for name, value in values.items():

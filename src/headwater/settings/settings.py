@@ -434,6 +434,14 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
             "double, or to text as well. Values that do not fit go into `_unmapped_data`."
         ),
     ] = "never"
+    text_numbers: Annotated[
+        Literal["canonical", "always", "never"],
+        doc(
+            "When a text becomes a number or a boolean in a column of that type: if it is written as the "
+            "number itself is (`7`, not `007` or `7.0`), if it is any form of a number, or never. Other "
+            "texts go into `_unmapped_data`."
+        ),
+    ] = "canonical"
     max_widen_rows: Annotated[Count, doc("Columns of larger tables are not widened.")] = 1_000_000
     options: Annotated[dict[str, Any], doc("The type's own settings.")] = msgspec.field(default_factory=dict)
 

@@ -30,6 +30,7 @@ from headwater.lineage.columns.values import (
     VALUE,
     NestedValue,
     ScalarValue,
+    Sources,
     Value,
     any_of,
     json_at,
@@ -299,6 +300,30 @@ def _parts_kept(scope: Scope, kids: list[Expression], extra: Any) -> Value:
 )
 def _parsed(scope: Scope, kids: list[Expression], extra: Any) -> Value:
     return json_at(scope.graph.sources, scope.value(kids[0]))
+
+
+class _FlatJson(Value):
+    """A parsed text whose fields have JSON pointers as their names, each with a number before it or none."""
+
+    __slots__ = ("_sources", "_text")
+    deep = True
+
+    def __init__(self, sources: Sources, text: Value) -> None:
+        super().__init__(text.edges.then(TRANSFORMATION))
+        self._sources = sources
+        self._text = text
+
+    def part(self, name: str) -> Value:
+        _, slash, path = name.partition("/")
+        if not slash:
+            return super().part(name)
+        parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
+        return json_at(self._sources, self._text, parts)
+
+
+@expression("ParseEvents", says="parsed events of the pipeline: the name of a field is its JSON pointer")
+def _parsed_events(scope: Scope, kids: list[Expression], extra: Any) -> Value:
+    return _FlatJson(scope.graph.sources, scope.value(kids[0]))
 
 
 @expression("GetJsonObject", "VariantGet", "TryVariantGet", says="a path that is a literal: the JSON pointer")

@@ -90,7 +90,11 @@ class FileInCycle:
         return False
 
     def record(self, table: str, outcome: Outcome) -> None:
-        self.current.pairs.append(TableReport(table, outcome.rows, outcome.rejected, outcome.unmapped))
+        self.current.pairs.append(
+            TableReport(
+                table, outcome.rows, outcome.rejected, outcome.unmapped, without_room=outcome.without_room
+            )
+        )
         self.status.mark(self.current.destination, table, True, rows=outcome.rows, unmapped=outcome.unmapped)
         self.status.save()
 

@@ -1,4 +1,4 @@
-"""The two Java classes of the pipeline, compiled inside Spark's own JVM.
+"""The Java classes of the pipeline, compiled inside Spark's own JVM.
 
 Spark has Janino for its code generation, so no compiler, jar or build is needed here. Compiled classes go to
 the executors as a jar, like any user's.
@@ -28,8 +28,9 @@ from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS
 if TYPE_CHECKING:
     from pyspark import SparkContext
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-SOURCES = ("EventCheck", "Scan")
+SOURCES = ("EventCheck", "Values", "Scan", "ParseEvents")
 PACKAGE = "headwater.pipeline"
 FUNCTION = "headwater_event_check"
 CHECKED = "headwater.checksums"
@@ -40,8 +41,7 @@ _loaders: WeakKeyDictionary[SparkContext, Any] = WeakKeyDictionary()
 def with_checksums(lines: DataFrame, line: str) -> DataFrame:
     """The same lines, each of which has a checksum behind the event; Scan and EventCheck compare them.
 
-    This is noted in the column's metadata: Spark's JSON functions ignore the text behind the first value, so
-    the lines are parsed as they are.
+    This is noted in the column's metadata.
     """
     return lines.withMetadata(line, {CHECKED: True})
 
@@ -85,6 +85,24 @@ def event_check(lines: DataFrame, line: str) -> Column:
     return functions.call_udf(FUNCTION, lines[line].cast("binary"), is_checked)
 
 
+def parse_events(lines: DataFrame, line: str, plan: bytes, fields: StructType) -> Column:
+    """The events of a column of lines as structs, by a plan of steps/parse_events.py (ParseEvents.java)."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    spark = lines.sparkSession
+    jvm: Any = spark._jvm
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 3)
+    utils = getattr(jvm.org.apache.spark.sql.classic, "ExpressionUtils$")
+    expressions = getattr(utils, "MODULE$")
+    arguments[0] = expressions.expression(lines[line]._jc)
+    arguments[1] = plan.decode()
+    arguments[2] = jvm.org.apache.spark.sql.types.DataType.fromJson(fields.json())
+    made = _load(spark, "ParseEvents").getConstructors()[0].newInstance(arguments)
+    return ClassicColumn(expressions.column(made))
+
+
 def _load(spark: SparkSession, name: str) -> Any:
     """A class by its name, compiled once per Spark application."""
     context = spark.sparkContext
@@ -109,6 +127,7 @@ def _compile(spark: SparkSession) -> Any:
         with zipfile.ZipFile(jar, "w") as archive:
             for text in texts:
                 compiler = jvm.org.codehaus.janino.SimpleCompiler()
+                compiler.setTargetVersion(8)  # calls of static methods of interfaces
                 compiler.setParentClassLoader(loader)
                 compiler.cook(text)
                 loader = compiler.getClassLoader()
@@ -122,6 +141,11 @@ def _compile(spark: SparkSession) -> Any:
         ) from error
     context: Any = spark.sparkContext
     context._jsc.addJar(str(jar))
+    # One loader for all classes, as on executors: the driver evaluates expressions too, and classes of one
+    # package may use each other's parts only if one loader has them all.
+    urls = context._gateway.new_array(jvm.java.net.URL, 1)
+    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+    loader = jvm.java.net.URLClassLoader(urls, jvm.java.lang.Thread.currentThread().getContextClassLoader())
     _register(spark, loader.loadClass(f"{PACKAGE}.EventCheck"))
     return loader
 

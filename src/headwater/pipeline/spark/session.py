@@ -125,13 +125,10 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
         "spark.sql.maxConcurrentOutputFileWriters": "64",
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "snappy",
-        "spark.sql.json.enableExactStringParsing": "true",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         "spark.sql.codegen.maxFields": "2000",
         # a key of an event must never be taken for the name of a setting (G12)
         "spark.sql.variable.substitute": "false",
-        # what `from_json` does for an object that repeats a key, for maps too
-        "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
         "spark.log.level": "WARN",
     }
     return with_collector(chosen | {name: _text(value) for name, value in settings.spark.items()})

@@ -55,6 +55,11 @@ class BatchColumn:
     cast_type: str = ""
 
     @property
+    def count(self) -> int:
+        """The number of values that the events have for it."""
+        return sum(each.count for mapped in self.mapped for each in mapped.fields)
+
+    @property
     def column(self) -> Column:
         return Column(self.name, self.kind, self.sql_type, self.cast_type)
 
@@ -75,6 +80,9 @@ def batch_columns(mapped: Iterable[MappedField], capabilities: Capabilities) -> 
 def _column(name: str, mapped: list[MappedField]) -> BatchColumn:
     explicit = next((each for each in mapped if each.type or each.column_type), None)
     kind = promote_all(kind for each in mapped for kind in _kinds(each))
+    has_ids = any(JsonTypes.LARGE_INT64 in own.json_types for each in mapped for own in each.fields)
+    if kind is Kind.FLOAT64 and has_ids:
+        kind = Kind.STRING  # a double would change ids that stand beside fractions
     if explicit is None:
         return BatchColumn(name, kind, mapped)
     named = kind_named(explicit.type) if explicit.type else None

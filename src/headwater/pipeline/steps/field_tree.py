@@ -26,11 +26,19 @@ class JsonTypes(IntFlag):
     STRING = 8
     TIMESTAMP = 16
     TOO_LARGE = 32
-    """A number that neither a long nor a double can hold."""
+    """A number that neither a long nor a double holds exactly."""
     ARRAY = 64
     OBJECT = 128
     TOO_DEEP = 256
     FIELDS_OMITTED = 512
+    FINE_TIMESTAMP = 1024
+    """A timestamp with digits below the microsecond."""
+    LARGE_INT64 = 2048
+    """An integer that a double does not hold exactly."""
+    BROKEN_TEXT = 4096
+    """A text with half a surrogate pair, which UTF-8 cannot express."""
+    REPEATED = 8192
+    """An object has the key more than once."""
 
 
 NO_TYPE = JsonTypes(0)
@@ -82,6 +90,15 @@ class Field:
     column_type: str = ""
     fallbacks: list[Field] = field(default_factory=list)
     """Fields that are used in events that lack this one."""
+    count: int = 0
+    """The number of its values in the batch."""
+
+    @property
+    def has_repeated_keys(self) -> bool:
+        """Whether an event repeats a key, here or below."""
+        return JsonTypes.REPEATED in self.json_types or any(
+            child.has_repeated_keys for child in self.children.values()
+        )
 
     def find(self, path: Sequence[str]) -> Field | None:
         """The field at a path below this one."""
@@ -142,6 +159,7 @@ class BatchFields:
 
 def _merge(target: Field, tree: Any, path: Path, budget: list[int]) -> None:
     target.json_types |= JsonTypes(tree[0])
+    target.count += tree[2]
     for name, subtree in tree[1].items():
         child = target.children.get(name)
         if child is None:

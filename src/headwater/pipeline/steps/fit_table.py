@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from headwater.destinations.base import Capabilities, Destination
@@ -26,6 +26,12 @@ logger = logging.getLogger(__name__)
 
 FEW_COLUMNS = 64
 """If more columns than this have no room, the whole objects that contain them are kept instead."""
+MAX_NAMED = 100
+"""At most so many columns without room are named in a report."""
+CONTEXT = ("_timestamp", "eventn_ctx_event_id", "event_id", "api_key", "source_ip")
+"""Columns of what the gateway adds to events. They get room before the fields of the events themselves."""
+RESERVED_PART = 20
+"""At most this part of `max_columns` is kept free for context columns that no event has yet."""
 MAX_REFITS = 3
 """How often a patch is repeated if another pipeline changes the table at the same time."""
 
@@ -54,14 +60,24 @@ class TableFit:
     """The kind that each column is staged as."""
     new: list[Column] = field(default_factory=list)
     overflow: Overflow = field(default_factory=Overflow)
+    without_room: tuple[str, ...] = ()
+    """Columns that overflow, the most common first."""
+    has_repeated_keys: bool = False
+    """Whether an event has a key more than once: values of the same path besides the last go aside."""
 
     @property
     def needs_unmapped(self) -> bool:
         """Whether a value of the batch may go to `_unmapped_data`."""
-        return bool(self.overflow) or any(
-            len(column.mapped) > 1
-            or any(self.may_not_fit(mapped, each, name) for mapped in column.mapped for each in mapped.fields)
-            for name, column in self.columns.items()
+        return (
+            bool(self.overflow)
+            or self.has_repeated_keys
+            or any(
+                _may_meet(column)
+                or any(
+                    self.may_not_fit(mapped, each, name) for mapped in column.mapped for each in mapped.fields
+                )
+                for name, column in self.columns.items()
+            )
         )
 
     def may_not_fit(self, mapped: MappedField, source: Field, column: str) -> bool:
@@ -71,6 +87,13 @@ class TableFit:
     def fits(self, table: Table) -> bool:
         """Whether the table has all columns that the batch needs."""
         return not self.new and (UNMAPPED in table.columns or not self.needs_unmapped)
+
+
+def _may_meet(column: BatchColumn) -> bool:
+    """Whether an event may have two values for the column; one of them goes to `_unmapped_data`."""
+    fields = [each for mapped in column.mapped for each in mapped.fields]
+    of_event = [each for each in fields if isinstance(each.source, Json)]
+    return len(column.mapped) > 1 or len(of_event) > 1 or bool(of_event and of_event[0] is not fields[0])
 
 
 def json_types_of(mapped: MappedField, source: Field) -> JsonTypes:
@@ -89,31 +112,53 @@ def fit_table(
 ) -> TableFit:
     """Decides the kind of each column: that of the table if it has the column, else the batch's own.
 
-    New columns are added in the order of their first appearance, those of the key before all, as long as
-    there is room. The others overflow.
+    If there is not room for all new columns, those of the key and of the context get theirs first, then those
+    that most events have; the others overflow. Context columns that no event has yet keep their room.
     """
     fold = str.lower if capabilities.folds_case else str
     stored = {fold(name): column for name, column in (existing.columns if existing else {}).items()}
     room = min(settings.max_columns, capabilities.max_columns) - len(stored)
     if UNMAPPED not in stored:
         room -= 1  # the column for values that do not fit is always needed
-    fit = TableFit()
+    fit = TableFit(has_repeated_keys=root.has_repeated_keys)
     over_limit = []
-    order = [name for name in _key(settings, capabilities) if name in columns]
-    for name in [*order, *(name for name in columns if name not in order)]:
+    key = [name for name in _key(settings, capabilities) if name in columns]
+    new = [name for name in columns if fold(name) not in stored]
+    chosen = _with_room(new, columns, room, (*key, *CONTEXT), stored, settings.max_columns)
+    for name in [*key, *(name for name in columns if name not in key)]:
         column = columns[name]
         if (found := stored.get(fold(name))) is not None:
             fit.kinds[name] = found.kind
-        elif room > 0:
-            room -= 1
+        elif name in chosen:
             fit.kinds[name] = column.kind
             fit.new.append(column.column)
         else:
             over_limit.append(column)
             continue
         fit.columns[name] = column
+    fit.without_room = tuple(
+        column.name for column in sorted(over_limit, key=lambda column: -column.count)[:MAX_NAMED]
+    )
     fit.overflow = _overflow(root, fit.columns.values(), over_limit, settings.mappings)
     return fit
+
+
+def _with_room(
+    new: list[str],
+    columns: dict[str, BatchColumn],
+    room: int,
+    first: Sequence[str],
+    stored: Container[str],
+    max_columns: int,
+) -> set[str]:
+    """The new columns that get the room: those of `first`, then those with the most values."""
+    reserved = sum(name not in stored and name not in columns for name in CONTEXT)
+    own_room = room - min(reserved, max_columns // RESERVED_PART)
+    chosen = {name for name in first if name in new}
+    if len(chosen) > room:
+        return set([name for name in dict.fromkeys(first) if name in chosen][: max(0, room)])
+    others = sorted((name for name in new if name not in chosen), key=lambda name: -columns[name].count)
+    return chosen | set(others[: max(0, own_room - len(chosen))])
 
 
 def _overflow(

@@ -1,32 +1,44 @@
 """The parse step: which fields the lines have, and the values of the fields that a batch needs.
 
-`find_fields` reads every line once in the JVM (Scan.java). `FieldParser` then takes the needed paths from the
-lines with one `from_json` for each object that it parses. A path that is an object in some events and a value
-in others, or an object of which not every field has a column, is read as it stands and parsed a second time.
+`find_fields` reads every line once in the JVM (Scan.java). `EventParser` then takes the needed values from
+the lines with one expression (ParseEvents.java): each value is converted at its token, so that no digit is
+lost on the way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
+from headwater.destinations.column_types import Kind
 from headwater.pipeline.spark import compiled_classes
-from headwater.pipeline.steps.convert import ParseAs, is_object, literal
-from headwater.pipeline.steps.field_tree import BatchFields
+from headwater.pipeline.steps.convert import literal
+from headwater.pipeline.steps.field_tree import MAX_DEPTH, BatchFields, pointer
 from headwater.pipeline.steps.field_tree import Path as FieldPath
 from headwater.pipeline.steps.read_lines import LINE, REASON
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-OPTIONS = {"allowSingleQuotes": "false", "allowNonNumericNumbers": "false", "mode": "PERMISSIVE"}
-_TYPES: dict[ParseAs, str] = {
-    "boolean": "boolean",
-    "bigint": "long",
-    "double": "double",
-    "string": "string",
-    "variant": "variant",
+TextNumbers = Literal["canonical", "always", "never"]
+EVENT = "_headwater_event"
+REST = f"{EVENT}['_rest']"
+"""SQL: the values without a field as a JSON object, or NULL."""
+IS_EVENT = f"{EVENT}['_reason'] IS NULL"
+"""SQL: whether the line is an event."""
+_ASIDE = 6
+_KINDS = {Kind.BOOL: 0, Kind.INT64: 1, Kind.FLOAT64: 2, Kind.STRING: 3, Kind.TIMESTAMP: 4, Kind.JSON: 5}
+_TYPES = {
+    Kind.BOOL: "boolean",
+    Kind.INT64: "long",
+    Kind.FLOAT64: "double",
+    Kind.STRING: "string",
+    Kind.TIMESTAMP: "timestamp",
+    Kind.JSON: "string",
 }
 
 
@@ -48,109 +60,93 @@ def malformed_lines(lines: DataFrame) -> DataFrame:
     return checked.where(f"{REASON} IS NOT NULL AND {REASON} != ''")
 
 
-@dataclass
-class ParsedPath:
-    """One path that is parsed. `sql` reads its value, once the parser is planned."""
+class TextRule(IntEnum):
+    """`text_numbers`, as ParseEvents.java knows it."""
 
-    types: set[ParseAs] = field(default_factory=set)
-    children: dict[str, ParsedPath] = field(default_factory=dict)
-    needs_other_fields: bool = False
-    sql: str = ""
-    other_fields_sql: str = ""
-
-    @property
-    def parse_as(self) -> ParseAs:
-        """The requested type. Of different ones a variant wins; otherwise it is text."""
-        if "variant" in self.types:
-            return "variant"
-        return next(iter(self.types)) if len(self.types) == 1 else "string"
+    NEVER = 0
+    CANONICAL = 1
+    ALWAYS = 2
 
 
 @dataclass
-class _Parse:
-    alias: str
-    text: str
-    schema: Any
+class EventParser:
+    """The values that a projection, template or lookup takes from the lines of a batch.
 
+    Request all of them, `apply` the parser, then use the SQL that each request returned.
+    """
 
-class FieldParser:
-    """The paths of a projection, template or lookup: `request` them, `plan`, then use `path(...).sql`."""
+    text_numbers: TextNumbers = "canonical"
+    _fields: list[list[Any]] = field(default_factory=list)
+    _kept: list[tuple[FieldPath, str]] = field(default_factory=list)
+    _types: dict[str, str] = field(default_factory=dict)
+    _groups: int = 0
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._root = ParsedPath()
-        self._levels: list[list[_Parse]] = []
-        self._count = 0
+    def value(
+        self,
+        path: FieldPath,
+        kind: Kind,
+        *,
+        aside: str = "",
+        is_whole: bool = False,
+        group: int = -1,
+        rank: int = 0,
+    ) -> str:
+        """SQL of the value of a path, NULL where it is missing or the kind cannot hold it.
 
-    def request(self, path: FieldPath, parse_as: ParseAs) -> None:
-        """Requests the value of a path."""
-        self.path(path).types.add(parse_as)
+        `aside` is its name among the values without a field if the kind cannot hold it; without a name the
+        value is dropped then. `is_whole` takes objects too, as JSON text. Of a group only the value of the
+        least rank is used in an event; the others go aside under their pointers.
+        """
+        name = pointer(path) or "_line"
+        if name in self._types:
+            name = f"{len(self._types)}{name}"
+        slot = len(self._types)
+        self._types[name] = _TYPES[kind]
+        self._fields.append([path, _KINDS[kind], slot, aside, group, rank, is_whole])
+        return f"{EVENT}[{literal(name)}]"
 
-    def request_other_fields(self, path: FieldPath) -> None:
-        """Requests the fields of an object that are not requested by name, together."""
-        self.path(path).needs_other_fields = True
+    def put_aside(
+        self, path: FieldPath, name: str, *, is_whole: bool = False, group: int = -1, rank: int = 0
+    ) -> None:
+        """Puts the value of a path among the values without a field; without a name it is dropped."""
+        self._fields.append([path, _ASIDE, -1, name, group, rank, is_whole])
 
-    def path(self, path: FieldPath) -> ParsedPath:
-        """The entry of a path."""
-        at = self._root
-        for part in path:
-            at = at.children.setdefault(part, ParsedPath())
-        return at
+    def new_group(self) -> int:
+        """A group of values that share a place."""
+        self._groups += 1
+        return self._groups - 1
 
-    def plan(self) -> None:
-        """Decides which text each path is parsed from."""
-        self._levels.clear()
-        self._parse(self._root, self._text, 0)
+    def keep_other_fields(self, path: FieldPath, name: str) -> None:
+        """Keeps those fields of an object that are not requested: they are values without a field."""
+        self._kept.append((path, name))
 
     def apply(self, lines: DataFrame) -> DataFrame:
-        """The lines with their parsed parts as further columns."""
-        from pyspark.sql import functions
+        """The lines, each with its event as a further column."""
+        return lines.select("*", self._parsed(lines))
 
-        for level in self._levels:
-            parsed = [
-                functions.from_json(functions.expr(parse.text), parse.schema, OPTIONS).alias(parse.alias)
-                for parse in level
-            ]
-            lines = lines.select("*", *parsed)
-        return lines
+    def _parsed(self, lines: DataFrame) -> Any:
+        from pyspark.sql.types import StructField, StructType, _parse_datatype_json_value
 
-    def _parse(self, path: ParsedPath, text: str, level: int) -> None:
-        from pyspark.sql.types import StructType
+        plan = {
+            "fields": self._fields,
+            "kept": self._kept,
+            "width": len(self._types),
+            "groups": self._groups,
+            "depth": MAX_DEPTH,
+            "texts": TextRule[self.text_numbers.upper()],
+            "checked": compiled_classes.have_checksums(lines, LINE),
+        }
+        types = {**self._types, "_rest": "string", "_reason": "string"}
+        struct = StructType(
+            [StructField(name, _parse_datatype_json_value(kind), True) for name, kind in types.items()]
+        )
+        return compiled_classes.parse_events(lines, LINE, msgspec.json.encode(plan), struct).alias(EVENT)
 
-        while len(self._levels) <= level:
-            self._levels.append([])
-        if path.children:
-            alias = self._alias()
-            fields = list(self._fields(path, alias, level))
-            self._levels[level].append(_Parse(alias, text, StructType(fields)))
-        if path.needs_other_fields:
-            alias = self._alias()
-            self._levels[level].append(_Parse(alias, text, "map<string,variant>"))
-            named = ", ".join(literal(name) for name in path.children)
-            path.other_fields_sql = f"map_filter({alias}, (k, v) -> k NOT IN ({named}))" if named else alias
 
-    def _fields(self, path: ParsedPath, prefix: str, level: int) -> Iterator[Any]:
-        from pyspark.sql.types import StructField, StructType, VariantType, _parse_datatype_json_value
-
-        for name, child in path.children.items():
-            # not as an identifier: Spark does not accept every name as one, even quoted
-            child.sql = f"{prefix}[{literal(name)}]"
-            if not child.children and not child.needs_other_fields:
-                kind = (
-                    VariantType()
-                    if child.parse_as == "variant"
-                    else _parse_datatype_json_value(_TYPES[child.parse_as])
-                )
-            elif not child.types and not child.needs_other_fields:
-                kind = StructType(list(self._fields(child, child.sql, level)))
-            else:
-                if child.parse_as != "variant":
-                    child.types = {"string"}
-                text = f"if({is_object(child.sql)}, to_json({child.sql}), NULL)"
-                kind = VariantType() if child.parse_as == "variant" else _parse_datatype_json_value("string")
-                self._parse(child, text if child.parse_as == "variant" else child.sql, level + 1)
-            yield StructField(name, kind, True)
-
-    def _alias(self) -> str:
-        self._count += 1
-        return f"_headwater_json_{self._count}"
+def merged_rest(entries: Iterable[str]) -> str:
+    """SQL of the values without a field: those of the parser, and further entries (`"name":json` or NULL)."""
+    further = list(entries)
+    if not further:
+        return REST
+    own = f"substring({REST}, 2, length({REST}) - 2)"
+    return f"nullif(concat('{{', concat_ws(',', {own}, {', '.join(further)}), '}}'), '{{}}')"

@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headwater.destinations.column_types import Kind
 from headwater.destinations.table import ROW
 from headwater.pipeline.spark import compiled_classes
 from headwater.pipeline.spark.storage import ExecutorFolder, ObjectFolder, read_objects, write_objects
 from headwater.pipeline.steps.batch_schema import table_name, table_name_sql
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
-from headwater.pipeline.steps.parse_events import FieldParser, find_fields
+from headwater.pipeline.steps.parse_events import EventParser, find_fields
 from headwater.pipeline.steps.read_lines import FILE, LINE, REASON, lines_of_file
 from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
@@ -98,11 +99,9 @@ def name_tables(
     """The lines that are not blank, with the name of their table (empty: none) and the reason for none."""
     from pyspark.sql import functions
 
-    parser = FieldParser(LINE)
-    for path in template.paths:
-        parser.request(path, "string")
-    parser.plan()
-    name, failure = template.sql(lambda path: parser.path(path).sql)
+    parser = EventParser()
+    fields = {path: parser.value(path, Kind.STRING, is_whole=True) for path in template.paths}
+    name, failure = template.sql(fields.__getitem__)
     named = parser.apply(lines).selectExpr(LINE, ROW, f"{name} AS {TABLE}", f"{failure} AS {REASON}")
     sanitised = table_name_sql(TABLE, max_identifier_length)
     named = named.selectExpr(

@@ -13,7 +13,8 @@ import org.apache.spark.sql.api.java.UDF2;
  * whether lines have a checksum behind the event (log/files/checked_lines.py).
  */
 public class EventCheck implements UDF2 {
-    static final int SUFFIX = 9;  // a tab and eight digits
+    public static final int SUFFIX = 9;  // a tab and eight digits
+    public static final String DAMAGED = "damaged on disk: the line does not match its checksum";
 
     public Object call(Object value, Object isChecked) {
         if (value == null) {
@@ -21,11 +22,17 @@ public class EventCheck implements UDF2 {
         }
         byte[] line = (byte[]) value;
         int length = ((Boolean) isChecked).booleanValue() ? eventLength(line) : line.length;
-        return length < 0 ? "damaged on disk: the line does not match its checksum" : reason(line, length);
+        if (length < 0) {
+            return DAMAGED;
+        }
+        if (shared == null) {
+            shared = factory();
+        }
+        return reason(shared, line, length);
     }
 
     /* The length of the event in a line with a checksum; -1 if they do not match. */
-    static int eventLength(byte[] line) {
+    public static int eventLength(byte[] line) {
         int length = line.length - SUFFIX;
         if (length < 0 || line[length] != '\t') {
             return -1;
@@ -44,11 +51,11 @@ public class EventCheck implements UDF2 {
         return found.getValue() == expected ? length : -1;
     }
 
-    static JsonFactory factory() {
+    public static JsonFactory factory() {
         return new JsonFactory();
     }
 
-    static boolean isBlank(byte[] line, int length) {
+    public static boolean isBlank(byte[] line, int length) {
         for (int i = 0; i < length; i++) {
             if (line[i] != ' ' && line[i] != '\t' && line[i] != '\r') {
                 return false;
@@ -59,15 +66,12 @@ public class EventCheck implements UDF2 {
 
     private transient JsonFactory shared;
 
-    private String reason(byte[] line, int length) {
+    public static String reason(JsonFactory factory, byte[] line, int length) {
         if (isBlank(line, length)) {
             return "";
         }
-        if (shared == null) {
-            shared = factory();
-        }
         try {
-            JsonParser parser = shared.createParser(line, 0, length);
+            JsonParser parser = factory.createParser(line, 0, length);
             JsonToken first = parser.nextToken();
             if (first != JsonToken.START_OBJECT) {
                 return "not a JSON object but " + kind(first);

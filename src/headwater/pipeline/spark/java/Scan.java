@@ -14,18 +14,22 @@ import org.apache.spark.sql.catalyst.InternalRow;
 
 /*
  * Finds the fields of the lines of a batch and the JSON types of their values. One answer per partition, or per
- * file and table of a partition, as JSON: counts and a tree of [types, children].
+ * file and table of a partition, as JSON: counts and a tree of [types, children, number of values].
  *
- * from_json parses with Jackson too, so a line that is well-formed here is well-formed there. The text is
+ * ParseEvents reads the same tokens, so a line that is well-formed here is well-formed there. The text is
  * compiled by Janino, which has no generics and no lambdas; hence the plain style.
  */
 public class Scan implements FlatMapFunction {
     static final int BOOL = 1, INT64 = 2, FLOAT64 = 4, STRING = 8, TIMESTAMP = 16;
-    static final int TOO_LARGE = 32;        // a number that neither a long nor a double can hold
+    static final int TOO_LARGE = 32;        // a number that neither a long nor a double holds exactly
     static final int ARRAY = 64;
     static final int OBJECT = 128;
     static final int TOO_DEEP = 256;        // an object below the maximum depth: kept as text
     static final int FIELDS_OMITTED = 512;  // an object with fields beyond the maximum number
+    static final int FINE_TIMESTAMP = 1024; // a timestamp with digits below the microsecond
+    static final int LARGE_INT64 = 2048;    // an integer that a double does not hold exactly
+    static final int BROKEN_TEXT = 4096;    // half a surrogate pair: no UTF-8
+    static final int REPEATED = 8192;       // an object has the key more than once
 
     private final int maxDepth;
     private final int maxFields;
@@ -33,6 +37,7 @@ public class Scan implements FlatMapFunction {
     private final boolean byTable;
     private final boolean isChecked;   // whether lines have a checksum behind the event
     private Found counted;
+    private long objects;
     private ArrayList changed = new ArrayList();  // Node, Integer: the types before this line
 
     /* byTable: rows are a line, the table that it goes to (empty: none), the reason why it has none, and its file number. */
@@ -76,6 +81,7 @@ public class Scan implements FlatMapFunction {
         ArrayList children;
         HashMap byName;
         int next;
+        long seen, count;
 
         Node(String name) {
             this.name = name;
@@ -97,7 +103,8 @@ public class Scan implements FlatMapFunction {
         }
         Node found = (Node) parent.byName.get(name);
         if (found == null) {
-            if (counted.fields >= maxFields) {
+            // a name that has no UTF-8 cannot be sent to the driver
+            if (counted.fields >= maxFields || !Values.isWhole(name)) {
                 add(parent, FIELDS_OMITTED);
                 return null;
             }
@@ -202,12 +209,20 @@ public class Scan implements FlatMapFunction {
     private boolean object(JsonParser parser, Node node, int depth) throws IOException {
         boolean isBrowser = false;
         node.next = 0;
+        long own = ++objects;
         while (parser.nextToken() == JsonToken.FIELD_NAME) {
             Node child = child(node, parser.getCurrentName());
             JsonToken token = parser.nextToken();
             if (child == null) {
                 parser.skipChildren();
                 continue;
+            }
+            if (child.seen == own) {
+                add(child, REPEATED);
+            }
+            child.seen = own;
+            if (token != JsonToken.VALUE_NULL) {
+                child.count++;
             }
             switch (token.id()) {
                 case 6: // string
@@ -217,10 +232,10 @@ public class Scan implements FlatMapFunction {
                     }
                     break;
                 case 7: // integer
-                    add(child, parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER ? TOO_LARGE : INT64);
+                    add(child, integer(parser));
                     break;
                 case 8: // float
-                    add(child, number(parser));
+                    add(child, Values.isExact(parser) ? FLOAT64 : TOO_LARGE);
                     break;
                 case 9: // true
                 case 10: // false
@@ -246,75 +261,20 @@ public class Scan implements FlatMapFunction {
         return isBrowser;
     }
 
-    private static int number(JsonParser parser) throws IOException {
+    private static int integer(JsonParser parser) throws IOException {
+        if (parser.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+            return TOO_LARGE;
+        }
+        return Values.isExact(parser.getLongValue()) ? INT64 : INT64 | LARGE_INT64;
+    }
+
+    private static int text(JsonParser parser) throws IOException {
         char[] text = parser.getTextCharacters();
         int from = parser.getTextOffset(), length = parser.getTextLength();
-        boolean isLong = length > 20;
-        for (int i = from; !isLong && i < from + length; i++) {
-            isLong = text[i] == 'e' || text[i] == 'E';
+        if (Values.moment(text, from, length) != Values.NO_MOMENT) {
+            return Values.isFine(text, from, length) ? TIMESTAMP | FINE_TIMESTAMP : TIMESTAMP;
         }
-        if (!isLong) {
-            return FLOAT64;
-        }
-        return Double.isInfinite(parser.getDoubleValue()) ? TOO_LARGE : FLOAT64;
-    }
-
-    /* TIMESTAMP for yyyy-MM-ddTHH:mm:ss[.f…][Z|±HH:mm|±HHmm] that is a moment of the calendar. */
-    private static int text(JsonParser parser) throws IOException {
-        int length = parser.getTextLength();
-        if (length < 19 || length > 35) {
-            return STRING;
-        }
-        char[] t = parser.getTextCharacters();
-        int o = parser.getTextOffset();
-        if (t[o + 4] != '-' || t[o + 7] != '-' || t[o + 10] != 'T' || t[o + 13] != ':' || t[o + 16] != ':') {
-            return STRING;
-        }
-        int year = digits(t, o, 4), month = digits(t, o + 5, 2), day = digits(t, o + 8, 2);
-        int hour = digits(t, o + 11, 2), minute = digits(t, o + 14, 2), second = digits(t, o + 17, 2);
-        if (year < 1 || month < 1 || month > 12 || day < 1 || hour < 0 || hour > 23 || minute < 0 || minute > 59
-                || second < 0 || second > 59) {
-            return STRING;
-        }
-        int last = month == 2 ? ((year % 4 == 0 && year % 100 != 0) || year % 400 == 0 ? 29 : 28)
-                : (month == 4 || month == 6 || month == 9 || month == 11 ? 30 : 31);
-        if (day > last) {
-            return STRING;
-        }
-        int end = o + length, at = o + 19;
-        if (at < end && t[at] == '.') {
-            int start = ++at;
-            while (at < end && t[at] >= '0' && t[at] <= '9') {
-                at++;
-            }
-            if (at == start || at - start > 9) {
-                return STRING;
-            }
-        }
-        if (at == end || (t[at] == 'Z' && at + 1 == end)) {
-            return TIMESTAMP;
-        }
-        if (t[at] != '+' && t[at] != '-') {
-            return STRING;
-        }
-        int left = end - at - 1;
-        boolean colon = left == 5 && t[at + 3] == ':';
-        if (!colon && left != 4) {
-            return STRING;
-        }
-        int hours = digits(t, at + 1, 2), minutes = digits(t, at + (colon ? 4 : 3), 2);
-        return hours >= 0 && hours <= 17 && minutes >= 0 && minutes <= 59 ? TIMESTAMP : STRING;
-    }
-
-    private static int digits(char[] text, int from, int count) {
-        int value = 0;
-        for (int i = from; i < from + count; i++) {
-            if (text[i] < '0' || text[i] > '9') {
-                return -1;
-            }
-            value = value * 10 + text[i] - '0';
-        }
-        return value;
+        return Values.isWhole(text, from, length) ? STRING : STRING | BROKEN_TEXT;
     }
 
     static void write(Node node, StringBuilder out) {
@@ -329,6 +289,6 @@ public class Scan implements FlatMapFunction {
             out.append("\":");
             write(child, out);
         }
-        out.append("}]");
+        out.append("},").append(node.count).append(']');
     }
 }

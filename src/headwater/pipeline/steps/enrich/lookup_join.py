@@ -20,11 +20,10 @@ from headwater.pipeline.spark.storage import (
     read_objects,
     write_objects,
 )
-from headwater.pipeline.steps.convert import literal, value_sql
+from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.enrich.base import Enricher, load_enricher
 from headwater.pipeline.steps.field_tree import BatchFields, Field, JsonTypes, Lookup, parse_pointer
-from headwater.pipeline.steps.parse_events import FieldParser
-from headwater.pipeline.steps.read_lines import LINE
+from headwater.pipeline.steps.parse_events import EventParser
 from headwater.settings import EnrichmentSettings, PipelineSettings
 
 if TYPE_CHECKING:
@@ -76,19 +75,21 @@ class LookupTable:
     number: int
     results: DataFrame
     is_small: bool
-    json_types: JsonTypes
-    """The JSON types at the rule's source."""
 
     @property
     def name(self) -> str:
         return f"_headwater_lookup_{self.number}"
 
-    def join(self, events: DataFrame, parser: FieldParser) -> DataFrame:
+    def key(self, parser: EventParser) -> str:
+        """SQL of the value that is looked up; the parser must be applied to the events."""
+        return _key(self.rule, parser)
+
+    def join(self, events: DataFrame, key_sql: str) -> DataFrame:
         """The events with the results as a further column."""
         from pyspark.sql import functions
 
         key = f"_headwater_key_{self.number}"
-        keyed = events.selectExpr("*", f"{_key(self.rule, parser, self.json_types)} AS {key}")
+        keyed = events.selectExpr("*", f"{key_sql} AS {key}")
         results = self.results.select(
             functions.col("value").alias(f"{key}_found"), functions.col("found").alias(self.name)
         )
@@ -154,7 +155,7 @@ def look_up(
         values = _stored(values.distinct(), folder / "values", "rule int, value string")
     few = (values if folder is None else values.limit(FEW_VALUES + 1)).toArrow()
     tables = []
-    for number, rule, source in usable:
+    for number, rule in usable:
         if folder is None or few.num_rows <= FEW_VALUES:
             found = _look_up_in_driver(few, number, rule.enricher, lines.sparkSession)
         else:
@@ -163,7 +164,7 @@ def look_up(
         if found.fields:
             _add_lookup_fields(root, rule, number, found.fields)
             is_small = found.count <= BROADCAST_VALUES
-            tables.append(LookupTable(rule, number, found.results, is_small, source.json_types))
+            tables.append(LookupTable(rule, number, found.results, is_small))
     return tables
 
 
@@ -210,26 +211,20 @@ def _stored(rows: DataFrame, folder: ExecutorFolder, schema: str) -> DataFrame:
     return rows.sparkSession.read.schema(schema).parquet(str(folder))
 
 
-def _usable(root: Field, rules: Sequence[Rule]) -> list[tuple[int, Rule, Field]]:
+def _usable(root: Field, rules: Sequence[Rule]) -> list[tuple[int, Rule]]:
     """The rules whose source is a text somewhere in the batch, with their numbers."""
     return [
-        (number, rule, source)
+        (number, rule)
         for number, rule in enumerate(rules)
         if (source := root.find(rule.source)) is not None
         and source.json_types & (JsonTypes.STRING | JsonTypes.TIMESTAMP)
     ]
 
 
-def _values(lines: DataFrame, usable: Sequence[tuple[int, Rule, Field]]) -> DataFrame:
+def _values(lines: DataFrame, usable: Sequence[tuple[int, Rule]]) -> DataFrame:
     """The values that rules look up: number of the rule, value."""
-    parser = FieldParser(LINE)
-    for _, rule, _ in usable:
-        request_lookup_key(parser, rule)
-    parser.plan()
-    pairs = ", ".join(
-        f"struct({number} AS rule, {_key(rule, parser, source.json_types)} AS value)"
-        for number, rule, source in usable
-    )
+    parser = EventParser()
+    pairs = ", ".join(f"struct({number} AS rule, {_key(rule, parser)} AS value)" for number, rule in usable)
     return parser.apply(lines).selectExpr(f"inline(array({pairs}))").where("value IS NOT NULL")
 
 
@@ -238,20 +233,11 @@ def _schema(enricher: Enricher) -> str:
     return f"value string, found struct<{fields}>"
 
 
-def request_lookup_key(parser: FieldParser, rule: Rule) -> None:
-    """Requests the fields that the rule reads."""
-    parser.request(rule.source, "string")
-    if rule.browser_keys:
-        parser.request(("api_key",), "string")
-
-
-def _key(rule: Rule, parser: FieldParser, json_types: JsonTypes) -> str:
-    path = parser.path(rule.source)
-    key = value_sql(path.sql, path.parse_as, json_types, Kind.STRING)
+def _key(rule: Rule, parser: EventParser) -> str:
+    key = parser.value(rule.source, Kind.STRING)
     if not rule.browser_keys:
         return key
-    api_key = parser.path(("api_key",))
-    sent = value_sql(api_key.sql, api_key.parse_as, JsonTypes.STRING, Kind.STRING)
+    sent = parser.value(("api_key",), Kind.STRING)
     known = ", ".join(map(literal, rule.browser_keys.split("\n")))
     return f"if({sent} IN ({known}), {key}, NULL)"
 
