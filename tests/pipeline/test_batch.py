@@ -418,3 +418,12 @@ def test_the_report_names_the_columns_without_room_when_a_table_is_full(rig: Rig
     report = rig.load({"a": 1, "often": 1}, {"often": 2, "rare": 1, "b": 1}, {"b": 2}, max_columns=3)
     assert report.without_room == {"dwh/events": ["a", "rare"]}
     assert rig.types().keys() == {"often", "b", "_unmapped_data"}
+
+
+def test_sparks_page_names_step_and_file_when_a_file_is_loaded(rig: Rig) -> None:
+    path = rig.file([{"kind": "a", "n": 1}])
+    rig.cycle(rig.settings({"table_name_template": "{{ kind }}"}))
+    context = rig.spark.sparkContext
+    assert context.statusTracker().getJobIdsForGroup(path.name)
+    assert context.getLocalProperty("spark.jobGroup.id") is None
+    assert context.getLocalProperty("spark.job.description") is None

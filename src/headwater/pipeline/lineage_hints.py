@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 INPUT = "headwater.lineage.input"
 OUTPUT = "headwater.lineage.output"
 DESCRIPTION = "spark.job.description"
+GROUP = "spark.jobGroup.id"
 
 
 @contextmanager
@@ -51,6 +52,16 @@ def reading_from(
 def job_description(spark: SparkSession, text: str) -> Iterator[None]:
     """Describes jobs of this thread, for Spark's UI and for the names of jobs in the graph."""
     with _property(spark, DESCRIPTION, text):
+        yield
+
+
+@contextmanager
+def job_group(spark: SparkSession, events: str) -> Iterator[None]:
+    """Names the files or positions that jobs of this thread load, beside their description in Spark's UI.
+
+    Not in the description: jobs of the graph have its text as their name, whatever they load.
+    """
+    with _property(spark, GROUP, events):
         yield
 
 

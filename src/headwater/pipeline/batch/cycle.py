@@ -32,7 +32,7 @@ from headwater.log.files.layout import IncomingFile, status_path, unprocessed
 from headwater.pipeline.batch.file_in_cycle import FileInCycle, fail
 from headwater.pipeline.batch.file_pieces import load_by_pieces
 from headwater.pipeline.find_bad_rows import is_about_rows
-from headwater.pipeline.lineage_hints import reading_from
+from headwater.pipeline.lineage_hints import job_description, job_group, reading_from
 from headwater.pipeline.load import Batch, BatchPart, Loader
 from headwater.pipeline.load_report import FileReport, Outcome, Report, Times, reason_of
 from headwater.pipeline.rejects import RejectWriter
@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]
 
+NAMED_FILES = 3
+"""Names in Spark's UI, where files share jobs."""
 MAX_FILES = 100
 """Maximum files of a group: each is held open, and is a task of each Spark job."""
 
@@ -213,7 +215,9 @@ class _Cycle:
             return
         with ExitStack() as stack:
             stack.enter_context(self._lineage_of(files))
-            routed = self._route(files, router, stack)
+            stack.enter_context(job_group(self._spark, _names(files)))
+            with job_description(self._spark, f"find the tables of events for {settings.id}"):
+                routed = self._route(files, router, stack)
             for table in routed.tables:
                 self._load_table(settings, table, routed, files, browser_keys)
             done = [number for number, each in enumerate(files) if each.current.is_done]
@@ -394,6 +398,12 @@ class _Attempt:
 def _is_of_its_lines(error: Exception) -> bool:
     """Whether to search the lines at fault; a table that is refused holds back its own files only."""
     return is_about_rows(error) and not isinstance(error, TableRefused)
+
+
+def _names(files: Sequence[FileInCycle]) -> str:
+    """The names of files that are loaded together, for Spark's UI."""
+    more = len(files) - NAMED_FILES
+    return ", ".join(each.name for each in files[:NAMED_FILES]) + (f" and {more} more" if more > 0 else "")
 
 
 def groups(files: Sequence[tuple[IncomingFile, int]]) -> Iterator[list[IncomingFile]]:

@@ -23,7 +23,7 @@ from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, 
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.log.streams import StreamCursor, stream_folder
 from headwater.pipeline.batch.cycle import run_cycle
-from headwater.pipeline.lineage_hints import reading_from
+from headwater.pipeline.lineage_hints import job_group, reading_from
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import reason_of
 from headwater.pipeline.rejects import RejectWriter
@@ -257,7 +257,8 @@ class Stream:
             retry=self._retry_until_available,
         )
         try:
-            result = range_load.run(lines)
+            with job_group(self._spark, f"{positions.name} {positions.first} to {end - 1}"):
+                result = range_load.run(lines)
         finally:
             lines.unpersist()
         crash_point("stream.before_commit")
