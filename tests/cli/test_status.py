@@ -118,6 +118,19 @@ def test_a_damaged_file_is_named_when_there_is_one(headwater: Headwater, data: P
     assert partition.name in result.output.partition("damaged files:")[2]
 
 
+@pytest.mark.parametrize("name", ["rejects.db", "log/index.db"])
+def test_the_rest_is_shown_when_a_store_is_damaged(headwater: Headwater, data: Path, name: str) -> None:
+    path = data / name
+    assert path.exists()
+    path.write_bytes(b"not a database" * 1000)
+    result = headwater("status")
+    assert result.exit_code == 0
+    assert "positions 1 to" in result.output
+    assert path.name in result.output
+    assert "is damaged" in result.output or "damaged files" in result.output
+    assert json.loads(headwater("status", "--json").stdout)["log"]["partitions"]
+
+
 def test_it_says_so_when_no_outlet_ever_ran(headwater: Headwater, tmp_path: Path) -> None:
     Log.open(tmp_path / "headwater-data" / "log").close()
     result = headwater("status")

@@ -10,7 +10,7 @@ import click
 from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_seconds, format_table, format_time, json_text
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.files.file_status import STOPPED
 from headwater.log.files.incoming import FIRST_ROTATION_SECONDS
@@ -42,19 +42,20 @@ def command(settings: Settings, as_json: bool) -> None:
         )
     found = stat(folder) if folder.exists() else None
     events = stat_events(settings.events_dir, time.time()) if has_events else None
-    rejects = _rejects(settings)
+    rejects, damage = _rejects(settings)
     if as_json:
         content = {
             "data_dir": settings.data_dir,
             "log": found,
             "rejects": rejects.counts(),
             "rejects_dropped": list(rejects.dropped.values()),
+            "rejects_damage": damage,
             "events": events,
         }
         echo(json_text(content))
         return
     if found is not None:
-        _print(settings, found, rejects)
+        _print(settings, found, rejects, damage)
     if events is not None:
         _print_events(events)
         _print_awaited(settings, events)
@@ -82,11 +83,15 @@ def _print_awaited(settings: Settings, events: EventsStat) -> None:
         echo(f"next: the pipeline loads them; it is {now.doing}, since {format_time(now.at)}")
 
 
-def _rejects(settings: Settings) -> Totals:
+def _rejects(settings: Settings) -> tuple[Totals, str]:
+    """The numbers of rejects, and why they are not known."""
     if not rejects_path(settings).exists():
-        return Totals()
-    with closing(RejectReader(rejects_path(settings))) as rejects:
-        return rejects.totals()
+        return Totals(), ""
+    try:
+        with closing(RejectReader(rejects_path(settings))) as rejects:
+            return rejects.totals(), ""
+    except LogUnavailable as error:
+        return Totals(), f"{error.text} {error.hint}"
 
 
 def _fate(gone: Dropped) -> str:
@@ -106,7 +111,7 @@ def _dropped(reader: ReaderStat) -> int:
     return reader.dropped_age + reader.dropped_bytes + reader.dropped_damage
 
 
-def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
+def _print(settings: Settings, found: LogStat, rejects: Totals, damage: str) -> None:
     echo(f"headwater {'is running' if found.running else 'is not running'}; data in {settings.data_dir}")
     kept = f"positions {found.first:,} to {found.end - 1:,}" if found.end > found.first else "no events"
     echo(f"log: {kept}, {format_bytes(found.bytes)} in {len(found.partitions)} partition(s)")
@@ -146,7 +151,7 @@ def _print(settings: Settings, found: LogStat, rejects: Totals) -> None:
         echo(f"{found.dropped_unread:,} event(s) were removed by retention before the log had a reader")
     echo()
     open_rejects = [f"{stage} {count:,}" for stage, count in rejects.counts().items()]
-    echo(f"rejects: {', '.join(open_rejects) or 'none'}")
+    echo(f"rejects: {damage or ', '.join(open_rejects) or 'none'}")
     for gone in rejects.dropped.values():
         echo(f"{gone.events:,} reject(s) of {gone.stage} {_fate(gone)}, last at {format_time(gone.at)}")
     echo(f"damaged files: {', '.join(found.damaged) or 'none'}")
