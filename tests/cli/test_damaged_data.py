@@ -1,10 +1,14 @@
-"""Commands that look at a data folder with a damaged file: it is named, and nothing is changed (G9)."""
+"""A data folder with a damaged file: commands change nothing, and a server starts in spite of it (G9)."""
 
 from __future__ import annotations
 
+import asyncio
+import http.client
 import json
 import os
+import random
 import shutil
+from contextlib import closing
 from pathlib import Path
 
 import orjson
@@ -14,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.cli.main import cli
+from headwater.cli.serve import Server
 from headwater.clock import ManualClock
 from headwater.graph.store.database import GraphDatabase
 from headwater.log.files.archive import archive
@@ -24,7 +29,8 @@ from headwater.log.queue.log import Log
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.log.streams import Queues, StreamCursor, identity_of
-from headwater.settings import DestinationSettings, LogSettings
+from headwater.settings import DestinationSettings, LogSettings, parse
+from tests.gateway.running import run_bytes
 from tests.graph.shop import shop
 from tests.log.page_damage import damaged
 
@@ -157,3 +163,61 @@ def look_at_damage(data: Path, tmp_path_factory: pytest.TempPathFactory, which: 
 def test_commands_change_nothing_when_all_is_whole(data: Path, tmp_path: Path) -> None:
     shutil.copytree(data, tmp_path, dirs_exist_ok=True)
     look(tmp_path)
+
+
+SERVER = """
+data_dir: {folder}
+log_level: error
+gateway: {{port: 0, shutdown_timeout_seconds: 2}}
+outlets: [{{name: copy, type: file, path: {folder}/copy.ndjson}}]
+tokens: [{{id: web, client_secret: c, server_secret: s}}]
+destinations:
+  - {{id: dwh, type: duckdb, path: w.duckdb, table_name_template: t}}
+  - {{id: now, type: duckdb, path: n.duckdb, table_name_template: t, mode: stream}}
+"""
+
+
+async def serve_once(folder: Path) -> None:
+    """A server starts on the folder, acknowledges an event of each kind, and stops."""
+    server = Server(parse(SERVER.format(folder=folder)))
+
+    def post(path: str, body: bytes) -> int:
+        assert server._gateway is not None
+        connection = http.client.HTTPConnection("127.0.0.1", server._gateway.port, timeout=20)
+        with closing(connection):
+            connection.request("POST", path, body, {"Content-Type": "application/json"})
+            with connection.getresponse() as answer:
+                return answer.status
+
+    try:
+        await server.start()
+        assert await asyncio.to_thread(post, "/api/v1/lineage", run_bytes()) == 200
+        assert await asyncio.to_thread(post, "/api/v1/s2s/event?token=s", b'{"n": 1}') == 200
+    finally:
+        await server.close()
+
+
+@pytest.mark.parametrize("times", [6, pytest.param(80, marks=pytest.mark.long)])
+def test_a_server_starts_and_takes_events_when_a_file_is_damaged(
+    data: Path, tmp_path: Path, times: int
+) -> None:
+    folder, copy = tmp_path / "data", tmp_path / "copy"
+    shutil.copytree(data / "data", folder)
+    asyncio.run(serve_once(folder))
+    shutil.copytree(folder, copy)
+    files = [path for path in contents(copy) if path.stat().st_size]
+    dice = random.Random(times)
+    for _ in range(times):
+        victim = folder / dice.choice(files).relative_to(copy)
+        damage = dice.randbytes(dice.choice((6, 12)))
+        match dice.randrange(10):
+            case 0:
+                victim.unlink()
+            case 1:
+                victim.write_bytes(b"")
+            case _:
+                victim.write_bytes(damaged(victim.read_bytes(), damage))
+        for _ in range(2):  # the second start is after whatever the first has set aside
+            asyncio.run(serve_once(folder))
+        shutil.rmtree(folder)
+        shutil.copytree(copy, folder)
