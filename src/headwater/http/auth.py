@@ -147,7 +147,7 @@ def _is_private_name(host: str) -> bool:
 
 
 def _is_local_client(request: Request) -> bool:
-    # nginx forwards by HTTP/1.0 unless it is told otherwise, under our own name and without a header that
+    # nginx forwards by HTTP/1.0 by default, under our own name and without a header that
     # says so; browsers and clients of today do not use it.
     return request.version != "1.0" and is_from_this_machine(request.peer, request.headers)
 

@@ -1,7 +1,7 @@
 """Folds the ledger's entries of a stream: adjoining ranges of positions become one entry.
 
-A stream enters a load every few seconds, without an end. The entry of several loads has the positions of all of
-them in its id, so the ledger still knows which positions a table has.
+A stream enters a load every few seconds, without an end. The entry of several loads has the positions of
+all of them in its id, so the ledger still knows which positions a table has.
 """
 
 from __future__ import annotations

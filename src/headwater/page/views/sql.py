@@ -1,7 +1,7 @@
 """SQL as tokens with a kind each, on several lines if the producer sent it on one.
 
-The tokens joined are the text, except for whitespace: nothing of a query is lost or changed. Each character is
-read once, whatever the text is (G12).
+The tokens joined are the text, except for whitespace: nothing of a query is lost or changed. Each character
+is read once, whatever the text is (G12).
 """
 
 from __future__ import annotations
