@@ -242,6 +242,21 @@ def test_outlets_keep_positions_of_their_own_when_restarted(rig: Rig, backend: O
         assert numbers(other.received) == list(range(30))
 
 
+def test_nothing_is_missing_when_group_by_changes_while_events_wait(
+    rig: Rig, backend: OpenLineageServer
+) -> None:
+    for run, group_by in enumerate([("/key",), (), ("/other",)]):
+        for i in range(40 * run, 40 * run + 40):
+            rig.append(i, key=i % 3, other=i % 7)
+        rig.drain(url=backend.url, group_by=group_by, max_batch_events=3)
+        assert backend.wait_for(40 * run + 10)
+        rig.restart()  # in the middle of what waits
+    rig.drain(url=backend.url)
+    assert eventually(rig.settled)
+    assert sorted(set(numbers(backend.received))) == list(range(120))
+    assert rig.balance()["delivered"] == 120
+
+
 def test_a_new_outlet_gets_only_new_events_when_it_starts_at_the_latest(
     rig: Rig, backend: OpenLineageServer
 ) -> None:

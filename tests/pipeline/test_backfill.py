@@ -13,9 +13,10 @@ import pytest
 
 from headwater.errors import HeadwaterError
 from headwater.log.files.checked_lines import checked_line
-from headwater.pipeline.batch.backfill import INCOMING, backfill, choose, default_until
+from headwater.pipeline.batch.backfill import INCOMING, Selection, backfill, choose, default_until
 from headwater.settings import Settings
 from tests.pipeline.rig import BROWSER_KEY, Rig
+from tests.pipeline.stream_rig import StreamRig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,11 +40,21 @@ def archive(rig: Rig, name: str, *events: dict[str, Any], is_checked: bool = Tru
     return path
 
 
-def fill(rig: Rig, settings: Settings, id: str, until: datetime | None = None, origin: str = "") -> int:
-    """Backfill; how many rows were stored."""
+def fill(
+    rig: Rig,
+    settings: Settings,
+    id: str,
+    until: datetime | None = None,
+    origin: str = "",
+    *,
+    since: datetime = SINCE,
+    former: tuple[str, ...] = (),
+) -> int:
+    """Backfill; how many rows were reported."""
     destination = next(each for each in settings.destinations if each.id == id)
-    files = choose(settings, destination, SINCE, origin)
-    reports = list(backfill(settings, rig.spark, destination, files, SINCE, until))
+    files = choose(settings, destination, since, origin, former)
+    selection = Selection(since, until, former)
+    reports = list(backfill(settings, rig.spark, destination, files, selection))
     assert all(report.is_complete for report in reports)
     return sum(each.rows for report in reports for file in report.files for each in file.destinations)
 
@@ -94,7 +105,7 @@ def test_damage_of_one_file_holds_back_no_other_and_becomes_no_row(rig: Rig) -> 
     archive(rig, "incoming.tok=b").write_bytes(gzip.compress(lines))
     [destination] = settings.destinations
     files = choose(settings, destination, SINCE)
-    first, second = backfill(settings, rig.spark, destination, files, SINCE, None)
+    first, second = backfill(settings, rig.spark, destination, files, Selection(SINCE, None))
     assert "cannot be unpacked" in first.errors[0]
     assert second.is_complete
     assert rig.rows(id="new") == [{"n": 1}]
@@ -119,10 +130,78 @@ def test_one_origin_is_taken_when_the_archive_has_several(rig: Rig) -> None:
 def test_its_own_queue_is_the_limit_when_no_other_is_given(rig: Rig) -> None:
     settings = rig.settings({"id": "new", "mode": "stream"})
     [destination] = settings.destinations
-    assert default_until(settings, destination) is None
+    archive(rig, "incoming.tok=web", {"a": 1})
+    files = choose(settings, destination, SINCE)
+    assert default_until(settings, destination, files) is None
     queue = rig.folder / "events" / "queue.dst=new"
     queue.mkdir()
     (queue / "identity").write_text("x")
-    found = default_until(settings, destination)
+    found = default_until(settings, destination, files)
     assert found is not None
     assert found <= datetime.now(UTC)
+
+
+def at(minute: int) -> datetime:
+    return datetime(2026, 11, 16, 9, minute, tzinfo=UTC)
+
+
+def numbers(rig: Rig, id: str = "new") -> list[int]:
+    return sorted(row["n"] for row in rig.rows(id=id))
+
+
+@pytest.mark.parametrize("origin", ["incoming.tok=web", "streaming-archive.dst=old"])
+def test_no_row_is_doubled_when_backfills_with_other_times_overlap(rig: Rig, origin: str) -> None:
+    settings = rig.settings({"id": "new"})
+    events = [{"n": n, "api_key": "ab"[n % 2], "_timestamp": at(n % 30).isoformat()} for n in range(60)]
+    archive(rig, origin, *events)
+    fill(rig, settings, "new", at(10))
+    assert numbers(rig) == [n for n in range(60) if n % 30 < 10]
+    fill(rig, settings, "new", at(20), since=at(5))
+    assert numbers(rig) == [n for n in range(60) if n % 30 < 20]
+    for until_minute in (None, at(15), None):
+        fill(rig, settings, "new", until_minute)
+    assert numbers(rig) == list(range(60))
+
+
+def test_no_row_is_doubled_when_a_part_is_filled_after_the_whole(rig: Rig) -> None:
+    settings = rig.settings({"id": "new"})
+    rig.file([{"n": n, "_timestamp": at(n).isoformat()} for n in range(40)])
+    assert rig.cycle(settings).is_complete
+    assert fill(rig, settings, "new", at(10)) == 10  # loaded earlier, and counted
+    assert fill(rig, settings, "new") == 40
+    assert numbers(rig) == list(range(40))
+
+
+def test_events_of_a_former_token_are_filled_too_when_it_is_named(rig: Rig) -> None:
+    tokens = [{"id": "shop", "server_secret": "s"}]
+    settings = rig.settings({"id": "new", "only_keys": ["shop"]}, tokens=tokens)
+    archive(rig, "streaming-archive.dst=old", {"n": 1, "api_key": "web"}, {"n": 2, "api_key": "shop"})
+    archive(rig, "incoming.tok=web", {"n": 3})
+    assert fill(rig, settings, "new", origin="old") == 1
+    fill(rig, settings, "new", origin="old", former=("web",))
+    fill(rig, settings, "new", origin=INCOMING, former=("web",))
+    assert numbers(rig) == [1, 2, 3]
+
+
+def test_a_lost_warehouse_is_filled_again_when_its_stream_has_an_archive(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with StreamRig(spark, tmp_path) as rig:
+        settings = rig.stream_settings()
+        rig.drained(settings, *({"n": n} for n in range(30)))
+        copy = rig.database().read_bytes()
+        rig.drained(settings, *({"n": n} for n in range(30, 80)))
+        [destination] = settings.destinations
+        assert default_until(settings, destination, choose(settings, destination, SINCE)) is None
+        fill(rig, settings, "dwh")  # nothing is lost: the ledger has all of it
+        assert numbers(rig, "dwh") == list(range(80))
+        rig.database().write_bytes(copy)
+        for _ in range(2):
+            fill(rig, settings, "dwh")
+            assert numbers(rig, "dwh") == list(range(80))
+        rig.database().unlink()
+        for until_time in (None, None):
+            fill(rig, settings, "dwh", until_time)
+            assert numbers(rig, "dwh") == list(range(80))
+        rig.drained(settings, *({"n": n} for n in range(80, 90)))
+        assert numbers(rig, "dwh") == list(range(90))

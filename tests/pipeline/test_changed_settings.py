@@ -263,3 +263,30 @@ def test_a_file_is_done_when_the_template_changes_after_a_load_that_failed(event
     assert events.cycle(events.settings({"table_name_template": "b"})).is_complete
     assert (events.tables(), events.waiting()) == ({"b"}, [])
     assert events.numbers(table="b") == list(range(20))
+
+
+def test_each_event_is_one_row_when_the_data_folder_moves_with_what_waits(
+    events: Events, spark: SparkSession, tmp_path: Path
+) -> None:
+    events.enqueue(events.stream_settings({"id": "live"}), range(10), id="live")
+    events.take(events.settings(), range(20))
+    run_cycle(events.settings(), spark)
+    events.follow(events.stream_settings({"id": "live"}), "live")
+    events.take(events.settings(), range(20, 30))
+    events.enqueue(events.stream_settings({"id": "live"}), range(10, 30), id="live")
+    with Events(spark, tmp_path / "new") as moved:
+        shutil.rmtree(tmp_path / "new" / "events")
+        for name in ("events", "dwh.duckdb", "live.duckdb"):
+            (tmp_path / name).rename(tmp_path / "new" / name)
+        run_cycle(moved.settings(), spark)
+        moved.follow(moved.stream_settings({"id": "live"}), "live")
+        assert moved.numbers() == moved.numbers("live") == list(range(30))
+
+
+def test_waiting_events_are_stored_under_the_new_key_when_the_primary_key_changes(events: Events) -> None:
+    events.file([{"n": n, "id": n % 5} for n in range(10)])
+    assert events.cycle(events.settings({"primary_key": ["n"]})).is_complete
+    events.file([{"n": n, "id": n} for n in range(10, 20)])
+    events.file([{"n": n, "id": n, "late": True} for n in range(10, 20)])
+    assert events.cycle(events.settings({"primary_key": ["n", "id"]})).is_complete
+    assert events.numbers() == list(range(20))

@@ -23,6 +23,7 @@ import pytest
 from headwater.destinations.base import Destination, Load, load_destination
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import ROW, Column, table_of
+from headwater.log.backup import back_up, restore
 from headwater.log.files.layout import EventFolder
 from headwater.log.streams import Queues, StreamCursor, identity_of, stream_folder
 from headwater.pipeline.stream.next_range import KnownLoads, NextRange, next_range, plan, step_back
@@ -32,7 +33,16 @@ from tests.log.parts import small
 from tests.parts.postgres import PostgresServer
 
 TABLE = table_of("events", [Column("n", Kind.INT64)])
-PARTS = ("all", "queue", "queue without its index", "index", "cursor", "warehouse", "queue and cursor")
+PARTS = (
+    "all",
+    "queue",
+    "queue without its index",
+    "index",
+    "cursor",
+    "warehouse",
+    "queue and cursor",
+    "backup",
+)
 
 
 class Warehouse(ABC):
@@ -223,6 +233,8 @@ class Installation:
 
     def copy(self, to: Path) -> None:
         shutil.copytree(self.queue, to)
+        (self.folder / "data").mkdir()
+        back_up(self.folder / "data", self._settings.events_dir, self.folder / "backup")
         self.warehouse.copy()
 
     def restore(self, part: str, copy: Path) -> None:
@@ -230,6 +242,9 @@ class Installation:
         own = stream_folder(self.queue)
         if part in ("all", "warehouse"):
             self.warehouse.restore()
+        if part == "backup":
+            shutil.rmtree(self._settings.events_dir)
+            restore(self.folder / "backup", self.folder / "data", self._settings.events_dir)
         if part in ("all", "queue and cursor"):
             shutil.rmtree(self.queue)
             shutil.copytree(copy, self.queue)

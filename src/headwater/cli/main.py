@@ -39,6 +39,14 @@ COMMANDS = {
     ),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
     "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
+    "backup": Command(
+        "headwater.cli.backup",
+        "Copy the data folder into a new FOLDER, beside a running server or without one.",
+    ),
+    "restore": Command(
+        "headwater.cli.restore",
+        "Put the backup in FOLDER into the place of a data folder that is missing or empty.",
+    ),
     "tables": Command("headwater.cli.tables", "Heal columns of tables, and maintain their files."),
     "log": Command(
         "headwater.cli.log",

@@ -147,6 +147,12 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     "--until", type=Moment(), help="... and before this; default: when its own queue began, or now."
 )
 @click.option("--from", "origin", help="`incoming`, or the stream destination whose archive to load.")
+@click.option(
+    "--token",
+    "former",
+    multiple=True,
+    help="Also events of a token that had this id or client secret before.",
+)
 @with_settings
 @with_master
 @click.pass_context
@@ -157,11 +163,12 @@ def backfill(
     since: datetime,
     until: datetime | None,
     origin: str | None,
+    former: tuple[str, ...],
 ) -> None:
-    """Load archived events into a destination that was added later.
+    """Load archived events into a destination that was added later, or lost its tables.
 
-    Times are those of the events' `_timestamp`. A file that is already loaded into the destination is
-    skipped, also by a second backfill with the same times. Exit code 1 if a file could not be loaded.
+    Times are those of the events' `_timestamp`. Events that the destination has, by whichever way, are left
+    out: its ledger knows them. Exit code 1 if a file could not be loaded.
     """
     configure_logging(settings)
     destination = next((each for each in settings.destinations if each.id == id), None)
@@ -170,17 +177,32 @@ def backfill(
         raise HeadwaterError(f"No destination has the id {id}.", hint=f"Known: {known}.")
     from headwater.pipeline.batch import backfill as batch
 
-    until = until or batch.default_until(settings, destination)
-    files = batch.choose(settings, destination, since, origin or "")
+    files = batch.choose(settings, destination, since, origin or "", former)
     if not files:
-        echo("the archive has no events of that time")
+        echo(
+            f"the archive has no files for {id} that were completed after {since:%Y-%m-%d %H:%M:%S} UTC; "
+            "name another archive with --from, or a former token with --token"
+        )
         return
+    limit = until or batch.default_until(settings, destination, files)
+    if until is None and limit is not None:
+        echo(
+            f"events from {limit:%Y-%m-%d %H:%M:%S} UTC on are left out: {id} has had a queue since; --until"
+        )
+    selection = batch.Selection(since, limit, former)
     spark = start_spark(settings)
-    is_complete = True
+    is_complete, loaded = True, 0
     with progress("loading") as update:
-        for report in batch.backfill(settings, spark, destination, files, since, until, update):
+        for report in batch.backfill(settings, spark, destination, files, selection, update):
             _print_report(report)
             is_complete = is_complete and report.is_complete
+            loaded += len(report.files)
+    if not loaded:
+        ends = f" and before {limit:%Y-%m-%d %H:%M:%S}" if limit else ""
+        echo(
+            f"none of {len(files):,} file(s) has an event for {id} since {since:%Y-%m-%d %H:%M:%S}{ends} "
+            "UTC; give other times, or a former token with --token"
+        )
     ctx.exit(0 if is_complete else 1)
 
 

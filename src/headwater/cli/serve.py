@@ -32,6 +32,7 @@ from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.gateway import Gateway
 from headwater.http.auth import AdminToken
 from headwater.installation import install_command
+from headwater.log.backup import refuse_half_restored
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
@@ -174,6 +175,7 @@ class Server:
         """
         settings = self._settings
         folder = log_folder(settings)
+        refuse_half_restored(Path(settings.data_dir))
         _make(folder, "data_dir")
         if problems := list(losing_changes(settings, LastStart.load(Path(settings.data_dir)))):
             raise SettingsError(problems)

@@ -43,6 +43,8 @@ class _Content(msgspec.Struct, omit_defaults=True):
     cuts: dict[str, list[tuple[int, int]]] = {}
     wanted_by: list[str] | None = None
     templates: dict[str, str] = {}
+    queue: str = ""
+    positions: list[tuple[int, int, int]] = []
 
 
 class FileStatus:
@@ -93,6 +95,15 @@ class FileStatus:
         """The pieces, as first row and end, that were refused whole and are loaded in halves."""
         return self._content.cuts.get(f"{destination}/{table}", [])
 
+    def cuts_of(self, destination: str) -> dict[str, list[tuple[int, int]]]:
+        """The pieces that were refused whole, by table."""
+        prefix = f"{destination}/"
+        return {
+            key.removeprefix(prefix): cuts
+            for key, cuts in self._content.cuts.items()
+            if key.startswith(prefix)
+        }
+
     def cut(self, destination: str, table: str, first: int, end: int) -> None:
         """Note that a piece was refused: a repeated load must cut in the same places (G5)."""
         self._content.cuts.setdefault(f"{destination}/{table}", []).append((first, end))
@@ -132,6 +143,18 @@ class FileStatus:
     def record_wanted_by(self, destinations: list[str]) -> None:
         """Note for which destinations the events were acknowledged."""
         self._content.wanted_by = destinations
+
+    @property
+    def positions(self) -> tuple[str, list[tuple[int, int, int]]]:
+        """Where the events of a stream's archive come from.
+
+        The id of the queue; and line, position and epoch of the first event of each range.
+        """
+        return self._content.queue, self._content.positions
+
+    def record_positions(self, queue: str, positions: list[tuple[int, int, int]]) -> None:
+        """Note where the events come from."""
+        self._content.queue, self._content.positions = queue, positions
 
     def template(self, destination: str) -> str | None:
         """The template by which tables of the destination were loaded; None before the first."""

@@ -39,6 +39,7 @@ logger = logging.getLogger(__name__)
 
 MAX_COMMIT_BYTES = 4 * 1024 * 1024
 WRITERS = 8  # threads of all tokens: they wait for one disk, which syncs so many files at once
+ROTATE = "rotate"  # a file whose time says that files which are older be completed now
 TICK_SECONDS = 1.0  # how late a file may be closed
 FIRST_ROTATION_SECONDS = 5.0  # age at which the first file after a pause is closed; then the gap doubles
 LOCK_SECONDS = 2.0  # a pipeline that finishes interrupted work holds the folder for a moment
@@ -146,6 +147,13 @@ class Incoming:
             raise classify(error, self.folder.path) from error
         return found
 
+    def requested_at(self) -> float:
+        """When a backup last asked for complete files; 0 if never."""
+        try:
+            return (self.folder.incoming / ROTATE).stat().st_mtime
+        except OSError:
+            return 0.0
+
     def _file(self, token_id: str) -> _TokenFile:
         if (file := self._files.get(token_id)) is not None:
             return file
@@ -171,6 +179,7 @@ class _TokenFile:
         self._lines = LineWriter()
         self._is_torn = False
         self._began = 0.0
+        self._began_at = 0.0  # by the file system's clock
         self._closed_at: float | None = None  # when the last file was closed
         self._gap_seconds = 0.0  # from the last file to the next
         self._is_stored = True  # the last commit
@@ -217,6 +226,7 @@ class _TokenFile:
             self._size, self._lines = 0, LineWriter()
         if not self._size:
             self._began = self._owner.clock.monotonic()
+            self._began_at = os.fstat(self._fd).st_mtime
             sync_folder(self._path.parent)
         crash_point("incoming.before_write")
         self._is_torn = True  # until it is synced; a write may stop half way
@@ -303,7 +313,8 @@ class _TokenFile:
         if self._closed_at is not None and self._began - self._closed_at < longest:
             gap = max(first, self._gap_seconds)
             due = max(due, self._closed_at + gap)
-        if self._size >= settings.rotation_bytes or now >= due:
+        is_requested = self._owner.requested_at() >= self._began_at
+        if self._size >= settings.rotation_bytes or now >= due or is_requested:
             self._gap_seconds = min(2 * gap, longest)
             self.rotate()
 
@@ -336,6 +347,13 @@ class _TokenFile:
             fd, self._fd = self._fd, None
             self._size = 0
             os.close(fd)
+
+
+def request_rotation(events_dir: Path) -> None:
+    """Ask the process that writes event files to complete those that it has begun."""
+    path = EventFolder(events_dir).incoming / ROTATE
+    path.touch()
+    os.utime(path)
 
 
 def finish_interrupted(events_dir: Path, *, clock: Clock | None = None) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from headwater.errors import HeadwaterError
-from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader, open_lines
+from headwater.errors import DestinationUnavailable, HeadwaterError
+from headwater.log.files.checked_lines import CHUNK_BYTES, Line, LineReader, open_lines
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import ArchivedFile, EventFolder, IncomingFile, archived_files, status_path
+from headwater.pipeline.batch.archived_ranges import ArchivedRanges, Place, Places
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.load_report import FileReport, Report
 from headwater.pipeline.spark.storage import Staging
@@ -37,8 +38,15 @@ class _Selected(msgspec.Struct):
     api_key: object = None
 
 
-def default_until(settings: Settings, destination: DestinationSettings) -> datetime | None:
-    """The time since which the destination has a queue; None without one."""
+def default_until(
+    settings: Settings, destination: DestinationSettings, files: list[ArchivedFile]
+) -> datetime | None:
+    """The time since which the destination has a queue; None without one, or for its own archive.
+
+    The ledger knows the events of its own archive by their positions; those of other archives it does not.
+    """
+    if all(file.kind == "streaming-archive" and file.id == destination.id for file in files):
+        return None
     try:
         made = (EventFolder(settings.events_dir).queue(destination.id) / "identity").stat().st_mtime
     except FileNotFoundError:
@@ -51,8 +59,9 @@ def choose(
     destination: DestinationSettings,
     since: datetime,
     origin: str = "",
+    former: Collection[str] = (),
 ) -> list[ArchivedFile]:
-    """The files of the archive to load, oldest first.
+    """The files of the archive to load, oldest first; `former` are ids that tokens had before.
 
     From one origin only: the files of batch mode, or those of one stream destination. An event may be in
     several, and would be loaded from each.
@@ -62,7 +71,11 @@ def choose(
         # the name has the end of the file only; later events in it are left out line by line
         if file.at < since or file.kind == "failed":
             continue
-        if file.kind == "incoming" and destination.wants(file.id):
+        if file.kind == "incoming" and (
+            destination.wants(file.id)
+            or file.id in former
+            or destination.id in (FileStatus.read(status_path(file.path)).wanted_by or ())
+        ):
             found.setdefault(INCOMING, []).append(file)
         elif file.kind == "streaming-archive":
             found.setdefault(file.id, []).append(file)
@@ -70,6 +83,8 @@ def choose(
         return found.get(origin, [])
     own = [name for name in (INCOMING, destination.id) if name in found]
     others = [name for name in found if name != destination.id]
+    if destination.mode == "stream" and destination.id in found:
+        return found[destination.id]
     if own[:1] == [INCOMING] or len(others) <= 1:
         return found.get(INCOMING) or found.get(others[0] if others else "", [])
     raise HeadwaterError(
@@ -78,23 +93,31 @@ def choose(
     )
 
 
+class Selection(NamedTuple):
+    """Which events of the archive are loaded."""
+
+    since: datetime
+    until: datetime | None
+    former: Collection[str] = ()
+    """Ids or client secrets that tokens of the destination had before."""
+
+
 def backfill(
     settings: Settings,
     spark: SparkSession,
     destination: DestinationSettings,
     files: list[ArchivedFile],
-    since: datetime,
-    until: datetime | None,
+    selection: Selection,
     progress: Callable[[int, int], None] | None = None,
 ) -> Iterator[Report]:
-    """Loads the files one after the other, each as a cycle does, and keeps their rejects.
+    """Loads the files one after the other, and keeps their rejects.
 
-    A file that is loaded whole has the same id in the ledger as in batch mode, so a destination that has it
-    does not load it again (G5); the same holds for a backfill that is repeated with the same limits.
+    Nothing is stored twice (G5), whatever other times, tokens or ways the destination got it by. A file that
+    is selected whole has the same id in the ledger as in batch mode; of others, and of the archive of the
+    destination's own queue, the ledger knows each event.
     """
     total = sum(file.path.stat().st_size for file in files)
     done = 0
-    keys = _keys(settings, destination)
     with Staging(settings.staging_dir) as staging:
         for file in files:
             if progress is not None:
@@ -103,72 +126,163 @@ def backfill(
             with staging.folder() as folder:
                 path = EventFolder(folder).incoming / file.path.stem
                 path.parent.mkdir()
+                archived = _Archived(settings, destination, file, path, selection)
                 try:
-                    count, damage = _unpack(file.path, path, since, until, keys)
+                    archived.unpack()
                 except (OSError, EOFError, zlib.error) as error:
                     yield Report([FileReport(file.path.name, error=f"it cannot be unpacked: {error}")])
                     continue
-                if damage:
-                    logger.error("%s is damaged: %s.", file.path.name, damage)
-                if count:
-                    yield run_cycle(
-                        _alone(settings, destination, file),
-                        spark,
-                        files=[IncomingFile(path, "incoming", _TOKEN, file.at)],
-                    )
+                if archived.damage:
+                    logger.error("%s is damaged: %s.", file.path.name, archived.damage)
+                if archived.selected:
+                    yield _load(settings, spark, destination, archived, staging)
     if progress is not None:
         progress(total, total)
 
 
-def _alone(settings: Settings, destination: DestinationSettings, file: ArchivedFile) -> Settings:
-    """The settings of a cycle for this destination only, with the events of all tokens."""
-    secrets = [
-        token.client_secret
-        for token in settings.tokens
-        if token.client_secret and (file.kind != "incoming" or token.id == file.id)
-    ]
-    return msgspec.structs.replace(
-        settings,
-        destinations=(msgspec.structs.replace(destination, mode="batch", only_keys=()),),
-        tokens=(TokenSettings(id=_TOKEN, client_secret="\n".join(secrets)),),
+def _load(
+    settings: Settings,
+    spark: SparkSession,
+    destination: DestinationSettings,
+    archived: _Archived,
+    staging: Staging,
+) -> Report:
+    file, path = archived.file, archived.path
+    try:
+        by_ranges = ArchivedRanges(settings, spark, destination, staging)
+    except DestinationUnavailable as error:
+        return Report([FileReport(file.path.name, error=str(error))])
+    try:
+        if not archived.is_whole or archived.is_own or by_ranges.has_any(archived.keys):
+            if archived.status.cuts_of(destination.id):
+                text = (
+                    "it was loaded by pieces, since the destination refused some of its events; choose times "
+                    "that contain all of it"
+                )
+                return Report([FileReport(file.path.name, error=text)])
+            found = by_ranges.load(
+                file.path.name, archived.identity, archived.events(), _secrets(settings, file)
+            )
+            return Report([found])
+    finally:
+        by_ranges.close()
+    status = FileStatus(status_path(path))
+    if archived.status.written is not None:
+        status.record_written(archived.status.written)
+    for table, cuts in archived.status.cuts_of(destination.id).items():
+        for first, end in cuts:
+            status.cut(destination.id, table, first, end)
+    status.save()
+    return run_cycle(
+        _alone(settings, destination, file), spark, files=[IncomingFile(path, "incoming", _TOKEN, file.at)]
     )
 
 
-def _keys(settings: Settings, destination: DestinationSettings) -> set[str] | None:
+class _Archived:
+    """A file of the archive, unpacked into a folder, and which of its events are selected."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        destination: DestinationSettings,
+        file: ArchivedFile,
+        path: Path,
+        selection: Selection,
+    ) -> None:
+        self.file, self.path = file, path
+        self.status = FileStatus.read(status_path(file.path))
+        self.is_own = file.kind == "streaming-archive" and file.id == destination.id
+        self.selected = self.lines = 0
+        self.keys: set[str] = set()
+        self.identity = ""
+        self.damage = ""
+        self._selection = selection
+        self._senders = None
+        if file.kind != "incoming" and not self.is_own:
+            self._senders = _senders(settings, destination, selection.former)
+        self._is_checked = True if self.status.written is not None else None
+        self._decoder = msgspec.json.Decoder(_Selected)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all events are selected."""
+        return self.selected == self.lines
+
+    def unpack(self) -> None:
+        """Write all lines to `path`, count those that are selected, and note where the events lie."""
+        reader = LineReader(self.file.path, is_checked=self._is_checked)
+        with open_lines(self.file.path) as packed, self.path.open("wb") as unpacked:
+            while chunk := packed.readlines(CHUNK_BYTES):
+                unpacked.writelines(chunk)
+                for line in reader.read(chunk):
+                    self.lines += 1
+                    selected, sender = self._select(line)
+                    self.selected += selected
+                    self.keys.add(sender)
+        self.damage = reader.problem(self.status.written)
+        self.identity = IncomingFile(self.path, "incoming", _TOKEN, self.file.at).identity()
+        places = self._places()
+        self.keys = {places.next(sender).key for sender in self.keys}
+
+    def events(self) -> Iterator[tuple[Place, bytes]]:
+        """The selected events with their places."""
+        places = self._places()
+        reader = LineReader(self.path, is_checked=self._is_checked)
+        with self.path.open("rb") as file:
+            while chunk := file.readlines(CHUNK_BYTES):
+                for line in reader.read(chunk):
+                    selected, sender = self._select(line)
+                    place = places.next(sender)
+                    if selected:
+                        # a damaged line is no event, whatever its bytes are by now
+                        yield place, (b"damaged: " if line.is_damaged else b"") + line.event.rstrip(b"\n")
+
+    def _places(self) -> Places:
+        by_sender = self.file.kind != "incoming" and not self.is_own
+        return Places(self.identity, self.status, is_own=self.is_own, by_sender=by_sender)
+
+    def _select(self, line: Line) -> tuple[bool, str]:
+        """Whether an event is selected, and its sender. Malformed and damaged lines always are."""
+        try:
+            found = _Selected() if line.is_damaged else self._decoder.decode(line.event)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = _Selected()
+        sender = found.api_key if isinstance(found.api_key, str) else ""
+        at = _time(found.timestamp)
+        since, until, _ = self._selection
+        if at is not None and (at < since or (until is not None and at >= until)):
+            return False, sender
+        is_wanted = self._senders is None or found.api_key in self._senders
+        return is_wanted, sender
+
+
+def _secrets(settings: Settings, file: ArchivedFile) -> str:
+    """The client secrets by which events of browsers are known."""
+    return "\n".join(
+        token.client_secret
+        for token in settings.tokens
+        if token.client_secret and (file.kind != "incoming" or token.id == file.id)
+    )
+
+
+def _alone(settings: Settings, destination: DestinationSettings, file: ArchivedFile) -> Settings:
+    """The settings of a cycle for this destination only, with the events of all tokens."""
+    return msgspec.structs.replace(
+        settings,
+        destinations=(msgspec.structs.replace(destination, mode="batch", only_keys=()),),
+        tokens=(TokenSettings(id=_TOKEN, client_secret=_secrets(settings, file)),),
+    )
+
+
+def _senders(
+    settings: Settings, destination: DestinationSettings, former: Collection[str]
+) -> set[object] | None:
     """The `api_key` values of events of the destination's tokens; None selects all events."""
     if not destination.only_keys:
         return None
     wanted = [token for token in settings.tokens if destination.wants(token.id)]
-    return {token.id for token in wanted} | {token.client_secret for token in wanted if token.client_secret}
-
-
-def _unpack(
-    source: Path, target: Path, since: datetime, until: datetime | None, keys: set[str] | None
-) -> tuple[int, str]:
-    """Writes the selected lines; returns their number, and the damage of the file.
-
-    Malformed and damaged lines are left to the pipeline.
-    """
-    decoder = msgspec.json.Decoder(_Selected)
-    is_file_of_one = source.name.startswith("incoming.")
-    count = 0
-    written = FileStatus.read(status_path(source)).written
-    reader = LineReader(source, is_checked=True if written is not None else None)
-    with open_lines(source) as packed, target.open("wb") as unpacked:
-        while chunk := packed.readlines(CHUNK_BYTES):
-            for raw, line in zip(chunk, reader.read(chunk), strict=True):
-                try:
-                    selected = _Selected() if line.is_damaged else decoder.decode(line.event)
-                except (msgspec.DecodeError, UnicodeDecodeError):
-                    selected = _Selected()
-                at = _time(selected.timestamp)
-                if at is not None and (at < since or (until is not None and at >= until)):
-                    continue
-                if keys is not None and not is_file_of_one and selected.api_key not in keys:
-                    continue
-                unpacked.write(raw)
-                count += 1
-    return count, reader.problem(written)
+    secrets = {token.client_secret for token in wanted if token.client_secret}
+    return {*former, *(token.id for token in wanted), *secrets}
 
 
 def _time(value: object) -> datetime | None:

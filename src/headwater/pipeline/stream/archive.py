@@ -79,11 +79,17 @@ class StreamArchive:
     def _write(self, target: Path) -> None:
         make_folder(target.parent)
         writer = LineWriter()
+        positions: list[tuple[int, int, int]] = []
+        line = next_position = epoch = 0
         with replacing(target) as raw, open_gzip(raw) as packed:
             for commit in commits(self._queue, self._cursor.archived, self._cursor.archive_end):
+                if not positions or (commit.first, commit.epoch) != (next_position, epoch):
+                    positions.append((line, commit.first, commit.epoch))
+                line, next_position, epoch = line + len(commit.bodies), commit.end, commit.epoch
                 lines, checksums = writer.lines(map(one_line, commit.bodies))
                 packed.write(lines)
                 writer.wrote(checksums)
             status = FileStatus(status_path(target))
             status.record_written(writer.written)
+            status.record_positions(self._cursor.queue, positions)  # by which the ledger knows the events
             status.save()
