@@ -100,7 +100,7 @@ def test_an_error_is_raised_when_something_is_not_known(client: Any) -> None:
     with pytest.raises(marquez.errors.APIError):
         client.get_job_run(run_id(4711))
     assert client.list_tags() == {"tags": []}
-    assert client.list_sources() == {"sources": []}
+    assert [each["name"] for each in client.list_sources()["sources"]] == ["db", SPACE]
 
 
 def test_lineage_has_nodes_with_edges_when_requested(client: Any) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import apsw
 from msgspec import Meta
 
+from headwater.graph.marquez import history
 from headwater.graph.marquez import objects as marquez
 from headwater.graph.query import details
 from headwater.graph.query.answers import ColumnEdge, DatasetNode, UpOrDown, id_of_key, key_of_dataset
@@ -115,13 +117,75 @@ def _search(
 
 
 def _tags(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
-    """None: tags are facets here."""
-    return {"tags": []}
+    """The tags of datasets and jobs, from their facets."""
+    with query.reading() as connection:
+        return {"tags": history.tags(connection)[offset : offset + limit]}
 
 
 def _sources(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:
-    """None: sources are facets here."""
-    return {"sources": []}
+    """The data sources of datasets, from their facets and namespaces."""
+    with query.reading() as connection:
+        return {"sources": history.sources(connection)[offset : offset + limit]}
+
+
+def _source(query: GraphQuery, source: str) -> Any:
+    """A data source."""
+    with query.reading() as connection:
+        for found in history.sources(connection):
+            if found["name"] == source:
+                return found
+    raise NotFound(f"There is no source {source}.", hint="/api/v1/sources lists them.")
+
+
+# --- over time ---------------------------------------------------------------------------------------
+
+
+def _event_counts(query: GraphQuery, period: history.Period = "DAY", timezone: str = "UTC") -> Any:
+    """The runs of the last hours or days by their latest state."""
+    spans = history.intervals(period, timezone, datetime.now(UTC))
+    with query.reading() as connection:
+        return history.event_counts(connection, spans)
+
+
+def _counts(query: GraphQuery, asset: history.Asset, period: history.Period, timezone: str) -> Any:
+    spans = history.intervals(period, timezone, datetime.now(UTC))
+    with query.reading() as connection:
+        return history.asset_counts(connection, asset, spans)
+
+
+def _job_counts(query: GraphQuery, period: history.Period = "DAY", timezone: str = "UTC") -> Any:
+    """How many jobs there were in the last hours or days."""
+    return _counts(query, "jobs", period, timezone)
+
+
+def _dataset_counts(query: GraphQuery, period: history.Period = "DAY", timezone: str = "UTC") -> Any:
+    """How many datasets there were in the last hours or days."""
+    return _counts(query, "datasets", period, timezone)
+
+
+def _source_counts(query: GraphQuery, period: history.Period = "DAY", timezone: str = "UTC") -> Any:
+    """How many sources there were in the last hours or days."""
+    return _counts(query, "sources", period, timezone)
+
+
+def _events(
+    query: GraphQuery,
+    after: str = "",
+    before: str = "",
+    sort_direction: Literal["desc", "asc"] = "desc",
+    limit: Limit = 100,
+    offset: Offset = 0,
+) -> Any:
+    """The latest state of each run of a period, in the form of an OpenLineage event."""
+    with query.reading() as connection:
+        return history.events(
+            connection,
+            after=after,
+            before=before,
+            newest_first=sort_direction == "desc",
+            limit=limit,
+            offset=offset,
+        )
 
 
 # --- one node ----------------------------------------------------------------------------------------
@@ -305,6 +369,13 @@ ENDPOINTS = (
     _endpoint("lineage", "getLineage", _lineage),
     _endpoint("column-lineage", "getColumnLineage", _column_lineage),
     _endpoint("search", "search", _search),
+    _endpoint("search/", "searchWithSlash", _search),
+    _endpoint("stats/lineage-events", "getLineageEventStats", _event_counts),
+    _endpoint("stats/jobs", "getJobStats", _job_counts),
+    _endpoint("stats/datasets", "getDatasetStats", _dataset_counts),
+    _endpoint("stats/sources", "getSourceStats", _source_counts),
+    _endpoint("events/lineage", "listLineageEvents", _events),
+    _endpoint("sources/{source}", "getSource", _source),
     _endpoint("tags", "listTags", _tags),
     _endpoint("sources", "listSources", _sources),
 )

@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from headwater.graph.ingest.untrusted_json import iso, mapping
+from headwater.graph.marquez.history import field_tags
 from headwater.graph.query import details
 from headwater.graph.query.answers import Column, Dataset, Job, RunSummary, id_of_key
 from headwater.graph.query.names import NotFound, has_column
@@ -85,7 +86,7 @@ def job(found: Job) -> dict[str, Any]:
         "description": _facet_text(found.facets, "documentation", "description") or None,
         "latestRun": latest[0] if latest else None,
         "latestRuns": latest,
-        "tags": [],
+        "tags": _tags(found.facets),
         "labels": [],
         "facets": found.facets,
     }
@@ -127,8 +128,8 @@ def dataset(found: Dataset) -> dict[str, Any]:
         "updatedAt": found.last_at or EPOCH,
         "namespace": found.namespace,
         "sourceName": _facet_text(found.facets, "dataSource", "name") or found.namespace,
-        "fields": _fields(found.columns),
-        "tags": [],
+        "fields": _fields(found.columns, found.facets),
+        "tags": _tags(found.facets),
         "lastModifiedAt": next((point.at for point in found.statistics if point.direction == "output"), None),
         "description": _facet_text(found.facets, "documentation", "description") or None,
         "lastLifecycleState": state,
@@ -147,19 +148,23 @@ def dataset_version(found: Dataset, version: str) -> dict[str, Any]:
                 "id": {"namespace": found.namespace, "name": found.name, "version": version.lower()},
                 "version": version.lower(),
                 "createdAt": known.first_at,
-                "fields": _fields(known.columns),
+                "fields": _fields(known.columns, found.facets),
                 "createdByRun": None,
                 "currentSchemaVersion": version.lower(),
             }
     raise NotFound(f"The dataset {found.name} has no version {version}.", hint="List its versions.")
 
 
-def _fields(columns: list[Column]) -> list[dict[str, Any]]:
+def _tags(facets: dict[str, msgspec.Raw], field: str | None = None) -> list[str]:
+    return field_tags(mapping(msgspec.json.decode(facets.get("tags", b"null"))), field)
+
+
+def _fields(columns: list[Column], facets: dict[str, msgspec.Raw]) -> list[dict[str, Any]]:
     return [
         {
             "name": column.name,
             "type": column.type or None,
-            "tags": [],
+            "tags": _tags(facets, column.name),
             "description": column.description or None,
         }
         for column in columns

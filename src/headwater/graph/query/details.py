@@ -367,6 +367,45 @@ def runs(connection: apsw.Connection, *, limit: int, offset: int = 0) -> list[Ru
     return _summaries(connection, select(connection, f"{_RUNS} {_NEWEST_FIRST}", limit, offset))
 
 
+def runs_between(
+    connection: apsw.Connection,
+    after: int | None,
+    before: int | None,
+    *,
+    newest_first: bool,
+    limit: int,
+    offset: int,
+) -> tuple[list[tuple[RunSummary, dict[str, Any], list[tuple[str, str]], list[tuple[str, str]]]], int]:
+    """The runs last mentioned in a period, each with its facets, inputs and outputs; and their number."""
+    first, last = -(2**63) if after is None else after, 2**63 - 1 if before is None else before
+    where = "WHERE last_at >= ?1 AND last_at < ?2"
+    order = "DESC" if newest_first else "ASC"
+    query = f"{_RUNS} {where} ORDER BY last_at {order}, uuid {order} LIMIT ?3 OFFSET ?4"
+    rows = select(connection, query, first, last, limit, offset)
+    total = select(connection, f"SELECT count(*) FROM runs {where}", first, last)[0][0]  # noqa: S608
+    ids = [row[0] for row in rows]
+    facets: dict[int, dict[str, Any]] = {id: {} for id in ids}
+    query = (
+        "SELECT f.run, f.key, f.value FROM json_each(?1) AS j CROSS JOIN run_facets f ON f.run = j.value"
+        " WHERE NOT f.deleted"
+    )
+    for id, key, value in rows_for(connection, query, ids):
+        facets[id][key] = orjson.loads(value)
+    used: dict[tuple[int, int], list[tuple[str, str]]] = {}
+    query = (
+        "SELECT i.run, i.direction, n.namespace, n.name FROM json_each(?1) AS j"
+        " CROSS JOIN run_datasets i ON i.run = j.value JOIN dataset_names n ON n.id = i.name"
+    )
+    for id, direction, *name in rows_for(connection, query, ids):
+        used.setdefault((id, direction), []).append((name[0], name[1]))
+    summaries = _summaries(connection, rows)
+    found = [
+        (run, facets[id], used.get((id, Direction.INPUT), []), used.get((id, Direction.OUTPUT), []))
+        for run, id in zip(summaries, ids, strict=True)
+    ]
+    return found, total
+
+
 def runs_of_job(connection: apsw.Connection, job: int, *, limit: int, offset: int = 0) -> list[RunSummary]:
     """The runs of a job, newest first."""
     query = f"{_RUNS} WHERE job = ? {_NEWEST_FIRST}"

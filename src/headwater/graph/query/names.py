@@ -57,8 +57,9 @@ def find_column(connection: apsw.Connection, dataset: int, column: str) -> int:
 
 def has_column(connection: apsw.Connection, dataset: int, column: str) -> bool:
     """Whether one of the dataset's names has this field."""
-    query = (
-        "SELECT 1 FROM dataset_names n JOIN columns c ON c.name = n.id AND c.field = ?2 WHERE n.dataset = ?1"
+    query = (  # not by the field: a million datasets may have a column of this name
+        "SELECT 1 FROM dataset_names n CROSS JOIN columns c ON c.name = n.id AND c.field = ?2"
+        " WHERE n.dataset = ?1"
     )
     return bool(select(connection, query, dataset, field_id(column)))
 

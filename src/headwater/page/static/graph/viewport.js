@@ -6,6 +6,7 @@ const LEAST = 0.05;
 const MOST = 2;
 const FAR = 0.5; // below this scale, only names are shown
 const MARGIN = 24;
+const READABLE = 0.75;
 const view = { x: 0, y: 0, scale: 1 };
 
 const size = () => graph.svg.viewBox.baseVal;
@@ -56,7 +57,7 @@ const at = (key) => graph.boxes.get(key)?.getAttribute("transform").match(/-?[\d
 export function place(anchor, before) {
   prepare();
   const [old, now] = [before.get(anchor), at(anchor)];
-  if (!old || !now) return fit();
+  if (!old || !now) return begin();
   view.x += (old[0] - now[0]) * view.scale;
   view.y += (old[1] - now[1]) * view.scale;
   const { width, height } = size();
@@ -146,9 +147,23 @@ function wheel(event) {
   }
 }
 
+// Fits the graph; on a narrow screen, where that would be too small to read, its centre.
+function begin() {
+  fit();
+  const centre = graph.svg.querySelector("g.centre")?.dataset.key;
+  if (graph.board.clientWidth >= 600 || view.scale >= READABLE || !centre) return;
+  const [x, y] = at(centre);
+  view.scale = READABLE;
+  view.x = graph.board.clientWidth / 2 - (x + 118) * READABLE;
+  view.y = graph.board.clientHeight / 2 - (y + 36) * READABLE;
+  show();
+}
+
 export function open() {
   prepare();
-  fit();
-  addEventListener("resize", fit);
-  document.getElementById("graph").addEventListener("toggle", fit);
+  const details = document.getElementById("graph");
+  if (innerWidth <= 600 && graph.panel.classList.contains("open")) details.removeAttribute("open"); // the list is first
+  begin();
+  addEventListener("resize", begin);
+  details.addEventListener("toggle", begin);
 }
