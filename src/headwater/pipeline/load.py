@@ -9,6 +9,7 @@ import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from headwater.crash_points import crash_point
@@ -21,10 +22,16 @@ from headwater.pipeline.rejects import RejectWriter
 from headwater.pipeline.spark.storage import Staging
 from headwater.pipeline.steps.batch_schema import BatchColumn
 from headwater.pipeline.steps.convert import literal
-from headwater.pipeline.steps.enrich.lookup_join import Lookups
+from headwater.pipeline.steps.enrich.lookup_join import Lookups, LookupTable
 from headwater.pipeline.steps.field_tree import BatchFields
-from headwater.pipeline.steps.fit_table import TablePatcher, wanted_columns
-from headwater.pipeline.steps.parse_events import events_only, find_fields, malformed_lines
+from headwater.pipeline.steps.fit_table import TableFit, TablePatcher, wanted_columns
+from headwater.pipeline.steps.parse_events import (
+    FieldCollector,
+    events_only,
+    find_fields,
+    malformed_lines,
+    sample_fields,
+)
 from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import REASON
 from headwater.pipeline.steps.stage import StagedRows, Stager
@@ -81,6 +88,23 @@ def load_id(identity: str, destination_id: str, table: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:40]
 
 
+@dataclass(frozen=True)
+class StagedBySample:
+    """Rows that were staged as a sample says, and the fields that the pass found in all lines."""
+
+    fields: BatchFields
+    fit: TableFit
+    has_unmapped: bool
+    staged: StagedRows
+    lookups: list[LookupTable]
+    rules: list[int]
+    """The rules of the lookups that the sample has a source for."""
+
+    def serves(self, fit: TableFit) -> bool:
+        """Whether the rows are those that all lines would give."""
+        return self.fit.has_same_rows(fit) and (self.has_unmapped or not fit.needs_unmapped)
+
+
 @dataclass
 class Loader:
     """Loads batches into one destination."""
@@ -103,14 +127,23 @@ class Loader:
         """
         table, lines = batch.table, batch.lines  # 1 route: done before the call, by Router
         in_ledger = self._parts_in_ledger(batch)
-        with self.staging.folder() as folder:
-            with self.times.of("parse"):
-                fields = batch.fields or find_fields(lines, self.lookups.browser_keys)  # 2 parse
-            events = events_only(lines, fields)
+        with self.staging.folder() as folder, self.staging.folder() as again:
+            first = None
+            if batch.fields is None and self.stager.is_for_many and not in_ledger:
+                first = self._stage_by_sample(table, lines, folder)
+            fields = first.fields if first is not None else batch.fields
+            if fields is None:
+                with self.times.of("parse"):
+                    fields = find_fields(lines, self.lookups.browser_keys)  # 2 parse
             patched, staged, refusal = Table(table, {}), dict[int, StagedRows](), NO_COLUMN
             if len(in_ledger) < len(batch.parts) and self._columns(fields):
-                with self.times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
-                    lookups = self.lookups.find(events, fields, folder)  # 3 enrich
+                if first is not None and first.rules == self.lookups.usable(fields):
+                    lookups = first.lookups
+                    self.lookups.add_fields(fields, lookups)
+                else:
+                    first = None
+                    with self.times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
+                        lookups = self.lookups.find(lines, fields, again)  # 3 enrich
                 columns = self._columns(fields)  # 4 map, 5 type
                 try:
                     with self.times.of("patch"):
@@ -119,10 +152,10 @@ class Loader:
                     logger.error("%s/%s: %s", self.settings.id, table, error)
                     refusal = str(error)
                 else:
-                    with self.times.of("stage"), writing_to(lines.sparkSession, self.destination, table):
-                        staged = self.stager.stage(
-                            project(lines, fit, lookups, text_numbers=self.settings.text_numbers), folder
-                        )  # 7 stage
+                    if first is not None and first.serves(fit):
+                        staged = {0: first.staged}
+                    else:
+                        staged = self._stage(self._project(lines, fit, lookups), table, again)  # 7 stage
             for number, part in batch.parts.items():
                 own = part.fields or fields
                 try:
@@ -139,6 +172,53 @@ class Loader:
                     part.origin.record_failure(table, error)
                 else:
                     part.origin.record(table, outcome)  # 9 record
+
+    def _stage_by_sample(self, table: str, lines: DataFrame, folder: Path) -> StagedBySample | None:
+        """Stages the rows as the fields of a few lines say, and collects those of all lines on the way.
+
+        Changes nothing at the destination. None if the sample has no fields.
+        """
+        keys = self.lookups.browser_keys
+        with self.times.of("parse"):
+            sample = sample_fields(lines, keys)
+        if not self._columns(sample):
+            return None
+        rules = self.lookups.usable(sample)
+        with self.times.of("enrich"), job_description(lines.sparkSession, f"look up for {table}"):
+            lookups = self.lookups.find(lines, sample, folder)
+        fit, has_unmapped = self.tables.plan(table, sample.root, self._columns(sample))
+        collector = FieldCollector(lines, keys)
+        rows = self._project(lines, fit, lookups, with_unmapped=has_unmapped, collector=collector)
+        staged = self._stage(rows, table, folder).get(0)
+        if staged is None:
+            return None
+        fields = collector.fields()
+        fields.events = staged.rows
+        if fields.malformed:
+            fields.malformed = malformed_lines(lines).count()
+        return StagedBySample(fields, fit, fit.needs_unmapped or has_unmapped, staged, lookups, rules)
+
+    def _project(
+        self,
+        lines: DataFrame,
+        fit: TableFit,
+        lookups: Sequence[LookupTable],
+        *,
+        with_unmapped: bool = False,
+        collector: FieldCollector | None = None,
+    ) -> DataFrame:
+        return project(
+            lines,
+            fit,
+            lookups,
+            text_numbers=self.settings.text_numbers,
+            with_unmapped=with_unmapped,
+            collector=collector,
+        )
+
+    def _stage(self, rows: DataFrame, table: str, folder: Path) -> dict[int, StagedRows]:
+        with self.times.of("stage"), writing_to(rows.sparkSession, self.destination, table):
+            return self.stager.stage(rows, folder)
 
     def _parts_in_ledger(self, batch: Batch) -> set[int]:
         """The parts that are loaded already, after a crash between load and record."""

@@ -85,7 +85,7 @@ class FileInCycle:
             return True
         report = self._loaded_earlier(table)
         # the status has the rows; the remaining lines were rejected
-        report.rejected = routed.tables[table] - report.rows
+        report.rejected = routed.count(table) - report.rows
         self.current.pairs.append(report)
         return False
 

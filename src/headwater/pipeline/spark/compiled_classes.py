@@ -51,19 +51,20 @@ def have_checksums(lines: DataFrame, line: str) -> bool:
     return bool(lines.schema[line].metadata.get(CHECKED))
 
 
-def scan(lines: DataFrame, *columns: str, browser_keys: str = "") -> list[str]:
+def scan(lines: DataFrame, *columns: str, browser_keys: str = "", max_lines: int = 0) -> list[str]:
     """The answers of Scan.java over a column of text, one JSON text per partition, in order.
 
-    With three more columns, the table of a line, the reason why it has none, and the number of its file: one
-    answer per partition, file and table.
+    With `max_lines` those of the first lines of each partition alone. With three more columns, the table of a
+    line, the reason why it has none, and the number of its file: one answer per partition, file and table.
     """
     spark = lines.sparkSession
     constructor = _load(spark, "Scan").getConstructors()[0]
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 5)
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 6)
     is_checked = have_checksums(lines, columns[0])
-    for place, argument in enumerate((MAX_DEPTH, MAX_FIELDS, browser_keys, len(columns) > 1, is_checked)):
+    values = (MAX_DEPTH, MAX_FIELDS, browser_keys, len(columns) > 1, is_checked, max_lines)
+    for place, argument in enumerate(values):
         arguments[place] = argument
     function = constructor.newInstance(arguments)
     rows = lines.select(*columns)._jdf.queryExecution().toRdd().toJavaRDD()
@@ -85,20 +86,34 @@ def event_check(lines: DataFrame, line: str) -> Column:
     return functions.call_udf(FUNCTION, lines[line].cast("binary"), is_checked)
 
 
-def parse_events(lines: DataFrame, line: str, plan: bytes, fields: StructType) -> Column:
-    """The events of a column of lines as structs, by a plan of steps/parse_events.py (ParseEvents.java)."""
+def field_set(spark: SparkSession) -> Any:
+    """An accumulator of the fields that `parse_events` finds: the answers of its tasks."""
+    jvm: Any = spark._jvm
+    # a class of Spark: the driver reads the results of tasks without our classes
+    made = jvm.org.apache.spark.util.CollectionAccumulator()
+    context: Any = spark.sparkContext
+    context._jsc.sc().register(made)
+    return made
+
+
+def parse_events(lines: DataFrame, line: str, plan: bytes, fields: StructType, found: Any = None) -> Column:
+    """The events of a column of lines as structs, by a plan of steps/parse_events.py (ParseEvents.java).
+
+    `found` is a `field_set` that collects their fields.
+    """
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     spark = lines.sparkSession
     jvm: Any = spark._jvm
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 3)
+    arguments = gateway.new_array(gateway.jvm.java.lang.Object, 4)
     utils = getattr(jvm.org.apache.spark.sql.classic, "ExpressionUtils$")
     expressions = getattr(utils, "MODULE$")
     arguments[0] = expressions.expression(lines[line]._jc)
     arguments[1] = plan.decode()
     arguments[2] = jvm.org.apache.spark.sql.types.DataType.fromJson(fields.json())
+    arguments[3] = found
     made = _load(spark, "ParseEvents").getConstructors()[0].newInstance(arguments)
     return ClassicColumn(expressions.column(made))
 

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headwater.destinations.base import Capabilities, Destination
 from headwater.destinations.column_types import Kind, promote
@@ -83,6 +84,18 @@ class TableFit:
     def may_not_fit(self, mapped: MappedField, source: Field, column: str) -> bool:
         """Whether a value of the field may not convert to its column."""
         return may_not_fit(json_types_of(mapped, source), self.kinds[column])
+
+    def has_same_rows(self, other: TableFit) -> bool:
+        """Whether both give the same columns from the same fields."""
+        return bool(self._sources() == other._sources())
+
+    def _sources(self) -> Any:
+        def of(column: BatchColumn) -> Any:
+            return [(each.path, each.is_text, [one.source for one in each.fields]) for each in column.mapped]
+
+        stored = {name: (self.kinds[name], of(column)) for name, column in self.columns.items()}
+        overflow = {column.name: of(column) for column in self.overflow.columns}
+        return stored, overflow, self.overflow.kept_objects, self.overflow.excluded_paths
 
     def fits(self, table: Table) -> bool:
         """Whether the table has all columns that the batch needs."""
@@ -241,6 +254,13 @@ class TablePatcher:
         self._locks = locks
         self._known: dict[str, Table] = {}
         self._not_widened: set[tuple[str, str]] = set()
+
+    def plan(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, bool]:
+        """How a batch would fit the table now, and whether that has `_unmapped_data`; changes nothing."""
+        existing = self._known.get(name) or self._destination.table(name)
+        capabilities = self._destination.capabilities
+        fit, _ = plan_table(name, root, columns, existing, self._settings, capabilities)
+        return fit, existing is not None and UNMAPPED in existing.columns
 
     def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
         """Adds the columns that the batch needs; returns the fit and the table as it is then."""

@@ -1,8 +1,9 @@
 """The parse step: which fields the lines have, and the values of the fields that a batch needs.
 
-`find_fields` reads every line once in the JVM (Scan.java). `EventParser` then takes the needed values from
-the lines with one expression (ParseEvents.java): each value is converted at its token, so that no digit is
-lost on the way.
+`EventParser` takes the needed values from the lines with one expression (ParseEvents.java): each value is
+converted at its token, so that no digit is lost on the way. The fields to expect are those of all lines
+(`find_fields`, by Scan.java) or, where a second pass would be noticed, of a few: then a `FieldCollector` gets
+those of all lines from the same expression.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import msgspec
 from headwater.destinations.column_types import Kind
 from headwater.pipeline.spark import compiled_classes
 from headwater.pipeline.steps.convert import literal
-from headwater.pipeline.steps.field_tree import MAX_DEPTH, BatchFields, pointer
+from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS, BatchFields, pointer
 from headwater.pipeline.steps.field_tree import Path as FieldPath
 from headwater.pipeline.steps.read_lines import LINE, REASON
 
@@ -30,6 +31,8 @@ REST = f"{EVENT}['_rest']"
 """SQL: the values without a field as a JSON object, or NULL."""
 IS_EVENT = f"{EVENT}['_reason'] IS NULL"
 """SQL: whether the line is an event."""
+SAMPLE_LINES = 2_000
+"""Lines of each partition that are read to plan the pass over all of them."""
 _ASIDE = 6
 _KINDS = {Kind.BOOL: 0, Kind.INT64: 1, Kind.FLOAT64: 2, Kind.STRING: 3, Kind.TIMESTAMP: 4, Kind.JSON: 5}
 _TYPES = {
@@ -45,6 +48,27 @@ _TYPES = {
 def find_fields(lines: DataFrame, browser_keys: str = "") -> BatchFields:
     """Counts the events among the lines, and finds their fields and the JSON types of these."""
     return BatchFields.merged(compiled_classes.scan(lines, LINE, browser_keys=browser_keys))
+
+
+def sample_fields(lines: DataFrame, browser_keys: str = "") -> BatchFields:
+    """The fields of the first lines of each partition; the counts are of these lines alone."""
+    answers = compiled_classes.scan(lines, LINE, browser_keys=browser_keys, max_lines=SAMPLE_LINES)
+    return BatchFields.merged(answers)
+
+
+class FieldCollector:
+    """Collects the fields of lines while they are parsed.
+
+    Tasks that run twice add their fields twice: the counts say no more than that there are any.
+    """
+
+    def __init__(self, lines: DataFrame, browser_keys: str = "") -> None:
+        self.browser_keys = browser_keys
+        self.java_object = compiled_classes.field_set(lines.sparkSession)
+
+    def fields(self) -> BatchFields:
+        """The fields of all lines, once a job has parsed them."""
+        return BatchFields.merged(str(answer) for answer in self.java_object.value())
 
 
 def events_only(lines: DataFrame, fields: BatchFields) -> DataFrame:
@@ -120,11 +144,11 @@ class EventParser:
         """Keeps those fields of an object that are not requested: they are values without a field."""
         self._kept.append((path, name))
 
-    def apply(self, lines: DataFrame) -> DataFrame:
+    def apply(self, lines: DataFrame, collector: FieldCollector | None = None) -> DataFrame:
         """The lines, each with its event as a further column."""
-        return lines.select("*", self._parsed(lines))
+        return lines.select("*", self._parsed(lines, collector))
 
-    def _parsed(self, lines: DataFrame) -> Any:
+    def _parsed(self, lines: DataFrame, collector: FieldCollector | None) -> Any:
         from pyspark.sql.types import StructField, StructType, _parse_datatype_json_value
 
         plan = {
@@ -135,12 +159,17 @@ class EventParser:
             "depth": MAX_DEPTH,
             "texts": TextRule[self.text_numbers.upper()],
             "checked": compiled_classes.have_checksums(lines, LINE),
+            "max_fields": MAX_FIELDS,
+            "browser_keys": collector.browser_keys if collector else "",
         }
         types = {**self._types, "_rest": "string", "_reason": "string"}
         struct = StructType(
             [StructField(name, _parse_datatype_json_value(kind), True) for name, kind in types.items()]
         )
-        return compiled_classes.parse_events(lines, LINE, msgspec.json.encode(plan), struct).alias(EVENT)
+        found = collector.java_object if collector else None
+        return compiled_classes.parse_events(lines, LINE, msgspec.json.encode(plan), struct, found).alias(
+            EVENT
+        )
 
 
 def merged_rest(entries: Iterable[str]) -> str:

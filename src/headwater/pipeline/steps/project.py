@@ -20,7 +20,13 @@ from headwater.pipeline.steps.enrich.lookup_join import LookupTable
 from headwater.pipeline.steps.field_tree import Constant, Field, Json, Lookup, pointer
 from headwater.pipeline.steps.fit_table import TableFit
 from headwater.pipeline.steps.mapping import MappedField
-from headwater.pipeline.steps.parse_events import IS_EVENT, EventParser, TextNumbers, merged_rest
+from headwater.pipeline.steps.parse_events import (
+    IS_EVENT,
+    EventParser,
+    FieldCollector,
+    TextNumbers,
+    merged_rest,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,6 +38,8 @@ def project(
     lookups: Sequence[LookupTable] = (),
     *,
     text_numbers: TextNumbers = "canonical",
+    with_unmapped: bool = False,
+    collector: FieldCollector | None = None,
 ) -> DataFrame:
     """The rows: the columns of the batch, `_unmapped_data` if a value may go there, and the row number."""
     parser = EventParser(text_numbers)
@@ -45,10 +53,10 @@ def project(
         parser.put_aside(path, "")
     for path in fit.overflow.kept_objects:
         parser.keep_other_fields(path, "_".join(path))
-    if fit.needs_unmapped:
+    if fit.needs_unmapped or with_unmapped:
         selected.append(f"{merged_rest(rows.entries)} AS {identifier(UNMAPPED)}")
     keys = [lookup.key(parser) for lookup in lookups]
-    parsed = parser.apply(lines).where(IS_EVENT)
+    parsed = parser.apply(lines, collector).where(IS_EVENT)
     for lookup, key in zip(lookups, keys, strict=True):
         parsed = lookup.join(parsed, key)
     return parsed.selectExpr(*selected, ROW)

@@ -8,7 +8,7 @@ job costs more than reading such a file, so one job routes them and finds the fi
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -42,7 +42,8 @@ class RoutedLines:
     """Lines by table. `rejected` have none because of an error, `skipped` have an empty name."""
 
     lines: DataFrame
-    tables: dict[str, int]
+    tables: Mapping[str, int | None]
+    """The tables, each with the number of its lines, or None if they are not counted yet."""
     skipped: int
     rejected: int
     fields: dict[str, BatchFields] = field(default_factory=dict)
@@ -51,6 +52,14 @@ class RoutedLines:
     """Reads the lines of one bucket, where they were written by buckets."""
     too_many: str = ""
     """The reason of lines whose table is one too many."""
+
+    def count(self, table: str) -> int:
+        """The number of lines of a table that are not blank."""
+        known = self.tables[table]
+        if known is None:
+            fields = find_fields(self.lines_for(table))
+            return fields.events + fields.malformed
+        return known
 
     def lines_for(self, table: str) -> DataFrame:
         """The lines of a table with their numbers."""
@@ -145,10 +154,7 @@ class Router:
         """Names the table of each line and finds the fields of each table, in one job."""
         if self.constant:
             fields = find_fields(lines, self._browser_keys)
-            named = lines.selectExpr(
-                "*", f"{literal(self.constant)} AS {TABLE}", f"cast(NULL AS string) AS {REASON}"
-            )
-            return _routed(named, {self.constant: fields}, self._rules)
+            return _routed(self._of_constant(lines), {self.constant: fields}, self._rules)
         named = self._named(lines)
         return _routed(named, BatchFields.by_table(self._scan(named, "0L")), self._rules)
 
@@ -167,6 +173,8 @@ class Router:
 
     def route_large(self, lines: DataFrame, folder: ExecutorFolder) -> RoutedLines:
         """Writes the lines of a large file to `folder` by their tables; the fields are found later."""
+        if self.constant:
+            return RoutedLines(self._of_constant(lines), {self.constant: None}, 0, 0)
         if self._template.constant is not None:
             return self.route(lines)
         spark, named = lines.sparkSession, self._named(lines)
@@ -195,6 +203,11 @@ class Router:
         routed = _counted(stored, self._rules)
         routed.bucket = lambda key: stored.where(f"{_BUCKET} = {key}")
         return routed
+
+    def _of_constant(self, lines: DataFrame) -> DataFrame:
+        return lines.selectExpr(
+            "*", f"{literal(self.constant)} AS {TABLE}", f"cast(NULL AS string) AS {REASON}"
+        )
 
     def _named(self, lines: DataFrame) -> DataFrame:
         return name_tables(lines, self._template, max_identifier_length=self._max_length, rules=self._rules)

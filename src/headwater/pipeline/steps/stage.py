@@ -27,14 +27,18 @@ PARQUET = {
 
 
 class StagedRows(NamedTuple):
-    """Parquet files of rows, in the order of the rows, and the number of values in `_unmapped_data`."""
+    """Parquet files of rows, in their order; the number of rows and of values in `_unmapped_data`."""
 
     files: list[str]
+    rows: int
     unmapped: int
 
 
 class Stager(Protocol):
     """Writes the rows of a batch as Parquet."""
+
+    is_for_many: bool
+    """Whether it writes many rows, so that a second pass over their lines would be noticed."""
 
     def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
         """The staged rows of each part of the batch that has rows; a batch of one origin is part 0."""
@@ -46,12 +50,16 @@ class DriverStager:
     Spark's own writer takes a tenth of a second for a single row: a committer, and a task with a codec.
     """
 
+    is_for_many = False
+
     def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
         return {0: write_table(rows.toArrow(), folder / "rows.parquet")}
 
 
 class SparkStager:
     """Many rows: the executors write them."""
+
+    is_for_many = True
 
     def __init__(self, staging: Staging) -> None:
         self._staging = staging
@@ -64,8 +72,8 @@ class SparkStager:
             target = folder / "rows"
             rows.write.options(**PARQUET, **_without_extremes(rows)).parquet(str(target))
             files = sorted(str(path) for path in target.glob("part-*.parquet"))
-        has_unmapped = UNMAPPED in rows.columns
-        return {0: StagedRows(files, sum(map(_count_in_file, files)) if has_unmapped else 0)}
+        unmapped = sum(map(_count_in_file, files)) if UNMAPPED in rows.columns else 0
+        return {0: StagedRows(files, sum(map(_rows_in_file, files)), unmapped)}
 
 
 class SharedStager:
@@ -74,6 +82,8 @@ class SharedStager:
     Each file is a part, with rows numbered as if it had been read alone. So it does not matter which files
     were staged together, before a crash or after it (G5).
     """
+
+    is_for_many = False
 
     def stage(self, rows: DataFrame, folder: Path) -> dict[int, StagedRows]:
         return {
@@ -87,7 +97,9 @@ def write_table(rows: pa.Table, path: Path) -> StagedRows:
     import pyarrow.parquet as pq
 
     pq.write_table(rows, path, use_dictionary=False, compression="snappy")
-    return StagedRows([str(path)], _count_unmapped(rows) if UNMAPPED in rows.column_names else 0)
+    return StagedRows(
+        [str(path)], rows.num_rows, _count_unmapped(rows) if UNMAPPED in rows.column_names else 0
+    )
 
 
 def _by_file(table: pa.Table) -> dict[int, pa.Table]:
@@ -114,6 +126,12 @@ def _without_extremes(rows: DataFrame) -> dict[str, str]:
 def _count_unmapped(rows: pa.Table) -> int:
     texts = rows.column(UNMAPPED).drop_null().to_pylist()
     return sum(len(msgspec.json.decode(text, type=dict[str, msgspec.Raw])) for text in texts)
+
+
+def _rows_in_file(file: str) -> int:
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(file).num_rows)
 
 
 def _count_in_file(file: str) -> int:

@@ -13,6 +13,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnaryExpression;
@@ -23,6 +24,8 @@ import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.apache.spark.util.CollectionAccumulator;
+import org.apache.spark.util.TaskCompletionListener;
 
 /*
  * The line of an event as a flat struct: a field for each expected value, `_rest` and `_reason`.
@@ -35,7 +38,8 @@ import org.apache.spark.unsafe.types.UTF8String;
  *
  * Of a key that an object repeats the last value is the value, and the others go to `_rest`.
  *
- * It counts as not deterministic, so that Spark never evaluates it twice for one line.
+ * With an accumulator it also collects the fields of the events, as Scan does, an answer for each task. It counts as not deterministic, so that
+ * Spark never evaluates it twice for one line.
  */
 public final class ParseEvents extends UnaryExpression implements CodegenFallback, Serializable {
     private static final int BOOL = 0, INT64 = 1, FLOAT64 = 2, STRING = 3, TIMESTAMP = 4, JSON = 5, ASIDE = 6;
@@ -43,6 +47,7 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     private final Expression child;
     private final String plan;
     private final StructType type;
+    private final CollectionAccumulator found;  // or null
 
     private transient Node root;
     private transient JsonFactory factory;
@@ -56,13 +61,31 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     private transient Target[] winners;
     private transient byte[][] winnersText;
     private transient boolean[] winnersAside;
-    private transient boolean repeats;
+    private transient boolean repeats, isBrowser;
     private transient long objects;
+    private transient Scan scan;  // null: the fields of the line are not collected
+    private transient Scan.Found foundHere;
 
-    public ParseEvents(Expression child, String plan, StructType type) {
+    public ParseEvents(Expression child, String plan, StructType type, CollectionAccumulator found) {
         this.child = child;
         this.plan = plan;
         this.type = type;
+        this.found = found;
+    }
+
+    /* Adds what a task has found when it ends. A task that runs twice adds it twice, which a union does not mind. */
+    static final class Answer implements TaskCompletionListener {
+        final Scan.Found found;
+        final CollectionAccumulator answers;
+
+        Answer(Scan.Found found, CollectionAccumulator answers) {
+            this.found = found;
+            this.answers = answers;
+        }
+
+        public void onTaskCompletion(TaskContext context) {
+            answers.add(found.toString());
+        }
     }
 
     /* A path of the plan. */
@@ -183,6 +206,12 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
             node.keptName = (String) ((List) kept.get(i)).get(1);
         }
         factory = EventCheck.factory();
+        if (found != null) {
+            String browserKeys = (String) read.get("browser_keys");
+            scan = new Scan(maxDepth, ((Number) read.get("max_fields")).intValue(), browserKeys, false, false, 0);
+            foundHere = new Scan.Found(TaskContext.getPartitionId(), "");
+            TaskContext.get().addTaskCompletionListener(new Answer(foundHere, found));
+        }
         root = made;
     }
 
@@ -215,9 +244,15 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
             }
             int length = isChecked ? EventCheck.eventLength(bytes) : bytes.length;
             reason = length < 0 ? EventCheck.DAMAGED : EventCheck.isBlank(bytes, length) ? "" : null;
+            if (scan != null) {
+                scan.start(foundHere);
+            }
             if (reason == null && !parse(bytes, length, made)) {
                 reason = EventCheck.reason(factory, bytes, length);
                 reason = reason == null ? "not JSON" : reason;
+            }
+            if (scan != null) {
+                count(reason);
             }
         } catch (IOException error) {
             throw new IllegalStateException(error);  // the plan, or a check that cannot fail
@@ -227,6 +262,20 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
             made[width + 1] = UTF8String.fromString(reason);
         }
         return new GenericInternalRow(made);
+    }
+
+    private void count(String reason) {
+        if (reason == null) {
+            foundHere.events++;
+            if (isBrowser) {
+                foundHere.fromBrowser++;
+            }
+        } else if (reason.length() == 0) {
+            foundHere.blank++;
+        } else {
+            foundHere.malformed++;
+            scan.forget();
+        }
     }
 
     /* Whether the line is an event. */
@@ -272,7 +321,8 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
         if (root.targets.length > 0) {
             whole(root, Values.compact(bytes, 0, length), false);
         }
-        object(json, root, 1, null);
+        isBrowser = false;
+        object(json, root, 1, null, scan == null || losers != null ? null : foundHere.root);
         if (json.nextToken() != null) {
             return false;
         }
@@ -290,21 +340,37 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     }
 
     /* Reads the members of an object. `kept` are the entries of the object that the node's own ones stand in. */
-    private void object(JsonParser json, Node node, int depth, Entries kept) throws IOException {
-        node.next = 0;
+    private void object(JsonParser json, Node node, int depth, Entries kept, Scan.Node seen) throws IOException {
         long own = ++objects;
+        if (node != null) {
+            node.next = 0;
+        }
+        long scanned = 0;
+        if (seen != null) {
+            Scan.begin(seen);
+            scanned = scan.nextObject();
+        }
         while (json.nextToken() == JsonToken.FIELD_NAME) {
             String name = json.getCurrentName();
-            Node found = node.find(name);
+            Node found = node == null ? null : node.find(name);
+            Scan.Node noted = seen == null ? null : scan.child(seen, name);
             JsonToken token = json.nextToken();
+            if (noted != null) {
+                scan.note(json, token, noted, scanned, depth);
+                if (depth == 1 && scan.isBrowser(json, token, noted)) {
+                    isBrowser = true;
+                }
+            }
             if (found == null) {
-                if (node.isKept && token != JsonToken.VALUE_NULL) {
+                if (node != null && node.isKept && token != JsonToken.VALUE_NULL) {
                     kept = kept(node, kept);
                     String free = Values.isWhole(name) ? name : new String(Values.quoted(name), "UTF-8");
                     if (kept.members.containsKey(free)) {
                         repeats = true;
                     }
                     kept.put(free, Values.readable(text(json, token)));
+                } else if (noted != null && token == JsonToken.START_OBJECT && depth < maxDepth) {
+                    object(json, null, depth + 1, null, noted);
                 } else {
                     json.skipChildren();
                 }
@@ -316,14 +382,14 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
             found.seen = own;
             if (token == JsonToken.START_OBJECT) {
                 boolean isText = depth >= maxDepth;
-                boolean isRead = !isText && (found.children.size() > 0 || found.isKept);
+                boolean isRead = !isText && (noted != null || found.children.size() > 0 || found.isKept);
                 boolean isWhole = isText;
                 for (int i = 0; i < found.targets.length; i++) {
                     isWhole |= found.targets[i].isWhole;
                 }
                 int start = isWhole ? offset(json) : 0;
                 if (isRead) {
-                    object(json, found, depth + 1, null);
+                    object(json, found, depth + 1, null, noted);
                 } else {
                     json.skipChildren();
                 }
@@ -560,12 +626,12 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     }
 
     public Expression withNewChildInternal(Expression newChild) {
-        return new ParseEvents(newChild, plan, type);
+        return new ParseEvents(newChild, plan, type, found);
     }
 
     // the bridge that javac would write
     public TreeNode withNewChildInternal(TreeNode newChild) {
-        return new ParseEvents((Expression) newChild, plan, type);
+        return new ParseEvents((Expression) newChild, plan, type, found);
     }
 
     public ExprCode doGenCode(CodegenContext context, ExprCode code) {
@@ -573,11 +639,11 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     }
 
     public int productArity() {
-        return 3;
+        return 4;
     }
 
     public Object productElement(int n) {
-        return n == 0 ? (Object) child : n == 1 ? (Object) plan : (Object) type;
+        return n == 0 ? (Object) child : n == 1 ? (Object) plan : n == 2 ? (Object) type : (Object) found;
     }
 
     public boolean canEqual(Object other) {
@@ -586,7 +652,7 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
 
     public boolean equals(Object other) {
         return other instanceof ParseEvents && ((ParseEvents) other).child.equals(child)
-            && ((ParseEvents) other).plan.equals(plan);
+            && ((ParseEvents) other).plan.equals(plan) && ((ParseEvents) other).found == found;
     }
 
     public int hashCode() {

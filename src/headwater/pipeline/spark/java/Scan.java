@@ -36,17 +36,19 @@ public class Scan implements FlatMapFunction {
     private final String browserKeys;  // each api_key of browser events, between two line ends
     private final boolean byTable;
     private final boolean isChecked;   // whether lines have a checksum behind the event
+    private final int maxLines;        // of a partition; 0: all
     private Found counted;
     private long objects;
     private ArrayList changed = new ArrayList();  // Node, Integer: the types before this line
 
     /* byTable: rows are a line, the table that it goes to (empty: none), the reason why it has none, and its file number. */
-    public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable, boolean isChecked) {
+    public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable, boolean isChecked, int maxLines) {
         this.maxDepth = maxDepth;
         this.maxFields = maxFields;
         this.browserKeys = browserKeys.length() > 0 ? "\n" + browserKeys + "\n" : "";
         this.byTable = byTable;
         this.isChecked = isChecked;
+        this.maxLines = maxLines;
     }
 
     /* Counts and fields of all lines, or of those that go from one file to one table. */
@@ -88,7 +90,13 @@ public class Scan implements FlatMapFunction {
         }
     }
 
-    private Node child(Node parent, String name) {
+    /* Starts a line, whose fields are added to what was found. */
+    void start(Found found) {
+        changed.clear();
+        counted = found;
+    }
+
+    Node child(Node parent, String name) {
         if (parent.children == null) {
             parent.children = new ArrayList();
             parent.byName = new HashMap();
@@ -118,7 +126,7 @@ public class Scan implements FlatMapFunction {
         return found;
     }
 
-    private void add(Node node, int types) {
+    void add(Node node, int types) {
         if ((node.types & types) != types) {
             changed.add(node);
             changed.add(Integer.valueOf(node.types));
@@ -127,7 +135,7 @@ public class Scan implements FlatMapFunction {
     }
 
     /* A line that turns out to be malformed must not leave a column behind. */
-    private void forget() {
+    void forget() {
         for (int i = changed.size() - 2; i >= 0; i -= 2) {
             ((Node) changed.get(i)).types = ((Integer) changed.get(i + 1)).intValue();
         }
@@ -141,7 +149,7 @@ public class Scan implements FlatMapFunction {
         if (!byTable) {
             found.put("", all);
         }
-        while (rows.hasNext()) {
+        for (int lines = 0; (maxLines == 0 || lines < maxLines) && rows.hasNext(); lines++) {
             InternalRow row = (InternalRow) rows.next();
             Found own = all;
             if (byTable) {
@@ -181,8 +189,7 @@ public class Scan implements FlatMapFunction {
             found.blank++;
             return;
         }
-        changed.clear();
-        counted = found;
+        start(found);
         try {
             JsonParser parser = factory.createParser(line, 0, length);
             if (parser.nextToken() != JsonToken.START_OBJECT) {
@@ -208,8 +215,8 @@ public class Scan implements FlatMapFunction {
     /* Whether a top-level `api_key` says that a browser sent the event. */
     private boolean object(JsonParser parser, Node node, int depth) throws IOException {
         boolean isBrowser = false;
-        node.next = 0;
-        long own = ++objects;
+        begin(node);
+        long own = nextObject();
         while (parser.nextToken() == JsonToken.FIELD_NAME) {
             Node child = child(node, parser.getCurrentName());
             JsonToken token = parser.nextToken();
@@ -217,48 +224,64 @@ public class Scan implements FlatMapFunction {
                 parser.skipChildren();
                 continue;
             }
-            if (child.seen == own) {
-                add(child, REPEATED);
-            }
-            child.seen = own;
-            if (token != JsonToken.VALUE_NULL) {
-                child.count++;
-            }
-            switch (token.id()) {
-                case 6: // string
-                    add(child, text(parser));
-                    if (depth == 1 && "api_key".equals(child.name)) {
-                        isBrowser = browserKeys.indexOf("\n" + parser.getText() + "\n") >= 0;
-                    }
-                    break;
-                case 7: // integer
-                    add(child, integer(parser));
-                    break;
-                case 8: // float
-                    add(child, Values.isExact(parser) ? FLOAT64 : TOO_LARGE);
-                    break;
-                case 9: // true
-                case 10: // false
-                    add(child, BOOL);
-                    break;
-                case 1: // {
-                    if (depth >= maxDepth) {
-                        add(child, TOO_DEEP);
-                        parser.skipChildren();
-                    } else {
-                        add(child, OBJECT);
-                        object(parser, child, depth + 1);
-                    }
-                    break;
-                case 3: // [
-                    add(child, ARRAY);
-                    parser.skipChildren();
-                    break;
-                default: // null
-                    break;
+            note(parser, token, child, own, depth);
+            if (token == JsonToken.START_OBJECT && depth < maxDepth) {
+                object(parser, child, depth + 1);
+            } else if (token == JsonToken.START_OBJECT || token == JsonToken.START_ARRAY) {
+                parser.skipChildren();
+            } else if (depth == 1) {
+                isBrowser |= isBrowser(parser, token, child);
             }
         }
         return isBrowser;
+    }
+
+    /* Starts to read an object of the path. */
+    static void begin(Node node) {
+        node.next = 0;
+    }
+
+    /* A number for the object that is read now, by which a key that it repeats is known. */
+    long nextObject() {
+        return ++objects;
+    }
+
+    boolean isBrowser(JsonParser parser, JsonToken token, Node child) throws IOException {
+        return token == JsonToken.VALUE_STRING && browserKeys.length() > 0 && "api_key".equals(child.name)
+            && browserKeys.indexOf("\n" + parser.getText() + "\n") >= 0;
+    }
+
+    /* Adds the type of the value of a path. */
+    void note(JsonParser parser, JsonToken token, Node child, long object, int depth) throws IOException {
+        if (child.seen == object) {
+            add(child, REPEATED);
+        }
+        child.seen = object;
+        if (token == JsonToken.VALUE_NULL) {
+            return;
+        }
+        child.count++;
+        switch (token.id()) {
+            case 6: // string
+                add(child, text(parser));
+                break;
+            case 7: // integer
+                add(child, integer(parser));
+                break;
+            case 8: // float
+                add(child, Values.isExact(parser) ? FLOAT64 : TOO_LARGE);
+                break;
+            case 9: // true
+            case 10: // false
+                add(child, BOOL);
+                break;
+            case 1: // {
+                add(child, depth >= maxDepth ? TOO_DEEP : OBJECT);
+                break;
+            default: // [
+                add(child, ARRAY);
+                break;
+        }
     }
 
     private static int integer(JsonParser parser) throws IOException {

@@ -75,6 +75,7 @@ class LookupTable:
     number: int
     results: DataFrame
     is_small: bool
+    fields: list[str]
 
     @property
     def name(self) -> str:
@@ -113,6 +114,17 @@ class Lookups:
         rules = self._rules(self.browser_keys if fields.from_browser else "")
         results = self.staging.executor_folder(folder) if self.staging is not None else None
         return look_up(events, fields.root, rules, results)
+
+    def usable(self, fields: BatchFields) -> list[int]:
+        """The numbers of the rules whose source is among the fields."""
+        rules = self._rules(self.browser_keys if fields.from_browser else "")
+        return [number for number, _ in _usable(fields.root, rules)]
+
+    @staticmethod
+    def add_fields(fields: BatchFields, tables: Sequence[LookupTable]) -> None:
+        """Adds the fields of results that were found with other lines of the same batch."""
+        for table in tables:
+            _add_lookup_fields(fields.root, table.rule, table.number, table.fields)
 
     def _rules(self, browser_keys: str) -> list[Rule]:
         """The open rules, kept for a while: to open them takes longer than to look up a few values."""
@@ -164,7 +176,7 @@ def look_up(
         if found.fields:
             _add_lookup_fields(root, rule, number, found.fields)
             is_small = found.count <= BROADCAST_VALUES
-            tables.append(LookupTable(rule, number, found.results, is_small))
+            tables.append(LookupTable(rule, number, found.results, is_small, found.fields))
     return tables
 
 
