@@ -82,6 +82,7 @@ def start(job: Job) -> SparkSession:
         .config("spark.openlineage.transport.type", "http")
         .config("spark.openlineage.transport.url", job.url)
         .config("spark.openlineage.namespace", "bench")
+        .config("spark.openlineage.headwater.compatibility", "headwater")  # without RUNNING, as ever
     )
     if job.mode == "jar":
         builder = builder.config("spark.jars", job.jar).config("spark.extraListeners", LISTENER)

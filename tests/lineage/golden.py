@@ -24,7 +24,8 @@ def summary(events: list[Event], places: Mapping[str, Path | str]) -> list[dict[
         found.setdefault(event["run"]["runId"], []).append(event)
     runs = dict(sorted(found.items(), key=lambda run: str(run[1][0]["job"]["name"])))
     ids = {run: f"run {number}" for number, run in enumerate(runs, 1)}
-    return [_clean(_run(own, ids), places) for own in runs.values()]
+    snapshots: dict[str, str] = {}
+    return [_numbered(_clean(_run(own, ids), places), snapshots) for own in runs.values()]
 
 
 def _run(events: list[Event], ids: dict[str, str]) -> dict[str, Any]:
@@ -79,8 +80,8 @@ def _facet(key: str, facet: Event) -> Any:
         ]
     if key == "ownership":
         return [each["name"].replace(getpass.getuser(), "<user>") for each in fields["owners"]]
-    if key == "version":
-        return "<version>" if len(fields["datasetVersion"]) > 10 else fields["datasetVersion"]
+    if key in ("icebergScanReport", "icebergCommitReport"):
+        return {name: _exact(value) for name, value in fields.items()}
     if key == "catalog":
         return f"{fields['framework']} {fields['type']} {fields['name']}"
     if key == "storage":
@@ -94,6 +95,25 @@ def _facet(key: str, facet: Event) -> Any:
     return fields
 
 
+def _exact(value: Any) -> Any:
+    """A part of a report without sizes and times."""
+    if not isinstance(value, dict):
+        return value
+    return {name: each for name, each in value.items() if "Size" not in name and "Duration" not in name}
+
+
+def _numbered(value: Any, snapshots: dict[str, str]) -> Any:
+    """Ids of Iceberg's snapshots, numbered in the order in which they appear: two of them differ."""
+    if isinstance(value, dict):
+        return {key: _numbered(each, snapshots) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_numbered(each, snapshots) for each in value]
+    text = str(value)
+    if isinstance(value, bool) or not re.fullmatch(r"\d{14,19}", text):
+        return value
+    return snapshots.setdefault(text, f"snapshot {len(snapshots) + 1}")
+
+
 def _column(column: Event) -> str:
     text = f"{column['name']} {column.get('type', '?')}"
     if column.get("fields"):
@@ -103,15 +123,20 @@ def _column(column: Event) -> str:
 
 def _columns(fields: Event) -> dict[str, Any]:
     found: dict[str, Any] = {
-        name: sorted({f"{each['name']}:{each['field']}" for each in entry["inputFields"]})
+        name: sorted({_edge(each) for each in entry["inputFields"]})
         for name, entry in fields["fields"].items()
     }
     if fields.get("dataset"):
-        found["*"] = sorted({f"{each['name']}:{each['field']}" for each in fields["dataset"]})
+        found["*"] = sorted({_edge(each) for each in fields["dataset"]})
     for remark in ("unknown", "cut"):
         if fields.get(remark):
             found[f"({remark})"] = fields[remark]
     return found
+
+
+def _edge(edge: Event) -> str:
+    kinds = [f"{each['type']} {each['subtype']}" for each in edge["transformations"]]
+    return f"{edge['name']}:{edge['field']} {', '.join(kinds)}"
 
 
 def _clean(value: Any, places: Mapping[str, Path | str]) -> Any:

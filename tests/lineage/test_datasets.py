@@ -352,3 +352,13 @@ def test_a_schema_has_the_fields_of_nested_types() -> None:
     assert first == {"name": "a", "type": "long", "description": "the key"}
     assert [field["name"] for field in second["fields"]] == ["key", "value"]
     assert second["fields"][1]["fields"] == [{"name": "_element", "type": "date"}]
+
+
+def test_a_catalog_has_the_settings_of_its_session_when_sessions_differ() -> None:
+    conf = {"spark.sql.catalog.c": "x.Catalog", "spark.sql.catalog.c.warehouse": "/one"}
+    catalogs = Catalogs(conf)
+    assert catalogs.settings_of("c")["warehouse"] == "/one"
+    catalogs.session = {"spark.sql.catalog.c.warehouse": "/two"}
+    assert catalogs.settings_of("c")["warehouse"] == "/two"
+    catalogs.session = {}
+    assert catalogs.settings_of("c")["warehouse"] == "/one"

@@ -124,14 +124,14 @@ class Recorder(OpenLineageEventListenerFactory):
     def create_input_dataset_facet_builders(self) -> list[Any]:
         class InputFacets(AbstractInputDatasetFacetBuilder[StageInfo]):
             def accept(self, event: StageInfo, consumer: Consumer) -> None:
-                consumer("stageInput", {"records": event.metrics["records_read"]})
+                consumer("stageInput", {"records": event.task_metrics.records_read})
 
         return self._made("input_facets", InputFacets())
 
     def create_output_dataset_facet_builders(self) -> list[Any]:
         class OutputFacets(AbstractOutputDatasetFacetBuilder[StageInfo]):
             def accept(self, event: StageInfo, consumer: Consumer) -> None:
-                consumer("stageOutput", {"records": event.metrics["records_written"]})
+                consumer("stageOutput", {"records": event.task_metrics.records_written})
 
         return self._made("output_facets", OutputFacets())
 
@@ -304,5 +304,5 @@ def test_each_rdd_has_the_class_of_its_kind_when_a_chain_is_flattened() -> None:
     (stage,) = [each for each in found if isinstance(each, Stage)]
     assert stage.name == "count"
     (info,) = [each for each in found if isinstance(each, StageInfo)]
-    assert info.metrics["records_read"] == 5
+    assert info.task_metrics.records_read == 5
     assert info.jvm is None

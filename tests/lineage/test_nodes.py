@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +20,7 @@ from headwater.lineage.extend.lineage_nodes import (
     register_node,
     unregister_node,
 )
-from headwater.testing.lineage import Events
+from headwater.testing.lineage import Events, collect_lineage
 from tests.lineage.java_nodes import HOMES, Extension, merged_rows
 from tests.lineage.published_nodes import Published
 from tests.parts.cache import Missing
@@ -62,7 +64,7 @@ def edges(event: dict[str, Any], output: str) -> dict[str, list[tuple[str, str, 
 def test_a_python_source_names_its_dataset_and_version_when_it_has_get_inputs(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[1], "example 1", "exec"), {"spark": spark, "folder": str(tmp_path / "entries")})
+    exec(compile(examples()[2], "example 1", "exec"), {"spark": spark, "folder": str(tmp_path / "entries")})
     event = events.only("COMPLETE", output="entries")
     assert [(each["namespace"], each["name"]) for each in event["inputs"]] == [("ledger://books", "2026")]
     assert event["inputs"][0]["facets"]["version"]["datasetVersion"] == "42"
@@ -166,7 +168,7 @@ def test_a_python_source_reports_the_side_that_is_used_when_it_has_both_methods(
 def test_a_handler_describes_the_columns_when_the_node_is_of_another_extension(
     spark: SparkSession, events: Events, table: str, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[2], "example 2", "exec"), {})
+    exec(compile(examples()[3], "example 2", "exec"), {})
     try:
         frame = merged_rows(spark, spark.table(table))
         frame.write().mode("overwrite").parquet(str(tmp_path / "merged"))
@@ -196,7 +198,7 @@ def test_columns_are_marked_unknown_when_a_node_has_no_handler(
 def test_facets_go_out_with_the_next_event_when_they_are_registered_in_mid_job(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:
-    exec(compile(examples()[3], "example 3", "exec"), {"spark": spark, "folder": str(tmp_path / "orders")})
+    exec(compile(examples()[4], "example 3", "exec"), {"spark": spark, "folder": str(tmp_path / "orders")})
     sent = [event for event in events if "qualityCheck" in event["run"]["facets"]]
     assert [event["eventType"] for event in sent] == ["START"]
     assert sent[0]["run"]["facets"]["qualityCheck"]["bad"] == 15
@@ -264,6 +266,25 @@ def test_only_its_own_result_is_lost_when_a_handler_raises(
     assert "no such ledger" in str(
         start["run"]["facets"]["extractionError"]
     )  # the methods of a plan are called once
+
+
+def test_files_and_rows_are_reported_when_the_builders_of_the_page_are_installed(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: dict[str, Any] = {"__name__": "example_builders"}
+    text = next(each for each in examples() if "ExampleFactory" in each)
+    exec(compile(text, "example", "exec"), made)
+    module = types.ModuleType("example_builders")
+    module.__dict__.update(made)
+    monkeypatch.setitem(sys.modules, "example_builders", module)
+    spark.range(4).write.parquet(str(tmp_path / "in"))
+    with collect_lineage(spark, extensions=("example_builders.ExampleFactory",)) as events:
+        spark.read.parquet(str(tmp_path / "in")).write.parquet(str(tmp_path / "out"))
+        event = events.only("COMPLETE", output=str(tmp_path / "out"))
+    assert [each["name"] for each in event["inputs"]] == [str(tmp_path / "in")]
+    facet = event["outputs"][0]["outputFacets"]["stageStatistics"]
+    assert facet["rowCount"] == 4
+    assert facet["size"] > 0
 
 
 def test_a_handler_is_found_by_either_name_when_it_is_registered() -> None:

@@ -78,7 +78,7 @@ def test_the_default_holds_and_a_warning_is_logged_when_a_value_is_not_valid(
 
 def test_a_choice_is_an_error_when_it_is_misspelt(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
-        assert read({"spark.openlineage.filter.reads": "al"}, environ={}).reads == "all"
+        assert read({}, environ={"OPENLINEAGE__FILTER__READS": "al"}).reads == "all"
     assert "filter.reads='al' is not used" in caplog.text
     with pytest.raises(msgspec.ValidationError, match="'al'"):
         read({}, environ={}, given={"reads": "al"})

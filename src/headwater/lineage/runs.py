@@ -68,6 +68,7 @@ class State(StrEnum):
     """OpenLineage's states of a run."""
 
     START = "START"
+    RUNNING = "RUNNING"
     COMPLETE = "COMPLETE"
     FAIL = "FAIL"
     ABORT = "ABORT"
@@ -213,8 +214,9 @@ class DueEvent(NamedTuple):
 class RunTracker:
     """The runs of one application that have not ended, and the events that are due."""
 
-    def __init__(self, application_id: UUID | None = None) -> None:
+    def __init__(self, application_id: UUID | None = None, *, sends_running: bool = False) -> None:
         self._application_id = application_id
+        self._sends_running = sends_running
         self.application: Run | None = None
         self.ended: int | None = None
         self.end_error: str | None = None
@@ -350,6 +352,8 @@ class RunTracker:
             run = Run(_new_id(), RunKind.RDD_JOB, message.time, self.application)
             run.properties = message.properties
             steps = self._begin(run)
+        if self._sends_running and message.execution is not None and not run.jobs and run.is_started:
+            steps = [*steps, DueEvent(run, State.RUNNING, message.time)]
         run.jobs.append(Job(message))
         self._jobs[message.id] = run
         for stage in message.stages:

@@ -73,7 +73,8 @@ class LineageSession:
         self._make_builder = make_builder
         self._make_client = make_client
         self._application: AppStart | None = None
-        self._runs = RunTracker(_run_id(settings.application_run_id))
+        application_run_id = _run_id(settings.application_run_id)
+        self._runs = RunTracker(application_run_id, sends_running=settings.is_like_upstream)
         # made on the session's thread
         self._builder: Builder | None = None
         self._filter: EventFilter | None = None
@@ -192,7 +193,7 @@ class LineageSession:
                     self._send(*ready)
         except Exception:
             logger.exception("No lineage for %r", due.run)
-        if due.state is not State.START and due.run.kind is not RunKind.STREAM:
+        if due.state not in (State.START, State.RUNNING) and due.run.kind is not RunKind.STREAM:
             self._released += [execution.id for execution in due.run.executions]
 
     def _poll(self) -> Iterator[Message]:

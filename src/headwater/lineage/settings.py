@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -51,6 +53,11 @@ class Found:
 
     def __init__(self, sources: list[dict[str, Any]]) -> None:
         self._sources = [{_normal(key): (key, value) for key, value in source.items()} for source in sources]
+
+    @property
+    def is_of_spark(self) -> bool:
+        """Whether Spark's configuration has settings of openlineage-spark; `headwater.*` are only ours."""
+        return any(not key.startswith("headwater.") for key in self._sources[0])
 
     def text(self, key: str) -> Any:
         """One value, or None."""
@@ -295,6 +302,14 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     rdd_events_disabled: Annotated[bool, _set("filter.rddEventsDisabled", "No events for RDD jobs.")] = False
 
+    compatibility: Annotated[
+        Literal["headwater", "openlineage-spark"],
+        _set(
+            "headwater.compatibility",
+            "`openlineage-spark`: job names, RUNNING events and facets as that agent sends them; the default"
+            " where Spark's configuration has a setting `spark.openlineage.*`.",
+        ),
+    ] = "headwater"
     extensions: Annotated[
         tuple[str, ...],
         _set(
@@ -351,6 +366,11 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
 
+    @property
+    def is_like_upstream(self) -> bool:
+        """Whether events have the form of openlineage-spark's."""
+        return self.compatibility == "openlineage-spark"
+
     properties: dict[str, str] = {}
     """All settings by key, for extensions and for keys without a field."""
 
@@ -400,6 +420,11 @@ def read(
     if (seconds := values.pop("timeout_seconds", None)) is not None:
         values.setdefault("deadline_millis", seconds * 1000)
     _warn_of_unused(found)
+    values |= _legacy_url(values)
+    if found.is_of_spark and "compatibility" not in values:
+        values["compatibility"] = "openlineage-spark"
+    if values.get("compatibility") == "openlineage-spark":
+        values.setdefault("reads", "upstream")
     if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         values["disabled"] = True
     if "namespace" not in values and environ.get("OPENLINEAGE_NAMESPACE"):
@@ -441,6 +466,35 @@ def _warn_of_unused(found: Found) -> None:
         reason = _UNUSED.get(_normal(key).partition(".")[0])
         if reason is not None and _normal(key) not in _USED:
             logger.warning("Lineage setting %s is not used: %s.", key, reason)
+
+
+def _legacy_url(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in a URL of openlineage-spark's old form; those that are set by their own keys stay.
+
+    `http://host/api/v1/namespaces/shop/jobs/etl/runs/<uuid>?app_name=load&api_key=…`
+    """
+    transport = values.get("transport") or {}
+    parts = urlsplit(str(transport.get("url", "")))
+    found = re.fullmatch(
+        r"(?P<path>.*?/api/v\d+)/namespaces/(?P<namespace>[^/]+)(/jobs/(?P<job>[^/]+)(/runs/(?P<run>[^/]+))?)?/?",
+        parts.path,
+    )
+    if found is None:
+        return {}
+    given = dict(parse_qsl(parts.query))
+    made: dict[str, Any] = {"transport": dict(transport)}
+    made["transport"]["url"] = f"{parts.scheme}://{parts.netloc}"
+    made["transport"].setdefault("endpoint", f"{found['path'].lstrip('/')}/lineage")
+    if "api_key" in given and "auth" not in transport:
+        made["transport"]["auth"] = {"type": "api_key", "apiKey": given["api_key"]}
+    named = {
+        "namespace": unquote(found["namespace"]),
+        "app_name": given.get("app_name"),
+        "parent_job_name": unquote(found["job"] or "") or None,
+        "parent_job_namespace": unquote(found["namespace"]) if found["job"] else None,
+        "parent_run_id": found["run"],
+    }
+    return made | {key: value for key, value in named.items() if value and key not in values}
 
 
 def _context(text: str | None) -> dict[str, str]:

@@ -42,6 +42,8 @@ class Catalogs:
 
     database = PerBuild(lambda: "default")
     """The current database of the session that runs the query."""
+    session: PerBuild[Mapping[str, str]] = PerBuild(dict)
+    """The settings that the session of the query has changed; another session may have other catalogs."""
     stream = PerBuild(lambda: "")
     """The name of the streaming query that the micro-batch belongs to."""
 
@@ -53,8 +55,7 @@ class Catalogs:
         lookup: Callable[[str, str], str] | None = None,
         locate: Callable[[str], str] | None = None,
     ) -> None:
-        self.conf = dict(conf)
-        """The known settings of Spark; updated in place."""
+        self._application_conf = dict(conf)  # updated in place
         self._read = read
         self._lookup = lookup
         self._locate = locate
@@ -75,11 +76,17 @@ class Catalogs:
         return cls(conf, read=lambda: session_settings(context), lookup=lookup, locate=locate)
 
     @property
+    def conf(self) -> dict[str, str]:
+        """The known settings of Spark, in the session of the query."""
+        changed = self.session
+        return {**self._application_conf, **changed} if changed else self._application_conf
+
+    @property
     def warehouse(self) -> str:
         """The folder of managed tables; empty if it is not known, or only by a relative name."""
         if not _is_absolute(self.conf.get(_WAREHOUSE, "")) and self._read is not None:
             try:
-                self.conf |= self._read()  # the session qualifies it
+                self._application_conf |= self._read()  # the session qualifies it
             except Exception as error:  # the session may be stopped
                 logger.debug("The warehouse is not known: %s", error)
         found = self.conf.get(_WAREHOUSE, "")
@@ -116,20 +123,21 @@ class Catalogs:
 
     def settings_of(self, name: str) -> dict[str, str]:
         """The settings of a catalog, without their prefix; `""` is the key of its class."""
-        if name not in self._catalogs:
-            if f"spark.sql.catalog.{name}" not in self.conf and self._read is not None:
+        prefix = f"spark.sql.catalog.{name}"
+        is_of_session = any(key.startswith(prefix) for key in self.session)
+        if name not in self._catalogs or is_of_session:
+            if prefix not in self.conf and self._read is not None:
                 try:
-                    self.conf |= self._read()  # set after the session began
+                    self._application_conf |= self._read()  # set after the session began
                 except Exception:  # the session may be stopped
                     return {}
-            prefix = f"spark.sql.catalog.{name}"
             found = {
                 k[len(prefix) :].lstrip("."): v
                 for k, v in self.conf.items()
                 if re.match(rf"{re.escape(prefix)}(\.|\Z)", k)
             }
-            if not found:
-                return {}
+            if not found or is_of_session:
+                return found
             self._catalogs[name] = found
         return self._catalogs[name]
 
@@ -296,12 +304,13 @@ class SessionTables:
 
     def _catalog(self) -> dict[str, Any]:
         is_hive = self._catalogs.conf.get("spark.sql.catalogImplementation") == "hive"
+        warehouse = self._catalogs.warehouse
         return facets.catalog(
             "hive" if is_hive else "spark",
             "hive" if is_hive else "in-memory",
             SESSION_CATALOG,
             metadata_uri=self._catalogs.metastore_uris,
-            warehouse_uri=self._catalogs.warehouse,
+            warehouse_uri=f"file:{warehouse}" if warehouse.startswith("/") else warehouse,
         )
 
 
@@ -396,8 +405,10 @@ class V2Tables:
             found = dataset(DatasetId(namespace, name.dotted))
             found.location_is_default = True
             found.facets["catalog"] = self._catalog(where, lake)
+        found.table_name = ".".join((where, name.dotted)) if name is not None else str(table.get("name", ""))
         if version := table.get("version"):
-            found.facets["version"] = facets.version(str(version))
+            found.plan_version = str(version)
+            found.facets["version"] = facets.version(found.plan_version)
         if comment := properties.get("comment"):
             found.facets["documentation"] = facets.documentation(comment)
         if owner := properties.get("owner"):

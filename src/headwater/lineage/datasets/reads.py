@@ -124,7 +124,8 @@ class Sources:
         if str(relation.get("index", "")).startswith("Tahoe"):
             found.facets["storage"] = facets.storage("delta", str(relation.get("format") or "parquet"))
         if relation.get("version"):
-            found.facets["version"] = facets.version(str(relation["version"]))
+            found.plan_version = str(relation["version"])
+            found.facets["version"] = facets.version(found.plan_version)
 
     def _unknown(self, relation: Fields) -> list[DatasetBuilder]:
         """A relation of an unknown class: by a path or URL in its fields, else reported as unknown."""

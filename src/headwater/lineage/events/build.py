@@ -25,6 +25,7 @@ from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.events.builtin import Application, BuiltinFactory
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.events.size_limit import add_extraction_errors
+from headwater.lineage.events.upstream_form import like_upstream
 from headwater.lineage.extend.builders import (
     CustomFacetBuilder,
     DatasetBuilder,
@@ -40,6 +41,7 @@ from headwater.lineage.facets.dataset import subset
 from headwater.lineage.facets.make import PRODUCER, SCHEMA_URL, as_dict
 from headwater.lineage.facets.run import error_message, parent_facet, source_code_location
 from headwater.lineage.facets.statistics import add_input_statistics, add_output_statistics
+from headwater.lineage.facets.versions import set_versions_read, set_versions_written
 from headwater.lineage.jvm.agent import Agent, application_details
 from headwater.lineage.naming.normalize import NameNormalizer
 from headwater.lineage.runs import ExtractionError, Run, RunKind
@@ -133,6 +135,7 @@ class EventBuilder:
         inputs = merged_inputs([*declared, *read], self._names)  # 3
         if inputs:
             stages = run.stages if run.kind is RunKind.RDD_JOB else ()
+            set_versions_read(inputs, objects)
             add_input_statistics(inputs, [nodes for _, nodes in _executed(objects)], stages)
             self._add_facets(inputs, context.input_dataset_facet_builders, objects, "input")  # 4
             self._add_facets(inputs, context.dataset_facet_builders, objects, "dataset")  # 5
@@ -143,6 +146,7 @@ class EventBuilder:
         outputs = merged_outputs(declared_written or written, self._names)  # 6
         self._columns.add(run, inputs, outputs, objects, until, errors, declared)
         if outputs:
+            set_versions_written(outputs, objects, run)
             add_output_statistics(outputs, _executed(objects), run.stages)
             self._add_facets(outputs, context.output_dataset_facet_builders, objects, "output")  # 7
             self._add_facets(outputs, context.dataset_facet_builders, objects, "dataset")  # 8
@@ -160,6 +164,8 @@ class EventBuilder:
             if len(found) > MAX_DATASETS:
                 errors.append(ExtractionError(side, f"{len(found) - MAX_DATASETS} of {len(found)} left out"))
         errors += guard.errors
+        if self._settings.is_like_upstream:
+            like_upstream(event, objects, inputs, self._settings.disabled_facets, self._agent)
         self._drop_disabled(event)
         if "extractionError" not in self._settings.disabled_facets:
             add_extraction_errors(event, errors)
@@ -211,6 +217,7 @@ class EventBuilder:
                 number = event.id if isinstance(event, QueryExecution) else -1
                 if number >= 0 and self._guard.is_builtin(builder):
                     self._catalogs.database = event.database or "default"  # type: ignore[attr-defined]
+                    self._catalogs.session = event.session_conf  # type: ignore[attr-defined]
                     key = (side, number, id(builder), self._query.is_end and changes)
                     if key not in known and event.plan is not None:  # type: ignore[attr-defined]
                         answer = self._guard.call(builder, _applying(builder, event))

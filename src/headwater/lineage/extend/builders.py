@@ -136,6 +136,10 @@ class DatasetBuilder:
         """Paths that trimming has shortened to the name."""
         self.location_is_default = False
         """The location was derived from the warehouse directory; a nested command's path replaces it."""
+        self.plan_version = ""
+        """The version that the plan has for it: of an output the one before the write."""
+        self.table_name = ""
+        """The name that a table has in the reports of its format: `catalog.database.table`."""
         self.query: Any = None
         """The table's name in a query that its database runs, and the query (datasets/jdbc_query.py)."""
         self.unknown = ""
@@ -155,7 +159,8 @@ class DatasetBuilder:
         """The dataset as an input that `node` reads."""
         expr_ids = [column.id for column in columns]
         made = InputDatasetBuilder(*self.id, self.facets, expr_ids=expr_ids, node=node.id if node else None)
-        made.unknown = self.unknown
+        made.unknown, made.table_name = self.unknown, self.table_name
+        made.plan_version = self.plan_version
         if self.query is not None and node is not None:
             made.queries = {node.id: self.query}
         return made
@@ -164,7 +169,8 @@ class DatasetBuilder:
         """The dataset as an output that `node` writes."""
         made = OutputDatasetBuilder(*self.id, self.facets, node=node.id if node else None)
         made.location_is_default = self.location_is_default
-        made.unknown = self.unknown
+        made.unknown, made.table_name = self.unknown, self.table_name
+        made.plan_version = self.plan_version
         return made
 
     def merge_from(self, other: DatasetBuilder) -> None:
@@ -172,6 +178,7 @@ class DatasetBuilder:
         self.facets = {**other.facets, **self.facets}
         self.role_facets = {**other.role_facets, **self.role_facets}
         self.expr_ids |= other.expr_ids
+        self.table_name = self.table_name or other.table_name
         self.nodes |= other.nodes
         self.plan_nodes |= other.plan_nodes
         self.locations |= other.locations

@@ -7,7 +7,7 @@ after Spark has released the object.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ __all__ = [
     "ShuffledRDD",
     "Stage",
     "StageInfo",
+    "TaskMetrics",
     "UnionRDD",
 ]
 
@@ -137,15 +138,27 @@ _KINDS |= {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskMetrics:
+    """The sums of a stage's tasks."""
+
+    records_read: int = 0
+    bytes_read: int = 0
+    records_written: int = 0
+    bytes_written: int = 0
+    run_millis: int = 0
+    cpu_nanos: int = 0
+
+
 @dataclass(eq=False)
 class StageInfo(_SparkObject):
-    """A stage that has ended, with its metrics: `records_read`, `bytes_read`, `records_written`, …"""
+    """A stage that has ended, with the metrics of its tasks."""
 
     id: int
     attempt: int
     name: str
     tasks: int
-    metrics: Mapping[str, int]
+    task_metrics: TaskMetrics
     error: str | None = None
 
 
@@ -183,6 +196,10 @@ class QueryExecution(_SparkObject):
     """The current database of the session, in which unqualified table names are resolved."""
     executed: Sequence[ExecutedNode] = ()
     error: str | None = None
+    session_conf: Mapping[str, str] = field(default_factory=dict)
+    """The settings of Spark SQL that the query's session has changed."""
+    lake: Sequence[Mapping[str, Any]] = ()
+    """The scans and commits of Iceberg and Delta, after the end."""
 
 
 def run_objects(run: Run, agent: Any, errors: list[ExtractionError]) -> list[object]:
@@ -194,10 +211,21 @@ def run_objects(run: Run, agent: Any, errors: list[ExtractionError]) -> list[obj
         errors += _omissions(active.rdds)
         found += [active, *active.stages, *active.rdds]
     found += [
-        StageInfo(each.id, each.attempt, each.name, each.tasks, each.metrics, each.error)
+        StageInfo(each.id, each.attempt, each.name, each.tasks, _task_metrics(each.metrics), each.error)
         for each in run.stages
     ]
     return found
+
+
+def _sql_settings(properties: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in properties.items() if key.startswith("spark.sql.")}
+
+
+_METRICS = {each.name for each in fields(TaskMetrics)}
+
+
+def _task_metrics(found: Mapping[str, int]) -> TaskMetrics:
+    return TaskMetrics(**{name: value for name, value in found.items() if name in _METRICS})
 
 
 def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> QueryExecution:
@@ -222,6 +250,8 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         database=start.database if start is not None else "",
         executed=end.executed if end is not None else (),
         error=end.error if end is not None else None,
+        session_conf=_sql_settings(start.properties) if start is not None else {},
+        lake=end.lake if end is not None else (),
         fetch=(lambda: agent.query(number)) if agent is not None else None,
     )
 

@@ -32,6 +32,7 @@ UNITS = (
     "SparkEventFilter",
     "Reflection",
     "SecretMask",
+    "LakeVersions",
     "RddChain",
     "NodeFields",
     "PlanWriter",

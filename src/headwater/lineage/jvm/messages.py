@@ -94,6 +94,8 @@ class SqlEnd(Ended, frozen=True, kw_only=True, tag="sql_end"):
     plan: msgspec.Raw = _NOTHING
     plan_error: str | None = None
     executed: list[ExecutedNode] = []
+    lake: list[dict[str, Any]] = []
+    """Versions of Iceberg and Delta tables that it read and wrote; java/LakeVersions.java writes them."""
 
 
 class JobStart(msgspec.Struct, frozen=True, kw_only=True, tag="job_start"):

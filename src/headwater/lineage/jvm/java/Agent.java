@@ -49,6 +49,9 @@ public class Agent extends SparkEventFilter {
 
     private final Method writePlan = Reflection.unit(Agent.class, "PlanWriter", "plan");
     private final Method executed = Reflection.unit(Agent.class, "ScanMetrics", "executed");
+    private final Method lakeBegin = Reflection.unit(Agent.class, "LakeVersions", "begin");
+    private final Method lakeEnd = Reflection.unit(Agent.class, "LakeVersions", "end");
+    private final Method lakeWrite = Reflection.unit(Agent.class, "LakeVersions", "write");
     private final Method chain = Reflection.unit(Agent.class, "RddChain", "chain");
     private final Method flat = Reflection.unit(Agent.class, "RddChain", "flat");
     private final Method outputs = Reflection.unit(Agent.class, "RddChain", "outputs");
@@ -67,12 +70,14 @@ public class Agent extends SparkEventFilter {
 
     public void attach() {
         listen(context.listenerBus());
+        quietly(lakeBegin, context);
     }
 
     /* Leaves the listener bus; queued messages can still be polled. */
     public void detach(long millis) {
         stopListening(millis);
         messages.close();
+        quietly(lakeEnd);
         executions.clear();
         nodes.clear();
         jobs.clear();
@@ -261,6 +266,13 @@ public class Agent extends SparkEventFilter {
             }
             if (failure == null) {                          // a failed one may not even be planned
                 int mark = out.mark();
+                try {
+                    out.key("lake");
+                    Reflection.invoke(lakeWrite, event.executionId(), nodes(event.executionId()), out);
+                } catch (Throwable error) {
+                    out.back(mark);
+                }
+                mark = out.mark();
                 try {
                     out.key("executed").raw('[');
                     Reflection.invoke(executed, query, out);
@@ -495,6 +507,14 @@ public class Agent extends SparkEventFilter {
         }
         String message = error.getMessage();
         return message == null || message.length() == 0 ? error.getClass().getName() : message;
+    }
+
+    private static void quietly(Method method, Object... arguments) {
+        try {
+            Reflection.invoke(method, arguments);
+        } catch (Throwable error) {
+            // the feature of the unit is missing
+        }
     }
 
     private static void remember(Map map, Object key, Object value) {

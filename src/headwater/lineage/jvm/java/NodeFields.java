@@ -43,6 +43,8 @@ public class NodeFields {
     private static final String[] QUERIES = {"query", "source", "target"};  // PlanWriter writes these plans
     // nodes whose columns PlanWriter has written
     private static final List HAVE_COLUMNS = Arrays.asList("LogicalRelation", "HiveTableRelation", "View");
+    private static final Method WATCH = Reflection.unit(NodeFields.class, "LakeVersions", "watch");
+    private static final Method VERSION_READ = Reflection.unit(NodeFields.class, "LakeVersions", "versionRead");
     private static final Method CHAIN = Reflection.unit(NodeFields.class, "RddChain", "chain");
 
     private final JsonWriter out;
@@ -331,7 +333,7 @@ public class NodeFields {
         put("options", relation.options(), depth);
         put("partitions", relation.partitionSchema().fieldNames(), depth);
         if (index.startsWith("Tahoe")) {
-            version(Reflection.callOrNull(relation.location(), "version"));
+            version(Reflection.invoke(VERSION_READ, relation.location()));
         }
         out.raw('}');
     }
@@ -415,11 +417,19 @@ public class NodeFields {
             Object fixed = Reflection.callOrNull(table, "snapshotId");
             Object current = Reflection.callOrNull(iceberg, "currentSnapshot");
             version(fixed != null ? fixed : Reflection.callOrNull(current, "snapshotId"));
+            try {
+                Reflection.invoke(WATCH, table.getClass().getClassLoader());   // its jar may be new
+            } catch (Throwable missing) {
+                // versions of this Iceberg are those of the plan
+            }
         } else if (name.startsWith("org.apache.spark.sql.delta.") || name.startsWith("io.delta.")) {
             put("location", Reflection.callOrNull(table, "path"), depth);
             put("catalogTable", Reflection.callOrNull(table, "catalogTable"), depth);
             Object log = Reflection.callOrNull(table, "deltaLog");
-            Object snapshot = Reflection.callOrNull(log, "unsafeVolatileSnapshot");
+            Object snapshot = Reflection.callOrNull(table, "initialSnapshot");  // the one that the query reads
+            if (snapshot == null) {
+                snapshot = Reflection.callOrNull(log, "unsafeVolatileSnapshot");
+            }
             version(Reflection.callOrNull(snapshot, "version"));
             generated(Reflection.callOrNull(snapshot, "schema"));
         }
