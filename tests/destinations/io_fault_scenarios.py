@@ -9,6 +9,7 @@ from typing import Any
 
 import duckdb
 from deltalake import DeltaTable
+from pyiceberg.catalog import load_catalog
 
 from headwater.destinations.base import Destination, Load, load_destination
 from headwater.destinations.column_types import Kind
@@ -87,4 +88,16 @@ class DeltaLoads(Loads):
 
     def values(self, folder: Path) -> list[int]:
         stored = DeltaTable(str(folder / self.place / "t")).to_pyarrow_table()
+        return [int(value) for value in stored.column("v").to_pylist()]
+
+
+class IcebergLoads(Loads):
+    """Loads into an Iceberg table of a local folder, whose catalog is in SQLite."""
+
+    type, place = "iceberg", "lake"
+
+    def values(self, folder: Path) -> list[int]:
+        uri = f"sqlite:///{folder}/{self.place}/catalog.db"
+        with load_catalog("headwater", type="sql", uri=uri) as catalog:
+            stored = catalog.load_table("headwater.t").scan().to_arrow()
         return [int(value) for value in stored.column("v").to_pylist()]

@@ -22,7 +22,9 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("scenario", "stride"), [("DuckDBLoads", 5), ("DeltaLoads", 5)])
+@pytest.mark.parametrize(
+    ("scenario", "stride"), [("DuckDBLoads", 12), ("DeltaLoads", 7), ("IcebergLoads", 100)]
+)
 def test_every_row_is_there_once_when_a_call_of_the_disk_failed(
     library: Path, scenario: str, stride: int, full: bool
 ) -> None:
