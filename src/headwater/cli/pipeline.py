@@ -33,6 +33,7 @@ from headwater.log.orphans import (
     refuse_orphans,
 )
 from headwater.pipeline.batch.cycle import batch_files, run_cycle
+from headwater.pipeline.spark.class_archive import make_in_background
 from headwater.pipeline.spark.session import SparkGone, require_running
 from headwater.printable import printable_line
 from headwater.settings import GatewaySettings, Settings
@@ -133,6 +134,7 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     left_overs = LeftOvers(settings, spark, stopping)
     left_overs.load()  # these events are older than those of the streams
     with Streams(settings, spark) as streams:
+        make_in_background()  # for the next start
         announce_ready(settings, f"streaming into {', '.join(wanted)}")
         while not stopping.wait(POLL_SECONDS):
             streams.tend()
@@ -391,6 +393,7 @@ class _Cycles:
             self._spark = start_spark(self._settings, self._lineage, "pipeline")
         else:
             require_running(self._spark)
+            make_in_background()  # this process stays: its next start is to be quick
         return self._spark
 
     def _print(self, report: Report | None) -> None:

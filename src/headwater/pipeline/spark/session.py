@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.errors import ExtensionError
 from headwater.installation import install_command
 from headwater.pipeline.spark import cluster_packages as cluster
+from headwater.pipeline.spark.class_archive import with_archive
 from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm, with_collector
 from headwater.pipeline.spark.spark_errors import cause_of
 from headwater.pipeline.spark.standalone_master import check_master, is_standalone
@@ -60,6 +61,7 @@ def start(
     if java.warning:
         logger.warning("%s", java.warning)
     conf = configuration(settings) | dict(more or {})
+    conf = with_archive(conf, java)
     log_file.parent.mkdir(parents=True, exist_ok=True)
     check_master(settings)
     if cluster.is_cluster(settings.master):
