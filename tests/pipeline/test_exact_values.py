@@ -93,16 +93,14 @@ class Expected(NamedTuple):
 
 
 def double(number: Decimal) -> float | None:
-    """The double that is the number, exactly or when written with as many digits, at most 17."""
+    """The double that is the number when written with the fewest digits, as every product writes it."""
     try:
         found = float(number)
     except OverflowError:
         return None
-    if found in (float("inf"), float("-inf")) or (found == 0 and number != 0):
+    if found in (float("inf"), float("-inf")):
         return None
-    digits = len(str(int("".join(map(str, number.as_tuple().digits)))).rstrip("0")) or 1
-    written = Decimal(f"{found:.{digits - 1}e}") if digits <= 17 else Decimal(found)
-    return found if written == number else None
+    return found if Decimal(repr(found)) == number else None
 
 
 def whole(number: Decimal) -> int | None:
@@ -174,7 +172,7 @@ def expected(token: str, kind: Kind, texts: TextNumbers) -> Expected:
         if not is_number or (kind is Kind.BOOL and text not in (("0", "1") if texts == "always" else ())):
             return aside
     number = decimal(text if is_text else token)
-    if number is None:
+    if number is None or (kind is Kind.BOOL and not is_text):
         return aside
     if kind is Kind.FLOAT64:
         value: Any = double(number)

@@ -181,6 +181,6 @@ def must_be_stored(kind: str, token: str, product: str) -> bool:
         return kind in ("bool", "text")
     if isinstance(value, str):
         if kind == "time" and (at := instant(value)) is not None:
-            return at.denominator == 1 and re.fullmatch(r"(19[7-9]|20)[0-9]+-.*T.*:..Z", value) is not None
+            return at.denominator == 1 and re.fullmatch(r"(19[7-9]|20)[0-9]+-.*T..:..:..Z", value) is not None
         return kind == "text" and (product != "postgres" or "\0" not in value)
     return kind == "text" and isinstance(value, list)

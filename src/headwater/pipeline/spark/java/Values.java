@@ -31,16 +31,11 @@ public final class Values {
     private Values() {
     }
 
-    /* The value of the current token as a boolean, or null. */
+    /* The value of the current token as a boolean, or null: 1 is not the value true. */
     public static Boolean toBoolean(JsonParser json, JsonToken token, int texts) throws IOException {
-        Object number = null;
         switch (token.id()) {
             case 6:
                 return texts == NEVER ? null : truth(json.getText(), texts == ALWAYS);
-            case 7:
-            case 8:
-                number = toLong(json, token, texts);
-                return ZERO.equals(number) ? Boolean.FALSE : ONE.equals(number) ? Boolean.TRUE : null;
             case 9:
                 return Boolean.TRUE;
             case 10:
@@ -234,9 +229,9 @@ public final class Values {
     }
 
     /*
-     * The double that a number written as text is; NaN if no double is. A double is the number if it equals it, or
-     * if it is the number when written with as many digits, at most 17: so 0.1 is one, and
-     * 0.99999999999999999999 is none.
+     * The double that a number written as text is; NaN if no double is. A double is the number if it equals it when
+     * written with the fewest digits that distinguish it, as every product writes it: 0.1 is one,
+     * 0.10000000000000001 and 0.99999999999999999999 are none, and neither is 18446744073709551616.
      */
     public static double exact(char[] text, int from, int length) {
         int significant = 0, zeros = 0, exponent = 0;
@@ -264,7 +259,7 @@ public final class Values {
         if (significant <= SAFE_DIGITS && exponent < 250 && length < 40) {
             return found;
         }
-        if (Double.isInfinite(found) || found == 0) {
+        if (Double.isInfinite(found) || found == 0 || significant > MOST_DIGITS) {
             return Double.NaN;
         }
         BigDecimal number;
@@ -273,11 +268,18 @@ public final class Values {
         } catch (NumberFormatException exponentTooLarge) {
             return Double.NaN;
         }
+        // not by Double.toString, which writes too many digits of some numbers before Java 19
         BigDecimal held = new BigDecimal(found);
-        if (significant <= MOST_DIGITS) {
-            held = held.round(new MathContext(significant, RoundingMode.HALF_EVEN));
+        if (held.round(new MathContext(significant, RoundingMode.HALF_EVEN)).compareTo(number) != 0) {
+            return Double.NaN;
         }
-        return held.compareTo(number) == 0 ? found : Double.NaN;
+        return isShorter(held, significant, RoundingMode.DOWN, found)
+                || isShorter(held, significant, RoundingMode.UP, found) ? Double.NaN : found;
+    }
+
+    /* Whether a double can be written with one digit less. */
+    private static boolean isShorter(BigDecimal held, int digits, RoundingMode mode, double found) {
+        return digits > 1 && held.round(new MathContext(digits - 1, mode)).doubleValue() == found;
     }
 
     /* The exponent without its sign; large ones are 999. */
@@ -311,13 +313,14 @@ public final class Values {
         return true;
     }
 
-    /* Whether a double holds an integer exactly. */
+    /* Whether an integer is a double, as `exact` says. */
     public static boolean isExact(long number) {
         if (number >= -(1L << 53) && number <= 1L << 53) {
             return true;
         }
-        double held = (double) number;
-        return held < 9.2e18 && (long) held == number;
+        char[] text = Long.toString(number).toCharArray();
+        double held = exact(text, 0, text.length);
+        return held == held;
     }
 
     /* Whether the text is a number: in its canonical form, or in any. */
