@@ -10,11 +10,13 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from deltalake import DeltaTable
 
 from headwater.cli import demo
 from headwater.cli.demo.delivery import Producer
 from headwater.cli.demo.pipeline import run_pipeline
 from headwater.cli.demo.shop import first_day, order_table, second_day
+from headwater.log.queue.offline import commits
 
 
 def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -92,6 +94,29 @@ def test_tables_types_counts_and_lineage_are_right_when_the_demo_runs_in_another
     assert "value/customer/address/city " in trace
     assert f"by pipeline.load_order_{year}_into_warehouse" in trace
     assert report.reasons == ['the filter `date` got "yesterday", which is not a time']
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1200)
+def test_the_trace_leads_through_a_version_of_the_lake_when_the_demo_has_one(tmp_path: Path) -> None:
+    report = run_pipeline(tmp_path, 60, lambda text: None, date(2026, 11, 19), lake=True)
+    assert report.adds_up
+    tables = {table.name: table for table in report.tables}
+    assert tables["order_2026"].columns.items() >= {"amount": "double", "customer_id": "string"}.items()
+    stored = DeltaTable(str(tmp_path / "lake" / "order_2026"))
+    assert tables["order_2026"].version == str(stored.version())
+    trace = "\n".join(report.trace)
+    assert "value/amount " in trace
+    assert "by pipeline.load_order_2026_into_warehouse" in trace
+    kept = commits(tmp_path / "data" / "log", 1)
+    events = [json.loads(body) for commit in kept for body in commit.bodies]
+    versions = {
+        each["facets"]["version"]["datasetVersion"]
+        for event in events
+        for each in event.get("inputs", [])
+        if each["name"].endswith("/order_2026") and "version" in each.get("facets", {})
+    }
+    assert versions == {str(stored.version())}
 
 
 @pytest.mark.long

@@ -350,9 +350,12 @@ def test_the_name_of_a_dataset_is_its_place_when_lineage_asks(tmp_path: Path) ->
     assert local.dataset("Events") == ("file", str(tmp_path / "lake" / "headwater" / "events"))
     catalog = {"type": "rest", "uri": "https://me:sesame@catalog.example:8443/api", "warehouse": "prod"}
     by_name = IcebergDestination("iceberg", IcebergSettings(catalog=catalog, namespace="web.raw"))
-    assert by_name.dataset("events") == ("https://catalog.example:8443", "web.raw.events")
+    assert by_name.dataset("events") == ("https://catalog.example:8443/api", "web.raw.events")
+    assert local.other_names("Events") == [(f"file:{tmp_path / 'lake'}", "headwater.events")]
     placed = IcebergSettings(catalog=catalog, path="s3://bucket/lake")
-    assert IcebergDestination("iceberg", placed).dataset("e") == ("s3://bucket", "lake/headwater/e")
+    in_place = IcebergDestination("iceberg", placed)
+    assert in_place.dataset("e") == ("s3://bucket", "lake/headwater/e")
+    assert in_place.other_names("e") == [("https://catalog.example:8443/api", "headwater.e")]
 
 
 @pytest.mark.parametrize("settings", [IcebergSettings(), IcebergSettings(path="s3://bucket/lake")])

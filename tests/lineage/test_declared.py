@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
-from headwater.lineage.extend.declared import INPUT, OUTPUT, reads_from, writes_to
+from headwater.lineage.extend.declared import INPUT, OUTPUT, DeclaredOutput, reads_from, writes_to
 from headwater.testing.lineage import Events
 
 if TYPE_CHECKING:
@@ -43,6 +44,20 @@ def test_collected_rows_belong_to_a_dataset_when_the_program_says_so(
     }
     schema = event["outputs"][0]["facets"]["schema"]["fields"]
     assert [field["name"] for field in schema] == ["id", "total"]
+
+
+def test_a_declared_dataset_has_its_other_names_when_the_program_gives_some(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    other = ("https://catalog:8181", "web.orders")
+    declared = DeclaredOutput("s3://lake", "web/orders", symlinks=(other, ("s3://lake", "web/orders")))
+    frame = orders(spark, tmp_path)
+    with writes_to(spark, "", ""):
+        spark.sparkContext.setLocalProperty(OUTPUT, msgspec.json.encode(declared).decode())
+        frame.collect()
+    event = events.only("COMPLETE", output="web/orders")
+    identifiers = event["outputs"][0]["facets"]["symlinks"]["identifiers"]
+    assert [(each["namespace"], each["name"], each["type"]) for each in identifiers] == [(*other, "TABLE")]
 
 
 @pytest.mark.parametrize("rows", [3, 30_000])

@@ -192,6 +192,10 @@ class Destination(ABC):
         """OpenLineage namespace and name of a table, without credentials; needs no connection."""
         return f"headwater://{self.id}", table
 
+    def other_names(self, table: str) -> list[tuple[str, str]]:
+        """Other OpenLineage names of the same table, such as that in a catalog; needs no connection."""
+        return []
+
     @abstractmethod
     def connect(self) -> None:
         """Open the connection; DestinationUnavailable if that fails."""
@@ -298,6 +302,10 @@ class Destination(ABC):
         What is younger than `keep_seconds` stays: a load under way has such files.
         """
         return Maintained()
+
+    def version(self, table: str) -> str:
+        """The version of a table's rows, where the product keeps versions; else empty."""
+        return ""
 
     def totals(self) -> dict[str, Total]:
         """Sums of the ledger by table; empty if they are expensive."""

@@ -29,7 +29,13 @@ def writing_to(spark: SparkSession, destination: Destination, table: str) -> Ite
     """Names the table that jobs of this thread write rows for."""
     namespace, name = destination.dataset(table)
     # on a cluster a function stages the rows on the object store
-    hint = {"namespace": namespace, "name": name, "without": [ROW], "by_function": True}
+    hint = {
+        "namespace": namespace,
+        "name": name,
+        "without": [ROW],
+        "by_function": True,
+        "symlinks": destination.other_names(table),
+    }
     with _property(spark, OUTPUT, _json(hint)), job_description(spark, f"load {table} into {destination.id}"):
         yield
 

@@ -26,6 +26,7 @@ from headwater.installation import install_command
     show_default=True,
     help="`sidecar`: delivery during outages; `pipeline`: events into tables.",
 )
+@click.option("--lake", is_flag=True, help="Tables in Delta Lake, with their versions, instead of DuckDB.")
 @click.option(
     "--page/--no-page", default=None, help="Then serve the page until Ctrl-C; default: in a terminal."
 )
@@ -39,6 +40,7 @@ def command(
     ctx: click.Context,
     events: int,
     part: str,
+    lake: bool,
     page: bool | None,
     keep_running: bool,
     keep: bool,
@@ -59,11 +61,12 @@ def command(
         if part != "pipeline":
             delivery = run_delivery(folder, events, step)
         if part != "sidecar":
-            if is_possible():
+            if is_possible(lake):
                 (folder / "pipeline").mkdir()
-                load = run_pipeline(folder / "pipeline", events, step)
+                load = run_pipeline(folder / "pipeline", events, step, lake=lake)
             else:
-                step(f"the second half needs Spark: {install_command('pipeline', 'java')}")
+                extras = ("pipeline", "java", *(("delta",) if lake else ()))
+                step(f"the second half needs more packages: {install_command(*extras)}")
         if as_json:
             echo(json_text({"sidecar": delivery, "pipeline": load}))
         else:
@@ -73,7 +76,7 @@ def command(
                 print_report(load, folder / "pipeline" if keep else None)
         is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
         if load is not None and (keep_running or (page if page is not None else is_terminal)):
-            show_page(folder / "pipeline", with_pipeline=keep_running)
+            show_page(folder / "pipeline", with_pipeline=keep_running, lake=lake)
     finally:
         if not keep:
             shutil.rmtree(folder, ignore_errors=True)

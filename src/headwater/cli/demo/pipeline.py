@@ -43,6 +43,8 @@ class TableReport(msgspec.Struct):
     name: str
     rows: int
     columns: dict[str, str]
+    version: str = ""
+    """Where the format keeps versions."""
 
 
 class LoadReport(msgspec.Struct):
@@ -65,10 +67,11 @@ class LoadReport(msgspec.Struct):
 
 
 class DemoServer(HeadwaterProcess):
-    """`headwater up` with a token and a DuckDB destination: gateway, pipeline, graph and page."""
+    """`headwater up` with a token and a DuckDB or Delta destination: gateway, pipeline, graph and page."""
 
-    def __init__(self, folder: Path, *command: str) -> None:
-        super().__init__(folder, *(command or ("up", "--every", "1s")), settings=_settings(folder), name="up")
+    def __init__(self, folder: Path, *command: str, lake: bool = False) -> None:
+        settings = _settings(folder, lake)
+        super().__init__(folder, *(command or ("up", "--every", "1s")), settings=settings, name="up")
 
     def send(self, events: list[dict[str, Any]]) -> int:
         """Send a third one by one, as an array and as gzip lines; return the number accepted."""
@@ -92,7 +95,12 @@ class DemoServer(HeadwaterProcess):
         return accepted
 
 
-def _settings(folder: Path) -> dict[str, Any]:
+def tables_place(folder: Path, lake: bool) -> Path:
+    """Where the demo's tables are stored."""
+    return folder / ("lake" if lake else "warehouse.duckdb")
+
+
+def _settings(folder: Path, lake: bool) -> dict[str, Any]:
     return {
         "data_dir": str(folder / "data"),
         "gateway": {"port": free_port()},
@@ -101,8 +109,8 @@ def _settings(folder: Path) -> dict[str, Any]:
         "destinations": [
             {
                 "id": "warehouse",
-                "type": "duckdb",
-                "path": str(folder / "warehouse.duckdb"),
+                "type": "delta" if lake else "duckdb",
+                "path": str(tables_place(folder, lake)),
                 "table_name_template": TEMPLATE,
                 "primary_key": ["eventn_ctx_event_id"],
             }
@@ -110,18 +118,24 @@ def _settings(folder: Path) -> dict[str, Any]:
     }
 
 
-def is_possible() -> bool:
+def is_possible(lake: bool) -> bool:
     """Whether the extras that it needs are installed."""
-    return all(importlib.util.find_spec(name) is not None for name in ("pyspark", "duckdb"))
+    needed = ("pyspark", "duckdb", *(("deltalake",) if lake else ()))
+    return all(importlib.util.find_spec(name) is not None for name in needed)
 
 
 def run_pipeline(
-    folder: Path, events: int, step: Callable[[str], None], today: date | None = None
+    folder: Path,
+    events: int,
+    step: Callable[[str], None],
+    today: date | None = None,
+    *,
+    lake: bool = False,
 ) -> LoadReport:
     """Load the events of two days, run a report on the tables, trace its columns, count."""
     began = time.monotonic()
     today = today or datetime.now(UTC).date()
-    shop = DemoServer(folder)
+    shop = DemoServer(folder, lake=lake)
     acknowledged = 0
     try:
         step("starting `headwater up`")
@@ -129,10 +143,10 @@ def run_pipeline(
         for day, made in enumerate((first_day(events, today), second_day(events, today)), 1):
             step(f"day {day}: posting {len(made)} events of a shop: one by one, as an array, in bulk")
             acknowledged += shop.send(made)
-            step(f"day {day}: waiting until they are rows in DuckDB")
+            step(f"day {day}: waiting until they are rows in {'Delta Lake' if lake else 'DuckDB'}")
             _wait(shop)
         step("a PySpark job writes a report on them: `headwater lineage run report_job.py`")
-        target = _make_report(shop.url, folder, order_table(today))
+        target = _make_report(shop.url, folder, tables_place(folder, lake), order_table(today))
         step("asking the graph for the origins of the report's columns: `headwater lineage show`")
         trace = _trace_report(shop.config, target)
     finally:
@@ -143,11 +157,11 @@ def run_pipeline(
     return report
 
 
-def _make_report(url: str, folder: Path, table: str) -> Path:
+def _make_report(url: str, folder: Path, tables: Path, table: str) -> Path:
     """Run the script on a table as its author would; return the report's folder."""
     report = folder / "report"
     done = _headwater(
-        "lineage", "run", str(SCRIPT), str(folder / "warehouse.duckdb"), table, str(report),
+        "lineage", "run", str(SCRIPT), str(tables), table, str(report),
         OPENLINEAGE_URL=url, OPENLINEAGE_NAMESPACE="shop",
     )  # fmt: skip
     if done.returncode:
@@ -194,9 +208,9 @@ def trace_address(url: str, folder: Path) -> str:
     return f"{url}/lineage?{place}"
 
 
-def show_page(folder: Path, *, with_pipeline: bool) -> None:
+def show_page(folder: Path, *, with_pipeline: bool, lake: bool) -> None:
     """Serve the page on the demo's data until Ctrl-C; the pipeline, and so Spark, only where asked for."""
-    shop = DemoServer(folder, *(() if with_pipeline else ("serve", "--graph")))
+    shop = DemoServer(folder, *(() if with_pipeline else ("serve", "--graph")), lake=lake)
     try:
         shop.start()
         echo(f"\nThe trace of the report's revenue: {trace_address(shop.url, folder)}")
@@ -235,7 +249,12 @@ def _count(config: Path, acknowledged: int) -> LoadReport:
     try:
         totals = warehouse.totals()
         tables = [
-            TableReport(name, total.rows, {each.name: each.sql_type for each in found.columns.values()})
+            TableReport(
+                name,
+                total.rows,
+                {each.name: each.sql_type for each in found.columns.values()},
+                warehouse.version(name),
+            )
             for name, total in sorted(totals.items())
             if (found := warehouse.table(name)) is not None
         ]
@@ -252,7 +271,8 @@ def print_report(report: LoadReport, folder: Path | None) -> None:
     for table in report.tables:
         echo()
         rows = list(table.columns.items())
-        echo(format_table((f"table {table.name}", f"{table.rows:,} rows"), rows))
+        version = f", version {table.version}" if table.version else ""
+        echo(format_table((f"table {table.name}", f"{table.rows:,} rows{version}"), rows))
     echo()
     numbers = [
         ("acknowledged", report.acknowledged, "answered 200, hence on disk (G1)"),
@@ -273,6 +293,7 @@ def print_report(report: LoadReport, folder: Path | None) -> None:
     echo(f"\n{report.seconds:.0f} seconds.")
     if folder is not None:
         echo(f"configuration  {folder / 'headwater.yml'}   (try: headwater -c … status)")
-        echo(f"warehouse      {folder / 'warehouse.duckdb'}")
+        for place in filter(Path.exists, (tables_place(folder, lake) for lake in (False, True))):
+            echo(f"tables         {place}")
         echo(f"page           headwater -c {folder / 'headwater.yml'} up   (then open its address)")
         echo(f"output         {folder / 'up.txt'}")

@@ -1,9 +1,11 @@
 """A report on the shop's tables: a PySpark script that `headwater lineage run` runs.
 
     headwater lineage run report_job.py warehouse.duckdb order_2026 report-folder
+    headwater lineage run report_job.py lake order_2026 report-folder
 
-Spark cannot read DuckDB files, so the script has its own data source. The data source's `get_inputs` names
-the table that it reads, so that lineage connects the report with the table.
+Spark cannot read DuckDB files, nor Delta without its connector, so the script has its own data sources. Their
+`get_inputs` names the table that they read, and in the lake its version, so that lineage connects the report
+with the table.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -60,15 +63,64 @@ class DuckDbTable(DataSource):
         return [InputDatasetWithIdentifier(f"duckdb://{path}", f"main.{table}")]
 
 
-def main(database: str, table: str, target: str) -> None:
+class DeltaReader(DataSourceReader):
+    """All rows of one version of a table."""
+
+    def __init__(self, path: str, version: int) -> None:
+        self.path, self.version = path, version
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from deltalake import DeltaTable
+
+        yield from DeltaTable(self.path, version=self.version).to_pyarrow_table().to_batches()
+
+
+class DeltaLakeTable(DataSource):
+    """`spark.read.format("delta_table").option("path", path).load()`: the newest version."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "delta_table"
+
+    def __init__(self, options: dict[str, str]) -> None:
+        from deltalake import DeltaTable
+
+        super().__init__(options)
+        self._version = DeltaTable(options["path"]).version()
+
+    def schema(self) -> StructType:
+        from deltalake import DeltaTable
+
+        return from_arrow_schema(pa.schema(DeltaTable(self.options["path"]).schema().to_arrow()))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return DeltaReader(self.options["path"], self._version)
+
+    def get_inputs(self, context: Any) -> list[InputDatasetWithIdentifier]:
+        from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
+
+        facets = {"version": DatasetVersionDatasetFacet(datasetVersion=str(self._version))}
+        return [InputDatasetWithIdentifier("file", self.options["path"], facets=facets)]
+
+
+def orders_in(spark: SparkSession, place: str, table: str) -> DataFrame:
+    """A table of the demo: in a database of DuckDB, or in a folder of Delta tables."""
+    if Path(place).is_dir():
+        spark.dataSource.register(DeltaLakeTable)
+        path = str(Path(place).resolve() / table)
+        return spark.read.format("delta_table").option("path", path).load()
+    spark.dataSource.register(DuckDbTable)
+    return spark.read.format("duckdb_table").option("database", place).option("table", table).load()
+
+
+def main(place: str, table: str, target: str) -> None:
     """Revenue of each city, as Parquet."""
     spark = start(
         PipelineSettings(), log_file=Path(target).parent / "report.spark.log", app_name="shop report"
     )
-    spark.dataSource.register(DuckDbTable)
-    orders = spark.read.format("duckdb_table").option("database", database).option("table", table).load()
     (
-        orders.where("amount is not null")
+        orders_in(spark, place, table)
+        .where("amount is not null")
         .groupBy(f.upper("customer_address_city").alias("city"))
         .agg(f.sum("amount").alias("revenue"), f.count("*").alias("orders"))
         .write.mode("overwrite")

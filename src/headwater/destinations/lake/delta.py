@@ -113,6 +113,7 @@ class DeltaLakeTable(LakeTable):
         settings = metadata.configuration
         self.is_ours = _CREATED in settings
         self.created_seconds = int(settings.get(_CREATED, 0))
+        self.version = str(table.version())
         columns = {}
         for field in table.schema().fields:
             type = _type_name(field.type)

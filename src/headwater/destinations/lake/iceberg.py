@@ -143,6 +143,8 @@ class IcebergLakeTable(LakeTable):
         properties = table.metadata.properties
         self.is_ours = _CREATED in properties
         self.created_seconds = int(properties.get(_CREATED, 0))
+        snapshot = table.metadata.current_snapshot_id
+        self.version = str(snapshot) if snapshot is not None else ""
         columns = {}
         for field in table.schema().fields:
             type = _type_name(field.field_type)
@@ -334,9 +336,22 @@ class IcebergDestination(LakeDestination):
         name = self.folder_name(table)
         if place := self._places.get(name) or self._place(name):
             return dataset_of(place)
-        parts = urlsplit(self.options.catalog.get("uri", ""))
-        host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme or 'iceberg'}://{host or self.id}", ".".join((*self._namespace, name))
+        return self._name_in_catalog(name)
+
+    def other_names(self, table: str) -> list[tuple[str, str]]:
+        return [self._name_in_catalog(self.folder_name(table))]
+
+    def _name_in_catalog(self, name: str) -> tuple[str, str]:
+        """As openlineage-java has it: in a REST catalog of its URI, in others of their warehouse."""
+        dotted = ".".join((*self._namespace, name))
+        uri = urlsplit(self.options.catalog.get("uri", ""))
+        if uri.scheme in ("http", "https"):
+            host = uri.netloc.rpartition("@")[2]
+            return f"{uri.scheme}://{host}{uri.path}".rstrip("/"), dotted
+        if self._warehouse:
+            namespace, path = dataset_of(self._warehouse)
+            return (f"file:{path}" if namespace == "file" else f"{namespace}/{path}".rstrip("/")), dotted
+        return f"iceberg://{self.id}", dotted
 
     def prepare(self) -> None:
         properties = dict(self.options.catalog)

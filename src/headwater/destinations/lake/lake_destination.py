@@ -54,6 +54,8 @@ class LakeTable(ABC):
     """Whether Headwater created it."""
     created_seconds: int
     """The Unix time at which Headwater created it."""
+    version: str
+    """How the format names this version: with it readers ask for these rows."""
 
     @abstractmethod
     def entry(self, id: str) -> Loaded | None:
@@ -210,6 +212,10 @@ class LakeDestination(Destination):
 
     def tables_created_since(self, seconds: int) -> int:
         return sum(1 for table in self._all() if table.is_ours and table.created_seconds >= seconds)
+
+    def version(self, table: str) -> str:
+        opened = self._open(table)
+        return opened.version if opened is not None else ""
 
     def maintained_tables(self) -> list[str]:
         return [table.structure.name for table in self._all() if self._is_maintained(table)]

@@ -25,8 +25,9 @@ from headwater.lineage.extend.builders import (
 from headwater.lineage.extend.declared import INPUT, OUTPUT, DeclaredInput, DeclaredOutput, declaration
 from headwater.lineage.extend.isolation import Guard, PerBuild
 from headwater.lineage.extend.spark_objects import QueryExecution
-from headwater.lineage.facets.dataset import schema
+from headwater.lineage.facets.dataset import add_symlink, schema
 from headwater.lineage.jvm.plan import Attribute, Node, Plan
+from headwater.lineage.naming.names import DatasetId
 from headwater.lineage.runs import Run
 
 if TYPE_CHECKING:
@@ -233,6 +234,8 @@ def declared_outputs(run: Run, objects: Sequence[object]) -> list[tuple[int, Out
             made = OutputDatasetBuilder(found.namespace, found.name, node=root)
             made.named_by_program = True
             made.columns_not_written = frozenset(found.without)
+            for other in found.symlinks:
+                add_symlink(made, DatasetId(*other))
             columns = [column for column in every if column.name not in found.without]
             if columns:
                 made.facets["schema"] = schema(columns)

@@ -47,13 +47,15 @@ class DeclaredInput(msgspec.Struct, frozen=True):
 class DeclaredOutput(msgspec.Struct, frozen=True):
     """A dataset that receives the rows of the query, except the columns in `without`.
 
-    With `by_function` a Python function over the rows may store them; then these are its input.
+    With `by_function` a Python function over the rows may store them; then these are its input. `symlinks`
+    are other names of the dataset, as namespace and name.
     """
 
     namespace: str
     name: str
     without: tuple[str, ...] = ()
     by_function: bool = False
+    symlinks: tuple[tuple[str, str], ...] = ()
 
 
 D = TypeVar("D", DeclaredInput, DeclaredOutput)
