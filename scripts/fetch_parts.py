@@ -22,6 +22,7 @@ from tests.parts import (  # noqa: E402
     iceberg_rest,
     kafka_broker,
     lineage_interfaces,
+    promtool,
     spark_jars,
     spark_versions,
 )
@@ -51,6 +52,8 @@ def parts() -> dict[str, Callable[[], object]]:
     found: dict[str, Callable[[], object]] = {
         "Chromium": lambda: install("chromium", CHROMIUM),
         "Redis": lambda: install("redis-server", REDIS),
+        "systemd-analyze": lambda: install("systemd", ("systemd-analyze",)),
+        "promtool": promtool.find_promtool,
         "Kafka": kafka_broker.find_jars,
         "Spark's connectors": spark_jars.find_spark_jars,
         "Iceberg's REST catalog": iceberg_rest.find_server,

@@ -106,6 +106,36 @@ CATALOGUE: tuple[Description, ...] = (
     _describe("gauge", "graph_lag_events", "", "Events in the log that are not in the graph yet."),
     _describe("gauge", "rejects_open", "", "Rejects in the store."),
     _describe(
+        "gauge", "rejects_by_stage", "stage", "Open rejects: `gateway`, `outlet:NAME`, `destination:ID`."
+    ),
+    _describe(
+        "gauge",
+        "rejects_full_ratio",
+        "kind",
+        "Bytes of rejects of the `gateway` or of `outlets`, as a share of their limit; at 1 the oldest go.",
+    ),
+    _describe("gauge", "build_info", "version python", "Always 1; the release, and its Python."),
+    _describe("gauge", "disk_free_bytes", "", "Free bytes of the disk that has the data folder."),
+    _describe("gauge", "incoming_oldest_seconds", "", "Age of the oldest complete file that is not loaded."),
+    _describe("gauge", "events_damaged_files", "", "Event files and queues in which damage was found."),
+    _describe("gauge", "orphaned_files", "destination", "Files for a destination that is not configured."),
+    _describe(
+        "gauge", "orphaned_events", "destination", "Events in the queue of one that is not configured."
+    ),
+    _describe("gauge", "pipeline_last_cycle_timestamp_seconds", "", "When the last cycle with files began."),
+    _describe("gauge", "pipeline_last_cycle_seconds", "", "How long it took."),
+    _describe("gauge", "pipeline_last_cycle_errors", "", "How many errors it had."),
+    _describe(
+        "gauge",
+        "destination_rows",
+        "destination",
+        "Rows that are stored there: since its queue was made, and of files still in the archive.",
+    ),
+    _describe("gauge", "stream_running", "stream", "1 while a pipeline follows the queue, else 0."),
+    _describe("gauge", "stream_waiting_events", "stream", "Events of the queue that are not loaded."),
+    _describe("gauge", "stream_failing", "stream", "1 while the cursor has an error, else 0."),
+    _describe("gauge", "stream_missing_events", "stream", "Events that the queue no longer had."),
+    _describe(
         "counter",
         "rejects_dropped",
         "stage reason",

@@ -20,6 +20,7 @@ from headwater.cli import descriptors, graph_process
 from headwater.cli.exposure import exposures
 from headwater.cli.left_over_readers import GRAPH_READER, left_over_readers
 from headwater.cli.options import log_folder, with_settings
+from headwater.cli.pipeline_watch import PipelineWatch
 from headwater.cli.process import announce, announce_ready, configure_logging, keep_files_private
 from headwater.cli.signals import Signals, end_when_a_thread_dies
 from headwater.delivery.loop_thread import LoopThreads
@@ -167,6 +168,7 @@ class Server:
         self._graph: _Graph | None = None
         self._page: _Page | None = None
         self._statsd: StatsdPublisher | None = None
+        self._pipeline: PipelineWatch | None = None
 
     def compose(self) -> None:
         """Open the log and build the parts; nothing is sent, and no port is opened.
@@ -211,6 +213,7 @@ class Server:
         else:
             # The cursor of a graph that is switched off would keep every event in the log.
             self._log.forget(GRAPH_READER)
+        self._pipeline = PipelineWatch(settings, self._rejects, self.metrics)
         if (statsd := settings.metrics.statsd) is not None:
             self._statsd = StatsdPublisher(
                 self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds
@@ -232,6 +235,8 @@ class Server:
             worker.start()
         if self._statsd is not None:
             self._statsd.start()
+        assert self._pipeline is not None
+        self._pipeline.start()
 
     def _save_last_start(self) -> None:
         try:
@@ -395,6 +400,8 @@ class Server:
             reasons.append(f"rejects: {trouble}")
         if self._graph is not None and (trouble := self._graph.stalled_reason()):
             reasons.append(f"graph: {trouble}")
+        if self._pipeline is not None:
+            reasons += self._pipeline.reasons()
         return reasons
 
     async def close(self) -> None:
@@ -421,6 +428,7 @@ class Server:
             self._queues,
             self._topics,
             self._log,
+            self._pipeline,
             self._rejects,
             self._statsd,
         ):

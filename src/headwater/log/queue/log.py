@@ -335,7 +335,7 @@ class Log:
                 logger.error("%d events were lost to damage before %s finished them.", events, by)
                 return
             setting = "log.retention_hours" if reason == "age" else "log.retention_bytes"
-            logger.warning(
+            logger.error(
                 "%d events were removed before %s finished them: they were over `%s`.", events, by, setting
             )
 

@@ -1,0 +1,143 @@
+"""What the server knows of the pipeline, read from its files every few seconds: metrics, and /readyz.
+
+The pipeline is another process, which may be dead; its files are what an alarm can rely on.
+"""
+
+from __future__ import annotations
+
+import logging
+import platform
+import shutil
+import threading
+import time
+from functools import partial
+
+from headwater import __version__
+from headwater.cli.output import format_seconds
+from headwater.log.files.event_counts import EventsStat, stat_events
+from headwater.log.orphans import orphans
+from headwater.log.rejects.store import RejectStore
+from headwater.metrics import Metrics
+from headwater.printable import printable_line
+from headwater.settings import Settings
+
+logger = logging.getLogger(__name__)
+
+LOOK_SECONDS = 15.0
+DEAD_SECONDS = 120.0  # that a stream with waiting events may be without a process: a restart takes less
+LATE_SECONDS = 900.0  # that an event file may wait; or three times `events.rotation_minutes`, if longer
+FULL = 0.9  # of a limit of rejects
+
+
+class PipelineWatch:
+    """Sets the gauges, and knows why what waits for the pipeline does not move."""
+
+    def __init__(self, settings: Settings, rejects: RejectStore, metrics: Metrics) -> None:
+        self._settings, self._rejects, self._metrics = settings, rejects, metrics
+        self._reasons: list[str] = []
+        self._idle_since: dict[str, float] = {}
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pipeline-watch", daemon=True)
+        metrics.gauge("build_info").set(1, __version__, platform.python_version())
+        metrics.gauge("disk_free_bytes").set(lambda: shutil.disk_usage(settings.data_dir).free)
+        limits = settings.log
+        for kind, limit in (("gateway", limits.rejects_bytes), ("outlets", limits.retention_bytes)):
+            metrics.gauge("rejects_full_ratio").set(partial(self._full, kind, limit), kind)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._closing.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def reasons(self) -> list[str]:
+        """Why events that wait for the pipeline do not move, as of the last look."""
+        full = [
+            f"rejects: those of {kind} fill {ratio:.0%} of their limit; the oldest go at 100%"
+            for (kind,), ratio in self._metrics.gauge("rejects_full_ratio").values.items()
+            if kind == "outlets" and ratio >= FULL
+        ]
+        return self._reasons + full
+
+    def look(self) -> None:
+        """Read the files, set the gauges, and find the reasons."""
+        self._count_rejects()
+        if not self._settings.events_dir.is_dir():
+            return
+        found = stat_events(self._settings.events_dir, time.time())
+        self._set_gauges(found)
+        waiting = orphans(self._settings)
+        gauge = self._metrics.gauge("orphaned_events")
+        files = self._metrics.gauge("orphaned_files")
+        for labels in set(gauge.values) | set(files.values):
+            gauge.set(0, *labels)
+            files.set(0, *labels)
+        for orphan in waiting:
+            gauge.set(orphan.events, orphan.destination)
+            files.set(orphan.files, orphan.destination)
+        self._reasons = [str(orphan) for orphan in waiting] + self._stuck(found)
+
+    def _full(self, kind: str, limit: int) -> float:
+        return self._rejects.totals().bytes(acknowledged=kind == "outlets") / limit
+
+    def _count_rejects(self) -> None:
+        gauge = self._metrics.gauge("rejects_by_stage")
+        counts = self._rejects.counts()
+        for (stage,) in gauge.values:
+            if stage not in counts and not stage.startswith("destination:"):
+                gauge.set(0, stage)
+        for stage, count in counts.items():
+            gauge.set(count, stage)
+
+    def _set_gauges(self, found: EventsStat) -> None:
+        gauge = self._metrics.gauge
+        gauge("incoming_oldest_seconds").set(found.oldest_seconds)
+        gauge("events_damaged_files").set(len(found.damaged))
+        if (cycle := found.last_cycle) is not None:
+            gauge("pipeline_last_cycle_timestamp_seconds").set(cycle.at)
+            gauge("pipeline_last_cycle_seconds").set(cycle.seconds)
+            gauge("pipeline_last_cycle_errors").set(len(cycle.errors))
+        rows: dict[str, int] = {}
+        for each in found.destinations:
+            rows[each.id] = rows.get(each.id, 0) + each.rows
+            gauge("rejects_by_stage").set(each.open_rejects, f"destination:{each.id}")
+        for stream in found.streams:
+            id = stream.id.partition(" ")[0]
+            rows[id] = rows.get(id, 0) + stream.rows
+            gauge("stream_running").set(stream.running, stream.id)
+            gauge("stream_waiting_events").set(stream.waiting, stream.id)
+            gauge("stream_failing").set(bool(stream.error), stream.id)
+            gauge("stream_missing_events").set(stream.missing, stream.id)
+        for id, count in rows.items():
+            gauge("destination_rows").set(count, id)
+
+    def _stuck(self, found: EventsStat) -> list[str]:
+        reasons = [
+            f"stream {stream.id}: {printable_line(stream.error)}" for stream in found.streams if stream.error
+        ]
+        now = time.monotonic()
+        idle = {stream.id for stream in found.streams if stream.waiting and not stream.running}
+        self._idle_since = {id: self._idle_since.get(id, now) for id in idle}
+        reasons += [
+            f"stream {id}: events wait, and no `headwater pipeline stream` runs"
+            for id, since in self._idle_since.items()
+            if now - since >= DEAD_SECONDS
+        ]
+        late = max(LATE_SECONDS, 180 * self._settings.events.rotation_minutes)
+        if self._settings.destinations and found.oldest_seconds > late:
+            text = f"pipeline: the oldest event file has waited for {format_seconds(found.oldest_seconds)}"
+            errors = found.last_cycle.errors if found.last_cycle is not None else []
+            reasons.append(f"{text}: {printable_line(errors[0])}" if errors else text)
+        reasons += [f"damaged: {each.file}: {each.damage}" for each in found.damaged[:1]]
+        return reasons
+
+    def _run(self) -> None:
+        while True:
+            try:
+                self.look()
+            except Exception:
+                logger.exception("The files of the pipeline could not be read; trying again.")
+            if self._closing.wait(LOOK_SECONDS):
+                return
