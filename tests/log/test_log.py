@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,30 @@ def test_the_partition_that_is_written_counts_when_the_bytes_are_measured(folder
         assert measured() == sum(path.stat().st_size for path in on_disk) > size
     assert len(log.partitions.ranges) > 1
     log.close()
+
+
+def test_a_reader_finishes_events_while_the_figures_read_a_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(Log.open(tmp_path)) as log:
+        log.append_wait([b"{}", b"{}"])
+        reader = log.reader("r")
+        is_reading, may_go_on = threading.Event(), threading.Event()
+        read = log.received_at
+
+        def slowly(position: int) -> float:
+            is_reading.set()
+            assert may_go_on.wait(20)
+            return read(position)
+
+        monkeypatch.setattr(log, "received_at", slowly)
+        looking = threading.Thread(target=log.stat)
+        looking.start()
+        assert is_reading.wait(20)
+        reader.finish([1])  # holds the lock of the index
+        may_go_on.set()
+        looking.join()
+        assert reader.position == 2
 
 
 def test_order_is_kept_per_thread_and_nothing_is_lost_when_many_append_at_once(folder: Path) -> None:
