@@ -72,3 +72,24 @@ def test_a_query_reads_the_new_graph_when_the_old_one_was_damaged(tmp_path: Path
         database.ingest(bodies[:1], 2)
         assert query.summary().jobs == 1
         database.close()
+
+
+def test_the_writer_begins_a_new_graph_when_it_meets_damage(tmp_path: Path) -> None:
+    bodies = encoded(shop())
+    database = GraphDatabase(tmp_path, durable=False)
+    database.ingest(bodies, 4)
+    database._connection.pragma("wal_checkpoint", "TRUNCATE")
+    database._connection.pragma("shrink_memory")
+    path = tmp_path / FILE
+    content = path.read_bytes()
+    with path.open("r+b") as file:
+        file.seek(8192)
+        file.write(bytes(len(content) - 8192))
+    with pytest.raises(LogUnavailable, match="was damaged"):
+        database.ingest(bodies, 5)
+    assert database.position == 0
+    database.ingest(bodies, 4)
+    assert database.position == 4
+    database.close()
+    with GraphQuery(tmp_path) as query:
+        assert query.summary().jobs == 3

@@ -36,7 +36,7 @@ from headwater.settings import GraphSettings
 logger = logging.getLogger(__name__)
 
 FILE = "graph.db"
-CHECK_SECONDS = 1.0  # at the start; a graph of a million events takes longer
+CHECK_SECONDS = 0.5  # at the start; a graph of a million events takes longer
 CACHE_KIB = 16 * 1024  # of SQLite's pages in memory (G8)
 
 
