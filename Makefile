@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-floors check docs lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
+.PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ check: setup ## lint, types, English, generated docs
 
 docs: setup ## write the generated pages of docs/
 	@$(RUN) scripts/docs.py
+
+site: setup ## build the docs site into build/site/html; fails for a broken link
+	@$(RUN) scripts/docs_site.py
 
 lock: setup ## write constraints.txt: the newest versions that pyproject.toml allows
 	@$(RUN) scripts/lock.py

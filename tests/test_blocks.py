@@ -34,7 +34,7 @@ class Block(NamedTuple):
 def blocks() -> list[Block]:
     return [
         Block(page.name, found["code"], found["reason"] or "")
-        for page in sorted((ROOT / "docs").glob("*.md"))
+        for page in sorted((ROOT / "docs").rglob("*.md"))
         for found in BLOCK.finditer(page.read_text(encoding="utf-8"))
     ]
 

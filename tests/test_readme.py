@@ -65,6 +65,35 @@ def test_a_row_and_its_lineage_are_shown_when_the_quick_start_is_pasted(tmp_path
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_column_is_traced_and_a_reject_replayed_when_the_tutorial_is_pasted(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = FENCE.findall(page)
+    assert len(blocks) == 7
+    script = "\n".join(blocks).replace("8750", str(free_port()))
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    try:
+        shell = subprocess.run(
+            ["bash", "-e", "-o", "pipefail", "-c", script],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=800,
+        )
+    finally:
+        subprocess.run([Path(sys.executable).with_name("headwater"), "down"], cwd=tmp_path, check=False)
+    assert shell.returncode == 0, shell.stderr[-3000:]
+    outputs = re.findall(r"^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(outputs) == 3
+    printed = " ".join(shell.stdout.split())
+    for output in outputs:  # `…` stands for folders and times
+        for part in output.split("…"):
+            assert " ".join(part.split()) in printed, (part, shell.stdout)
+
+
+@pytest.mark.long
 def test_a_row_is_loaded_when_the_first_blocks_of_the_pipelines_page_are_pasted(tmp_path: Path) -> None:
     found = FIRST_BLOCKS.search((ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8"))
     assert found is not None
