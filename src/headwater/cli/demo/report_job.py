@@ -24,6 +24,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.lineage.extend import InputDatasetWithIdentifier
+from headwater.lineage.facets.dataset import version
 from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
 
@@ -97,9 +98,7 @@ class DeltaLakeTable(DataSource):
         return DeltaReader(self.options["path"], self._version)
 
     def get_inputs(self, context: Any) -> list[InputDatasetWithIdentifier]:
-        from openlineage.client.generated.dataset_version_dataset import DatasetVersionDatasetFacet
-
-        facets = {"version": DatasetVersionDatasetFacet(datasetVersion=str(self._version))}
+        facets = {"version": version(str(self._version))}
         return [InputDatasetWithIdentifier("file", self.options["path"], facets=facets)]
 
 
