@@ -34,6 +34,7 @@
     ├── SparkUnavailable           pipeline: Spark cannot be started
     │   └── SparkGone              pipeline: the session ended; start the process again
     ├── StagingUnavailable         pipeline: the staging folder or object store failed
+    ├── RowsMissing                pipeline: staged rows are not as many as events (retryable)
     └── TemplateRefused            pipeline: a table name template cannot be compiled
 
 An error is shown once, at the edge: in an HTTP response, by the command line, or in the process's log.

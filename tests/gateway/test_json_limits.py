@@ -135,6 +135,7 @@ def test_400_is_answered_when_compression_is_broken(
         pytest.param(b'{"a":\n  1,\n}', "bad_json", "Line 2, column 4", id="comma"),
         pytest.param(b'{"a": NaN}', "bad_json", "Line 1", id="nan"),
         pytest.param(b'{"a": "\\ud800"}', "bad_json", "Line 1", id="half-a-surrogate"),
+        pytest.param(b'{"a": 1e400}', "number_too_large", "line 1, column 7", id="number"),
         pytest.param(b"\xef\xbb\xbf{}", "bad_json", "Line 1", id="byte-order-mark"),
         pytest.param(b'{"a": "\xff"}', "bad_utf8", "byte 7", id="not-utf8"),
     ],

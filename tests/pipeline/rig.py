@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -92,6 +92,14 @@ class Rig:
 
     def cycle(self, settings: Settings | None = None) -> Report:
         return run_cycle(settings or self.settings(), self.spark)
+
+    def jobs_of(self, work: Callable[[], object]) -> int:
+        """How many jobs Spark runs for it."""
+        context: Any = self.spark.sparkContext._jsc
+        scheduler = context.sc().dagScheduler()
+        before = scheduler.numTotalJobs()
+        work()
+        return int(scheduler.numTotalJobs() - before)
 
     def load(self, *events: Any, **destination: Any) -> Report:
         """A file with these events, and a cycle."""

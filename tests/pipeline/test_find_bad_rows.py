@@ -119,6 +119,25 @@ def test_the_bad_event_alone_is_a_reject_when_an_expression_of_spark_fails(
     assert b"boom" in bytes(reject.event or b"")
 
 
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_the_file_waits_and_nothing_is_loaded_when_an_event_gives_no_row(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, small_bytes: int
+) -> None:
+    def forgetful(events: DataFrame, *arguments: Any, **options: Any) -> DataFrame:
+        return project(events, *arguments, **options).where("n != 3")
+
+    monkeypatch.setattr(cycle, "SMALL_BYTES", small_bytes)
+    rig.file([{"n": n} for n in range(8)])
+    with monkeypatch.context() as patched:
+        patched.setattr(load_module, "project", forgetful)
+        report = rig.cycle()
+    [error] = report.errors
+    assert "8 events were counted, but 7 rows staged" in error
+    assert not rig.rejects()
+    assert rig.cycle().is_complete
+    assert numbers(rig) == list(range(8))
+
+
 @pytest.mark.parametrize(
     "error",
     [

@@ -70,12 +70,6 @@ def test_the_table_is_that_of_two_passes_when_the_sample_lacks_what_comes_later(
 def test_lines_are_parsed_in_one_job_when_the_sample_has_all_fields(sampled: Rig) -> None:
     rng = random.Random(1)
     sampled.file([{"id": rng.randrange(100), "pad": "x" * 50_000} for _ in range(60)])
-    context = sampled.spark.sparkContext
-    context.setJobGroup("one pass", "")
-    try:
-        assert sampled.cycle().is_complete
-    finally:
-        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
     # the sample, and the pass
-    assert len(context.statusTracker().getJobIdsForGroup("one pass")) == 2
+    assert sampled.jobs_of(lambda: sampled.cycle()) == 2
     assert sampled.sql("SELECT count(*), min(length(pad)) FROM events") == [(60, 50_000)]

@@ -22,6 +22,7 @@ MIN_BYTES_PER_COMMA = 8  # denser arrays are not events: `[0,0,0,…]` would cos
 MIN_BYTES_PER_VALUE = 6  # denser events are not lineage: a parsed value takes 50 bytes and more
 DENSE_BYTES = 1024 * 1024  # smaller events may be as dense as JSON can be
 # An unfinished string ends with the body: otherwise each quote in it would begin another search.
+_NO_DOUBLE = "infinity when parsed as double"
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
@@ -143,6 +144,13 @@ class JsonLimits:
             if _is_about_depth(found):
                 return self._too_deep()
             where = f"Line {found.lineno}, column {found.colno}: {found.msg}"
+            if _NO_DOUBLE in found.msg:
+                return UnreadableBody(
+                    400,
+                    "number_too_large",
+                    f"A number is too large for a double: line {found.lineno}, column {found.colno}.",
+                    hint="Send it as a text.",
+                )
         return UnreadableBody(
             400,
             "bad_json",

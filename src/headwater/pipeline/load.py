@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, RefusedRow
 from headwater.destinations.table import ROW, Table
-from headwater.errors import DestinationUnavailable, TableBusy, TableNotAllowed
+from headwater.errors import DestinationUnavailable, HeadwaterError, TableBusy, TableNotAllowed
 from headwater.pipeline.lineage_hints import job_description, writing_to
 from headwater.pipeline.load_report import Outcome, Times
 from headwater.pipeline.rejects import RejectWriter
@@ -86,6 +86,18 @@ def load_id(identity: str, destination_id: str, table: str) -> str:
     """Deterministic id of a load; retries on any machine produce the same id (G5)."""
     text = "\0".join((identity, destination_id, table))
     return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+class RowsMissing(HeadwaterError):
+    """Another number of rows was staged than events were counted: nothing is loaded, so that none is lost."""
+
+    retryable = True
+
+    def __init__(self, name: str, events: int, rows: int) -> None:
+        super().__init__(
+            f"{name}: {events:,} events were counted, but {rows:,} rows staged; nothing of it is loaded.",
+            hint="They are tried again. If this stays, `headwater log verify` shows damage of the file.",
+        )
 
 
 @dataclass(frozen=True)
@@ -193,9 +205,10 @@ class Loader:
         if staged is None:
             return None
         fields = collector.fields()
-        fields.events = staged.rows
-        if fields.malformed:
-            fields.malformed = malformed_lines(lines).count()
+        if fields.malformed or fields.events != staged.rows:
+            # also where a task ran twice; the fields stay those that the pass found
+            counted = find_fields(lines)
+            fields.events, fields.malformed = counted.events, counted.malformed
         return StagedBySample(fields, fit, fit.needs_unmapped or has_unmapped, staged, lookups, rules)
 
     def _project(
@@ -236,6 +249,8 @@ class Loader:
         nothing and returns what it recorded the first time.
         """
         if staged is not None:
+            if staged.rows != fields.events:
+                raise RowsMissing(part.origin.name, fields.events, staged.rows)
             crash_point("pipeline.before_load")
         files, rows = (staged.files, fields.events) if staged is not None else ([], 0)
         id = part.origin.load_id(table.name)
