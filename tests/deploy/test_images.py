@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -60,6 +61,14 @@ def test_the_context_has_what_the_build_copies_when_it_is_compared() -> None:
     allowed = {line[1:] for line in IGNORE.splitlines() if line.startswith("!")}
     assert copied() == allowed
     assert all((ROOT / name).exists() for name in allowed)
+
+
+def test_every_extra_exists_when_a_step_installs_it() -> None:
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    known = tomllib.loads(text)["project"]["optional-dependencies"].keys()
+    named = re.findall(r"\.\[([a-z,]+)\]", DOCKERFILE) + re.findall(r"EXTRAS=([a-z,]+)", DOCKERFILE)
+    assert len(named) == 3
+    assert {each for names in named for each in names.split(",")} <= known
 
 
 @pytest.fixture(scope="module")
