@@ -48,6 +48,7 @@ QUERIES = {
     "/lineage.svg": NAMED,
     "/lineage/trace.csv": f"{NAMED}&column=price",
     "/impact": NAMED,
+    "/dataset/changes": NAMED,
     "/impact.csv": f"{NAMED}&column=price",
     "/dataset": NAMED,
     "/job": "namespace=jobs&name=load",

@@ -36,6 +36,7 @@ from headwater.page.templates import (
 )
 from headwater.page.urls import PATHS, link
 from headwater.page.views.catalogue import catalogue_view
+from headwater.page.views.compare import compare_view
 from headwater.page.views.dataset import dataset_view
 from headwater.page.views.event_tail import EventTail
 from headwater.page.views.home import home_view
@@ -67,6 +68,7 @@ VIEWS: dict[str, MakeView] = {
     "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
     "runs": lambda sources, query, parameters: runs_view(sources.status, query, parameters),
     "run": lambda sources, query, parameters: run_view(query, parameters),
+    "compare": lambda sources, query, parameters: compare_view(query, parameters),
     "impact": lambda sources, query, parameters: impact_view(query, parameters),
     "job": lambda sources, query, parameters: job_view(query, parameters),
     "dataset": lambda sources, query, parameters: dataset_view(query, parameters),
@@ -74,6 +76,7 @@ VIEWS: dict[str, MakeView] = {
     "events": lambda sources, query, parameters: View("events.html", "Events", "events", {}),
 }
 VIEWS_WITHOUT_UPDATES = (
+    "compare",
     "catalogue",
     "impact",
     "reject",

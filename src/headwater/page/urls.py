@@ -14,6 +14,7 @@ PATHS = {
     "impact_csv": "/impact.csv",
     "svg": "/lineage.svg",
     "dataset": "/dataset",
+    "compare": "/dataset/changes",
     "unlink": "/dataset/unlink",
     "relink": "/dataset/link",
     "job": "/job",

@@ -23,6 +23,7 @@ VIEWS: dict[str, tuple[str, dict[str, str], str]] = {
     "lineage": ("/lineage", {"namespace": REVENUE[0], "name": REVENUE[1]}, REVENUE[1]),
     "dataset": ("/dataset", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
     "impact": ("/impact", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
+    "changes": ("/dataset/changes", {"namespace": ORDERS[0], "name": ORDERS[1]}, ORDERS[1]),
     "job": ("/job", {"namespace": "shop", "name": "marketing.board"}, "marketing.board"),
     "runs": ("/runs", {}, "Runs"),
     "rejects": ("/rejects", {}, "Rejects"),

@@ -41,6 +41,7 @@ from headwater.graph.query.answers import (
 from headwater.graph.query.boxes import DrawingDetails, drawing_details
 from headwater.graph.query.budget import LIMIT_SECONDS, Budget, ClientGone, QueryTimeout, QueryTooLarge
 from headwater.graph.query.catalogue import CatalogueKind, Sort, StateFilter, catalogue, described, namespaces
+from headwater.graph.query.compare import Comparison, compare
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
 from headwater.graph.query.search import search
@@ -330,6 +331,11 @@ class GraphQuery:
             depth, limit = _bounded_depth(depth), _bounded_limit(limit)
             datasets, jobs, truncated, omitted = impact(connection, dataset, field, depth, limit)
             return Impact(namespace, name, column, datasets, jobs, truncated, omitted)
+
+    def compare(self, namespace: str, name: str, before: int, after: int) -> Comparison:
+        """The edges at a dataset's columns that two moments, in microseconds, do not share."""
+        with self.reading() as connection:
+            return compare(connection, names.find_dataset(connection, namespace, name), before, after)
 
     def entries(self, keys: Iterable[str]) -> dict[str, CatalogueEntry]:
         """The catalogue's entries of datasets, by their keys."""

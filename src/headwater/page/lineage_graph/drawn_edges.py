@@ -50,7 +50,8 @@ def merge_edges(
     )
     work(len(details.edges) + (len(trace.column_edges) if trace else 0))
     detailed = {(source[0], target[0]) for source, target in found}
-    counts = {(each.source, each.target): each for each in details.counts}
+    has_jobs = any(node.key in scene.graph.jobs for node in scene.nodes)
+    counts = {} if has_jobs else {(each.source, each.target): each for each in details.counts}
     gaps = {(gap.source, gap.target) for gap in trace.gaps} if trace else set()
     for pair in dict.fromkeys((*_pairs(scene, work), *counts)):
         if pair in detailed or not {pair[0], pair[1]} & boxes:

@@ -53,16 +53,24 @@ function morph(old, fresh) {
   }
 }
 
+function show(text, isBad) {
+  state.textContent = text;
+  state.classList.toggle("bad", isBad);
+}
+
 function open() {
   if (source) return;
   source = new EventSource(view.dataset.live);
-  source.addEventListener("open", () => (state.textContent = "live"));
+  source.addEventListener("open", () => show("live", false));
   source.addEventListener("view", (event) => {
     const fresh = parser.parseFromString(`<div>${JSON.parse(event.data)}</div>`, "text/html");
     morph(view, fresh.body.firstElementChild);
     view.dataset.updates = Number(view.dataset.updates || 0) + 1;
   });
-  source.addEventListener("error", () => (state.textContent = "disconnected; retrying"));
+  source.addEventListener("error", () => {
+    if (state.classList.contains("bad")) return;
+    show(`disconnected since ${new Date().toISOString().slice(11, 16)} UTC`, true);
+  });
 }
 
 function close() {
