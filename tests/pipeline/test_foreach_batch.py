@@ -244,6 +244,7 @@ destinations:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_every_row_is_stored_once_when_the_process_is_killed(tmp_path: Path, full: bool) -> None:
     points = ["pipeline.before_load", "load.before_commit", "pipeline.after_load", "foreach_batch.loaded"]
     kills = 10 if full else 2
