@@ -14,6 +14,7 @@ from headwater.destinations.clickhouse.destination import ClickHouseDestination,
 from headwater.destinations.clickhouse.sql import DIALECT, bare
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
+from headwater.errors import TableRefused
 from headwater.testing.destinations import DestinationConformance, Subject, staged_load
 from tests.parts.clickhouse import ClickHouseEngine
 
@@ -113,3 +114,35 @@ def test_nothing_is_left_beside_the_tables_when_loads_are_done(
     subject.destination.patch(table_of("t", [Column("k", Kind.STRING)]))
     found = subject.engine.query(f"SELECT name FROM system.tables WHERE database = '{subject.database}'")
     assert sorted(row["name"] for row in found) == ["_headwater_loads", "_headwater_tables", "t"]
+
+
+def test_columns_keep_their_values_when_they_are_widened(subject: ClickHouseSubject, tmp_path: Path) -> None:
+    kinds = {"id": Kind.INT64, "a": Kind.INT64, "b": Kind.INT64, "c": Kind.FLOAT64, "d": Kind.INT64}
+    destination, columns = subject.destination, [Column(name, kind) for name, kind in kinds.items()]
+    made = destination.patch(table_of("t", columns, ["id"]))
+    row = {"id": 1, "a": 5, "b": 5, "c": 1.5, "d": (1 << 53) + 1}
+    destination.load(staged_load(tmp_path, made, [row, {"id": 2, "a": -(1 << 53), "c": 1e300}]))
+    wanted = {"a": Kind.FLOAT64, "b": Kind.STRING, "c": Kind.STRING, "d": Kind.FLOAT64}
+    widened = destination.widen("t", wanted, max_rows=2)
+    # a double would change the integer
+    assert {name: widened.columns[name].kind for name in wanted} == wanted | {"d": Kind.STRING}
+    found = sorted(subject.rows("t"), key=lambda row: int(row["id"]))
+    assert found == [
+        {"id": 1, "a": 5.0, "b": "5", "c": "1.5", "d": str((1 << 53) + 1)},
+        {"id": 2, "a": -float(1 << 53), "b": None, "c": "1e300", "d": None},
+    ]
+    load = staged_load(tmp_path, widened, [{"id": 2, "a": 0.5, "b": "five"}], id="later")
+    assert destination.load(load).unmapped == 0
+
+
+def test_a_column_stays_when_its_values_would_become_others(
+    subject: ClickHouseSubject, tmp_path: Path
+) -> None:
+    columns = {"id": Kind.INT64, "flag": Kind.BOOL, "at": Kind.TIMESTAMP}
+    made = subject.destination.patch(
+        table_of("t", [Column(name, kind) for name, kind in columns.items()], ["id"])
+    )
+    for name in columns:
+        with pytest.raises(TableRefused, match=name):
+            subject.destination.widen("t", {name: Kind.STRING}, max_rows=2)
+    assert subject.destination.table("t") == made

@@ -171,11 +171,11 @@ def must_be_stored(kind: str, token: str, product: str) -> bool:
         if kind == "int":
             return re.fullmatch("-?[0-9]+", value.text) is not None and -(1 << 63) <= number < 1 << 63
         if kind == "float":
-            _, digits, exponent = number.normalize().as_tuple()
-            fits = (
-                isinstance(exponent, int) and exponent >= -15 and len(digits) <= 15 and number.adjusted() < 15
+            digits = value.text.lstrip("-0.").replace(".", "")
+            places = len(value.text.partition(".")[2])
+            return (
+                "e" not in value.text.lower() and len(digits) <= 15 and places <= 15 and abs(number) < 10**15
             )
-            return fits and "e" not in value.text.lower()
         return kind == "text"
     if isinstance(value, bool):
         return kind in ("bool", "text")

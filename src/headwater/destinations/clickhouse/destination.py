@@ -30,6 +30,7 @@ from headwater.destinations.clickhouse.sql import (
     TIME,
     VIRTUAL_COLUMNS,
     append,
+    bare,
     column_value,
     kind_of,
     load_tables,
@@ -47,6 +48,8 @@ from headwater.errors import DestinationUnavailable, LoadRefused
 from headwater.json_decoder import json_decoder
 
 _MOVING, _DONE = 0, 1
+_WIDER = {(Kind.INT64, Kind.FLOAT64), (Kind.INT64, Kind.STRING), (Kind.FLOAT64, Kind.STRING)}
+"""The kinds between which MODIFY COLUMN changes no value."""
 
 
 class ClickHouseSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,6 +204,22 @@ class ClickHouseDestination(SqlDestination):
     def column_type(self, column: Column) -> str:
         # Nullable: otherwise a field that an event does not have would read as 0 or ''
         return super().column_type(column) if column.sql_type else f"Nullable({self.sql_type(column.kind)})"
+
+    # --- wider columns
+
+    def has_own_type(self, column: Column) -> bool:
+        return bare(column.sql_type) == self.capabilities.types[column.kind]
+
+    def widen_statements(self, table: Table, column: str, kind: Kind) -> list[str]:
+        own = table.columns[column].kind
+        if (own, kind) not in _WIDER or column in table.key:
+            return []  # a truth would become the text 1, and a time another text
+        type = f"Nullable({self.sql_type(kind)})"
+        return [f"ALTER TABLE {self.relation(table.name)} MODIFY COLUMN {DIALECT.quoted(column)} {type}"]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        yield  # there are none: each statement is complete, or has no effect
 
     # --- the ledger
 

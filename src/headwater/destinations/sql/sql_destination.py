@@ -280,6 +280,10 @@ class SqlDestination(Destination):
         """The statements that give a column a wider kind; empty: the product cannot do that."""
         return []
 
+    def has_own_type(self, column: Column) -> bool:
+        """Whether a column has the type that Headwater gives to its kind."""
+        return column.sql_type == self.capabilities.types[column.kind]
+
     def inexact_sql(self, column: Column, kind: Kind) -> str:
         """SQL condition under which a value of the column would change in the wider kind."""
         is_double = kind is Kind.FLOAT64 and "(" not in self.capabilities.types[Kind.FLOAT64]
@@ -311,7 +315,7 @@ class SqlDestination(Destination):
                 if inexact and self.execute(query):
                     kind = Kind.STRING
                 work = self.widen_statements(table, column, kind)
-                if not work or found.sql_type != self.capabilities.types[found.kind]:
+                if not work or not self.has_own_type(found):
                     raise TableRefused(
                         f"destination {self.id}: the column {column!r} of {name!r} ({found.sql_type}) "
                         f"cannot become {self.sql_type(kind)}."
