@@ -6,10 +6,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from headwater.cli.exposure import exposures
 from headwater.log.queue.log import Log
+from headwater.log.rejects.store import RejectStore
 from headwater.settings.load import from_tree
 from headwater.testing import OpenLineageServer
 
@@ -143,3 +145,27 @@ def test_each_outlet_is_tried_when_connecting_is_asked_for(
             assert backend.events() == []
     if not is_up:
         assert findings(headwater, "--connect")["outlet backend"][0] == level
+
+
+@pytest.mark.parametrize("name", ["log/index.db", "rejects.db", "events/queue.dst=live/index.db"])
+def test_the_schema_is_named_when_a_start_would_migrate_it_or_refuse_it(
+    headwater: Headwater, tmp_path: Path, name: str
+) -> None:
+    data = tmp_path / "headwater-data"
+    for folder in (data / "log", data / "events" / "queue.dst=live"):
+        log = Log.open(folder)
+        log.reader("slow")
+        log.close()
+    RejectStore(data / "rejects.db", max_bytes=1000).close()
+    found = json.loads(headwater("check", "--json").stdout)["findings"]
+    assert [each for each in found if each["about"] == "schema"] == []
+    for version, level, text in ((2, "warning", "from schema version 2 to 3"), (99, "problem", "version 99")):
+        connection = apsw.Connection(str(data / name))
+        connection.pragma("user_version", version)
+        connection.close()
+        before = (data / name).read_bytes()
+        found = json.loads(headwater("check", "--json").stdout)["findings"]
+        [schema] = [each for each in found if each["about"] == "schema"]
+        assert schema["level"] == level
+        assert text in schema["text"]
+        assert (data / name).read_bytes() == before

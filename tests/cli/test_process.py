@@ -4,6 +4,7 @@ import json
 import logging
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -62,3 +63,24 @@ def test_only_lines_of_the_level_go_to_stderr_when_set_up(form: str, end: str) -
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
     assert line.endswith(end)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tokens": [{"id": "web", "server_secret": "s"}], "events": {"dir": "/proc/none"}},
+        {"outlets": [{"name": "a", "type": "no such type"}]},
+        {"gateway": {"host": "203.0.113.1", "port": 1}},
+    ],
+    ids=["folder", "outlet", "port"],
+)
+def test_every_line_is_json_when_the_server_cannot_start(tmp_path: Path, settings: dict[str, object]) -> None:
+    config = tmp_path / "headwater.yml"
+    config.write_text(json.dumps({"log_format": "json", "data_dir": str(tmp_path / "data")} | settings))
+    command = [sys.executable, "-m", "headwater", "-c", str(config), "serve"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode != 0
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert lines[-1]["level"] == "error"
+    assert all({"at", "level", "logger", "text"} <= line.keys() for line in lines)
+    assert done.stdout == ""

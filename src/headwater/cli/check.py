@@ -29,7 +29,7 @@ from headwater.clock import SystemClock
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.durable_files import is_locked
-from headwater.errors import HeadwaterError, OutletUnavailable, SettingsError
+from headwater.errors import HeadwaterError, LogTooNew, OutletUnavailable, SettingsError
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
@@ -39,6 +39,7 @@ from headwater.log.last_start import LastStart, losing_changes
 from headwater.log.orphans import has_left_over_files, left_over_queues, orphans
 from headwater.log.queue.offline import stat
 from headwater.log.rejects.store import RejectStore
+from headwater.log.schema_versions import MIGRATED, other_versions
 from headwater.network import is_loopback
 from headwater.permissions import find_denied, nearest, permission_hint
 from headwater.settings import (
@@ -116,6 +117,8 @@ def server_findings(settings: Settings, connect: bool = False) -> Iterator[Findi
     running = is_locked(log_folder(settings))
     parts = [_data_dir(settings, running), *_gateway(settings.gateway, running)]
     if parts[0].level != "problem":
+        parts += _schema_versions(settings)
+    if all(each.level != "problem" for each in (parts[0], *(x for x in parts if x.about == "schema"))):
         changes = losing_changes(settings, LastStart.load(Path(settings.data_dir)))
         parts += [Finding("changed settings", "problem", text) for text in changes]
     if settings.tokens and settings.events.kafka is None:
@@ -131,19 +134,41 @@ def _findings(settings: Settings, connect: bool) -> Iterator[Finding]:
     yield from _open_files(settings)
     for warning in exposures(settings):
         yield Finding("exposure", "warning", warning)
-    if (folder := log_folder(settings)).exists():
-        readers = [reader.name for reader in stat(folder).readers]
-        for warning in left_over_readers(readers, settings):
-            yield Finding("readers", "warning", warning)
+    with contextlib.suppress(LogTooNew):  # reported above
+        yield from _readers(settings)
     if not settings.outlets and not settings.tokens and not settings.destinations:
         yield Finding(
             "outlets",
             "warning",
             "there are none; events are kept up to the retention limits and not forwarded",
         )
-    with contextlib.suppress(OSError, ValueError):  # a folder that cannot be used is reported above
+    with contextlib.suppress(OSError, ValueError, LogTooNew):  # what cannot be used is reported above
         yield from list(_waiting(settings))
     yield from _pipeline_findings(settings, connect)
+
+
+def _readers(settings: Settings) -> Iterator[Finding]:
+    if (folder := log_folder(settings)).exists():
+        for warning in left_over_readers([reader.name for reader in stat(folder).readers], settings):
+            yield Finding("readers", "warning", warning)
+
+
+def _schema_versions(settings: Settings) -> Iterator[Finding]:
+    """Files that this release cannot open, or changes for good when it does."""
+    with contextlib.suppress(OSError, ValueError):  # a folder that cannot be used is reported elsewhere
+        for each in list(other_versions(Path(settings.data_dir), settings.events_dir)):
+            if each.is_newer:
+                text = (
+                    f"{each.path} has schema version {each.found}, and this release knows up to {each.known}"
+                    "; run the release that wrote it, or a newer one"
+                )
+                yield Finding("schema", "problem", text)
+            elif each.path.name in MIGRATED:
+                text = (
+                    f"the next start brings {each.path} from schema version {each.found} to {each.known}; "
+                    "earlier releases refuse it then, and `headwater backup FOLDER` keeps a copy from before"
+                )
+                yield Finding("schema", "warning", text)
 
 
 def _waiting(settings: Settings) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ COMMANDS = {
         "Serve lineage, runs and rejects to an assistant (MCP), read-only, on standard input and output.",
     ),
     "status": Command("headwater.cli.status", "Show what happened to every event, and what is waiting."),
-    "rejects": Command("headwater.cli.rejects", "List, show, replay or drop rejected events."),
+    "rejects": Command("headwater.cli.rejects", "List, show, export, replay or drop rejected events."),
     "backup": Command(
         "headwater.cli.backup",
         "Copy the data folder into a new FOLDER, beside a running server or without one.",
@@ -90,31 +90,28 @@ class Commands(click.Group):
         except HeadwaterError as error:
             from headwater.cli.options import is_verbose
             from headwater.cli.output import echo
+            from headwater.cli.process import report_error
             from headwater.installation import typeable
-            from headwater.printable import printable_block
 
             if is_verbose(ctx):
                 import traceback
 
                 echo(traceback.format_exc(), err=True)
-            click.secho(f"error: {printable_block(error.text)}", fg="red", err=True)
-            if error.hint:
-                echo(typeable(error.hint, ctx.find_root().obj), err=True)
+            report_error(error.text, typeable(error.hint, ctx.find_root().obj) if error.hint else "")
             ctx.exit(2 if isinstance(error, SettingsError) else 1)
         except PermissionError as error:
-            from headwater.cli.output import echo
+            from headwater.cli.process import report_error
             from headwater.permissions import permission_hint
 
-            click.secho(f"error: This user may not use {error.filename}.", fg="red", err=True)
-            if error.filename:
-                echo(permission_hint(Path(os.fsdecode(error.filename))), err=True)
+            hint = permission_hint(Path(os.fsdecode(error.filename))) if error.filename else ""
+            report_error(f"This user may not use {error.filename}.", hint)
             ctx.exit(1)
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            from headwater.printable import printable_block
+            from headwater.cli.process import report_error
 
-            click.secho(f"error: {printable_block(str(error))}", fg="red", err=True)
+            report_error(str(error))
             ctx.exit(1)
 
 

@@ -68,20 +68,20 @@ def log_folder(settings: Settings) -> Path:
     return Path(settings.data_dir) / "log"
 
 
-_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
+_UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic only from click 8.4 on
-    """`30s`, `5m`, `1.5h`; a number alone is seconds."""
+    """`30s`, `5m`, `1.5h`, `7d`; a number alone is seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         if isinstance(value, float | int):
             return float(value)
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smh]?)", str(value).strip())
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", str(value).strip())
         if match is None or not float(match[1]):
-            self.fail(f"{value!r} is not a time such as 30s, 5m or 1h.", param, ctx)
+            self.fail(f"{value!r} is not a time such as 30s, 5m, 1h or 7d.", param, ctx)
         return float(match[1]) * _UNITS[match[2]]
 
 

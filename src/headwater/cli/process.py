@@ -7,6 +7,9 @@ import logging
 import os
 import sys
 from datetime import UTC, datetime
+from types import TracebackType
+
+import click
 
 from headwater.cli.output import echo
 from headwater.printable import printable_block, printable_line
@@ -18,9 +21,26 @@ def configure_logging(settings: Settings) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    if settings.log_format == "json":
+        sys.excepthook = _log_uncaught
     for noisy in ("httpx2", "httpcore2", "py4j"):
         # They log every request and every connection to the JVM; the metrics count the same.
         logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    logging.getLogger("headwater").critical("%s: %s", kind.__name__, error, exc_info=(kind, error, traceback))
+
+
+def report_error(text: str, hint: str = "") -> None:
+    """Print the error that ends a command, as a line of the log where that is JSON."""
+    if any(isinstance(handler.formatter, JsonLines) for handler in logging.getLogger().handlers):
+        logging.getLogger("headwater").error("%s", f"{text} {hint}".strip())
+        return
+    click.secho(f"error: {printable_block(text)}", fg="red", err=True)
+    if hint:
+        echo(hint, err=True)
 
 
 def keep_files_private() -> None:

@@ -1,17 +1,21 @@
-"""`headwater rejects`: lists, shows, replays and drops rejected events (G6)."""
+"""`headwater rejects`: lists, shows, exports, replays and drops rejected events (G6)."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Sequence
 from contextlib import closing
+from itertools import islice
+from pathlib import Path
 
 import click
 import msgspec
 
-from headwater.cli.options import as_json, with_settings
+from headwater.cli.options import Duration, as_json, with_settings
 from headwater.cli.output import echo, format_table, format_time, json_text
-from headwater.log.rejects.rejects import Rejects, json_or_text
+from headwater.log.rejects.rejects import DESTINATION_PREFIX, ListedReject, Rejects, json_or_text
 from headwater.log.rejects.store import Reject
 from headwater.printable import printable_line
 from headwater.settings import Settings
@@ -21,23 +25,49 @@ REASON_WIDTH = 70
 
 @click.group("rejects")
 def command() -> None:
-    """List, show, replay or drop rejected events.
+    """List, show, export, replay or drop rejected events.
 
     Works beside a running server; a replay is carried out by the server, at once or when it next runs. Those
     of a destination (`destination:<id>`) are replayed by the pipeline, all at once.
     """
 
 
+def _with_filters(function: Callable[..., None]) -> Callable[..., None]:
+    """Add `--reason` and `--older`."""
+    age = click.option("--older", type=Duration(), help="Only those from longer ago than `12h` or `7d`.")
+    reason = click.option("--reason", default="", metavar="TEXT", help="Only those whose reason contains it.")
+    return reason(age(function))
+
+
+def _before(older: float | None) -> float | None:
+    return None if older is None else time.time() - older
+
+
 @command.command("list")
 @click.option("--stage", help="Only of this stage: `gateway`, `outlet:<name>` or `destination:<id>`.")
 @click.option("--limit", default=100, show_default=True, type=click.IntRange(min=1), help="Most rejects.")
 @click.option("--after", default="", metavar="ID", help="Only those after this id, for the next page.")
+@_with_filters
 @as_json
 @with_settings
-def list_rejects(settings: Settings, stage: str | None, limit: int, after: str, as_json: bool) -> None:
+def list_rejects(
+    settings: Settings,
+    stage: str | None,
+    limit: int,
+    after: str,
+    reason: str,
+    older: float | None,
+    as_json: bool,
+) -> None:
     """List rejects, oldest first."""
     with closing(Rejects.open(settings, read_only=True)) as rejects:
-        found = rejects.list(stage, limit=limit + 1, after=after)
+        if reason or older is not None:
+            if after:
+                raise click.UsageError("--after is not for lists by --reason or --older; raise --limit.")
+            selected = rejects.select(stage, reason=reason, before=_before(older))
+            found: Sequence[ListedReject] = [*islice(selected, limit)]
+        else:
+            found = rejects.list(stage, limit=limit + 1, after=after)
         counts = {} if found else rejects.counts()
     shown = found[:limit]
     if as_json:
@@ -107,20 +137,35 @@ def _numbers(_context: click.Context, _parameter: click.Parameter, ids: tuple[st
 
 
 def _selection(function: Callable[..., None]) -> Callable[..., None]:
-    """Add ids, `--all` and `--stage` to a command, of which the user gives one."""
+    """Add ids, `--all`, `--stage` and filters to a command: which rejects it is about."""
 
     @click.argument("ids", nargs=-1, callback=_numbers)
     @click.option("--all", "everything", is_flag=True, help="All rejects.")
     @click.option("--stage", help="All rejects of this stage.")
+    @_with_filters
     @functools.wraps(function)
     def wrapper(
-        settings: Settings, ids: tuple[int, ...], everything: bool, stage: str | None, **options: bool
+        settings: Settings,
+        ids: tuple[int, ...],
+        everything: bool,
+        stage: str | None,
+        reason: str,
+        older: float | None,
+        **options: bool,
     ) -> None:
-        if bool(ids) == (everything or stage is not None):
-            raise click.UsageError("Give either ids, or --all, or --stage STAGE.")
+        is_filtered = bool(reason) or older is not None
+        if bool(ids) == (everything or stage is not None or is_filtered):
+            raise click.UsageError("Give either ids, or --all, --stage STAGE, --reason TEXT or --older AGE.")
+        if is_filtered and stage is not None and stage.startswith(DESTINATION_PREFIX):
+            raise click.UsageError(
+                "Rejects of a destination are replayed and dropped together, without --reason and --older."
+            )
         with closing(Rejects.open(settings)) as rejects:
             for id in ids:
                 rejects.get(str(id))  # raises RejectNotFound before any reject is changed
+            if is_filtered:
+                # without a match no id, which would mean all of the stage: one that no reject has
+                ids = tuple(rejects.stored_ids(stage, reason=reason, before=_before(older))) or (0,)
             function(rejects, ids, stage, **options)
 
     return wrapper
@@ -158,3 +203,26 @@ def drop(rejects: Rejects, ids: tuple[int, ...], stage: str | None, yes: bool, a
         click.confirm("Remove them for good?", abort=True, err=True)
     count = rejects.drop(ids, stage)
     echo(json_text({"dropped": count}) if as_json else f"{count:,} reject(s) removed")
+
+
+@command.command("export")
+@click.option("--stage", help="Only of this stage: `gateway`, `outlet:<name>` or `destination:<id>`.")
+@_with_filters
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="File; else stdout.")
+@with_settings
+def export(
+    settings: Settings, stage: str | None, reason: str, older: float | None, output: Path | None
+) -> None:
+    """Write rejects, oldest first, as one JSON object per line, with the event in each."""
+    count = 0
+    with closing(Rejects.open(settings, read_only=True)) as rejects:
+        target = output.open("wb") if output is not None else sys.stdout.buffer
+        try:
+            for each in rejects.select(stage, reason=reason, before=_before(older)):
+                target.write(msgspec.json.encode(each.as_json()).translate(None, b"\r\n") + b"\n")
+                count += 1
+            target.flush()
+        finally:
+            if output is not None:
+                target.close()
+    echo(f"{count:,} reject(s) exported", err=True)

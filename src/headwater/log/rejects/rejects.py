@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from headwater.log.rejects.store import Reject, RejectReader, RejectStore
 from headwater.settings import Settings
 
 DESTINATION_PREFIX = "destination:"
+PAGE_ROWS = 500
 
 
 def rejects_path(settings: Settings) -> Path:
@@ -111,6 +113,30 @@ class Rejects:
         if stage is None or _is_destination(stage):
             found += islice(self._of_files(stage, after), limit - len(found))
         return found
+
+    def select(
+        self, stage: str | None = None, *, reason: str = "", before: float | None = None
+    ) -> Iterator[ListedReject]:
+        """All rejects whose reason contains a text, and which are from before a time; oldest first."""
+        after = ""
+        while page := self.list(stage, limit=PAGE_ROWS, after=after):
+            for each in page:
+                is_old = before is None or _time(each.at) < before
+                if is_old and reason.casefold() in each.reason.casefold():
+                    yield each
+            after = page[-1].id
+
+    def stored_ids(
+        self, stage: str | None, *, reason: str = "", before: float | None = None
+    ) -> Sequence[int]:
+        """The ids of those of the gateway and of outlets."""
+        if self._store is None:
+            return []
+        return [
+            id
+            for id, _, at, text in self._store.reasons(stage)
+            if (before is None or at < before) and reason.casefold() in text.casefold()
+        ]
 
     def groups(self, stage: str | None = None) -> Sequence[RejectGroup]:
         """The rejects by stage and reason, the latest first."""
@@ -220,6 +246,16 @@ class Rejects:
                 start = skip if id == last else 0
                 for place, error in enumerate(islice(self._files.read(id), start, None), start + 1):
                     yield _of_file(id, place, error)
+
+
+def _time(at: float | str) -> float:
+    """Seconds since the epoch; a time that cannot be read is no reason to keep or drop: it is now."""
+    if isinstance(at, float):
+        return at
+    try:
+        return datetime.fromisoformat(at).timestamp()
+    except ValueError:
+        return time.time()
 
 
 def _is_destination(stage: str) -> bool:

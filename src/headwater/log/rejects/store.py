@@ -253,7 +253,8 @@ class RejectStore(RejectReader):
         def mark(connection: apsw.Connection) -> int:
             where, values = "1", [()]  # type: str, list[tuple[Any, ...]]
             if ids is not None:
-                where, values = "id = ?", [(id,) for id in ids]
+                where = "id IN (SELECT value FROM json_each(?))"
+                values = [(msgspec.json.encode(ids).decode(),)]
             if stage is not None:
                 where, values = f"{where} AND stage = ?", [(*each, stage) for each in values]
             marked = 0
@@ -590,8 +591,10 @@ class RejectStore(RejectReader):
 
     def _delete_ids(self, connection: apsw.Connection, ids: Sequence[int]) -> dict[str, int]:
         gone: dict[str, int] = {}
-        for id in ids:
-            for stage, count in self._delete(connection, "id = ?", id).items():
+        for first in range(0, len(ids), DROP_ROWS):
+            some = msgspec.json.encode(ids[first : first + DROP_ROWS]).decode()
+            found = self._delete(connection, "id IN (SELECT value FROM json_each(?))", some)
+            for stage, count in found.items():
                 gone[stage] = gone.get(stage, 0) + count
         return gone
 

@@ -1,0 +1,53 @@
+"""The schema versions of the files of a data folder, before a server opens and migrates them. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from headwater.log.files.layout import EventFolder
+from headwater.log.queue import cursors, partition_file
+from headwater.log.queue.partition_file import partition_paths
+from headwater.log.rejects import schema
+
+MIGRATED = ("index.db", "rejects.db")
+_MAGIC = b"SQLite format 3\0"
+_VERSION = slice(60, 64)  # of the header: `user_version`
+
+
+class SchemaVersion(NamedTuple):
+    """A file, the version that it has, and the version that this release writes."""
+
+    path: Path
+    found: int
+    known: int
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether a newer release wrote it: this one does not open it."""
+        return self.found > self.known
+
+
+def other_versions(data_dir: Path, events_dir: Path) -> Iterator[SchemaVersion]:
+    """The files that have another version than this release writes.
+
+    Partitions are never migrated: an older one is read as it is.
+    """
+    for folder in (data_dir / "log", *EventFolder(events_dir).queues().values()):
+        files = [(folder / "index.db", len(cursors.MIGRATIONS))]
+        files += [(path, len(partition_file.MIGRATIONS)) for path in partition_paths(folder)[-1:]]
+        for path, known in files:
+            yield from _other(path, known)
+    yield from _other(data_dir / "rejects.db", len(schema.MIGRATIONS))
+
+
+def _other(path: Path, known: int) -> Iterator[SchemaVersion]:
+    try:
+        with path.open("rb") as file:
+            header = file.read(100)
+    except OSError:
+        return
+    found = int.from_bytes(header[_VERSION])
+    if header.startswith(_MAGIC) and found and found != known:
+        yield SchemaVersion(path, found, known)
