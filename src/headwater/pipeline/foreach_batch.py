@@ -104,12 +104,14 @@ class MicroBatchLoader:
         self._lock = threading.Lock()
         self._staging: Staging | None = None
         self._is_connected = False
-        self._done = ("", -1)  # the query and the batch of the last call
+        self._is_fresh = False  # the batch before is done, so nothing of this one can be stored
+        self._done = ("", -1)  # the query and the batch of the last call that did not fail
 
     def __call__(self, frame: DataFrame, batch_id: int) -> None:
         """Loads a micro-batch; `foreachBatch` passes both. Returns when all its tables have it."""
         query = _query_of(frame)
         with self._lock, own_sql_settings(frame.sparkSession, self._settings.pipeline):
+            self._is_fresh, self._done = self._done == (query, batch_id - 1), ("", -1)
             lines = self._lines(frame).persist()
             try:
                 count = lines.count()  # the source is read once: all that follows reads the copy
@@ -181,8 +183,8 @@ class MicroBatchLoader:
 
     def _stored_parts(self, parts: PositionRange) -> LoadedRanges:
         """The parts of this batch that a search had stored when its process died."""
-        if self._done == (parts.queue.rpartition("/")[0], int(parts.queue.rpartition("/")[2]) - 1):
-            return LoadedRanges()  # this process has done the batch before: nothing has died since
+        if self._is_fresh:
+            return LoadedRanges()
         return LoadedRanges(self._destination.loaded_between(*ledger_id_range(parts.key, -1)))
 
     def _retry_until_available(self, function: Callable[[], T]) -> T:
