@@ -31,7 +31,9 @@ def listed(nav: list[dict[str, Any]]) -> Iterator[str]:
 def test_the_menu_has_every_page_once_when_it_is_read() -> None:
     found = list(listed(CONFIG["nav"]))
     pages = {page.relative_to(ROOT / "docs").as_posix() for page in (ROOT / "docs").rglob("*.md")}
-    assert sorted(found) == sorted(pages | set(PAGES.values()) - {"index.md"} | {"index.md"})
+    assert len(found) == len(set(found))
+    assert (pages | set(PAGES.values())) - set(found) == set(), "add the page to `nav` in zensical.toml"
+    assert set(found) - pages - set(PAGES.values()) == set(), "remove the page from `nav` in zensical.toml"
 
 
 def test_the_address_of_the_repository_is_that_of_the_package_when_they_are_compared() -> None:
