@@ -6,12 +6,22 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from headwater.destinations.duckdb import DuckDBDestination
+from headwater.destinations.table import ROW
 from headwater.pipeline.batch import cycle
 from headwater.pipeline.load_report import Report
 from headwater.pipeline.spark.session import SPLIT_BYTES
 from headwater.pipeline.steps import parse_events
+from headwater.pipeline.steps.batch_schema import batch_columns
+from headwater.pipeline.steps.fit_table import fit_table
+from headwater.pipeline.steps.mapping import map_fields
+from headwater.pipeline.steps.parse_events import FieldCollector, find_fields
+from headwater.pipeline.steps.project import project
+from headwater.pipeline.steps.read_lines import LINE
+from headwater.settings import DestinationSettings, MappingSettings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
 SAMPLE = 5
@@ -65,6 +75,24 @@ def test_the_table_is_that_of_two_passes_when_the_sample_lacks_what_comes_later(
         sampled.file([*LATER[name], {"id": 1}, *LATER["a fraction"]])
         found.append(loaded(sampled, sampled.cycle(sampled.settings({"id": id})), id))
     assert found[2] == found[3]
+
+
+def test_fields_are_collected_when_the_driver_evaluates_rows_that_it_has(rig: Rig) -> None:
+    texts = ['{"a": 1, "o": {"b": "x"}}', '{"a": 2.5}', "{torn"]
+    lines = rig.spark.createDataFrame(pa.table({LINE: texts, ROW: pa.array([0, 1, 2], pa.int64())}))
+    wanted, capabilities = find_fields(lines), DuckDBDestination.capabilities
+    columns = batch_columns(map_fields(wanted.root, MappingSettings()), capabilities)
+    settings = DestinationSettings(id="dwh", type="duckdb")
+    fit = fit_table(wanted.root, columns, None, settings, capabilities)
+    collector = FieldCollector(lines)
+    rows = project(lines, fit, collector=collector)
+    plan = rows._jdf.queryExecution().optimizedPlan().toString()
+    assert "parse_events" not in plan, "the optimizer has evaluated it"
+    assert rows.toArrow().num_rows == 2
+    found = collector.fields()
+    types = {name: each.json_types for name, each in found.root.children.items()}
+    assert types == {name: each.json_types for name, each in wanted.root.children.items()}
+    assert found.malformed > 0
 
 
 def test_lines_are_parsed_in_one_job_when_the_sample_has_all_fields(sampled: Rig) -> None:
