@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import apsw
+
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import cursors, partition_file
 from headwater.log.queue.partition_file import partition_paths
+from headwater.log.queue.sqlite import connect, files_of
 from headwater.log.rejects import schema
 
 MIGRATED = ("index.db", "rejects.db")
@@ -43,11 +46,28 @@ def other_versions(data_dir: Path, events_dir: Path) -> Iterator[SchemaVersion]:
 
 
 def _other(path: Path, known: int) -> Iterator[SchemaVersion]:
+    found = _version(path)
+    if found and found != known:
+        yield SchemaVersion(path, found, known)
+
+
+def _version(path: Path) -> int:
+    """The schema version; 0 for a file that is missing, new, or no database."""
     try:
         with path.open("rb") as file:
             header = file.read(100)
-    except OSError:
-        return
-    found = int.from_bytes(header[_VERSION])
-    if header.startswith(_MAGIC) and found and found != known:
-        yield SchemaVersion(path, found, known)
+        if not header.startswith(_MAGIC):
+            return 0
+        wal, _ = files_of(path)[1:3]
+        if not wal.exists() or not wal.stat().st_size:
+            return int.from_bytes(header[_VERSION])
+        # a server was killed, or runs: the header may be old
+        connection = connect(path, reader=True)
+    except (OSError, apsw.Error):
+        return 0
+    try:
+        return int(connection.pragma("user_version"))
+    except apsw.Error:
+        return 0
+    finally:
+        connection.close()
