@@ -111,3 +111,17 @@ def test_an_alias_stays_when_only_its_other_name_is_mentioned(tmp_path: Path) ->
     events = [dated(dataset_event(item), 1), dated(dataset_event(dataset("path")), 29)]
     with cleaned_up(tmp_path, events, retention_days=10) as query:
         assert query.dataset("hive", "table").name == "path"
+
+
+def test_inputs_stay_current_when_the_run_that_reported_them_is_collected(tmp_path: Path) -> None:
+    events = [
+        run_event("START", run=1, minute=0, inputs=["x"]),
+        run_event("RUNNING", run=1, minute=1, inputs=["y"]),
+        run_event("COMPLETE", run=1, minute=2, outputs=["z"]),
+        run_event("START", run=2, minute=5),  # names no datasets
+    ]
+    with cleaned_up(tmp_path, events, now="2026-01-02T00:00:00Z", max_runs_per_job=1) as query:
+        assert len(query.runs("jobs", "job")) == 1
+        found = query.neighbourhood("db", "z", direction="up")
+        assert {node.name for node in found.datasets} == {"x", "y", "z"}
+        assert {edge.current for edge in found.edges} == {True}

@@ -35,6 +35,12 @@ _OLD_NAMES = (
 _OLD_JOBS = "SELECT id FROM jobs WHERE last_at < ?1 LIMIT ?2"
 
 # The statements that delete each key.
+# What a run stated stays current since its first event, also when the run is gone.
+_KEEP_SINCE = (
+    "UPDATE last_statements SET at = min(at, (SELECT first_at FROM runs WHERE uuid = run))"
+    " WHERE job IN (SELECT r.job FROM json_each(?1) AS j CROSS JOIN runs r ON r.id = j.value)"
+    " AND run IN (SELECT r.uuid FROM json_each(?1) AS j CROSS JOIN runs r ON r.id = j.value)"
+)
 _RUN = (
     "DELETE FROM run_facets WHERE run = ?",
     "DELETE FROM run_datasets WHERE run = ?",
@@ -96,7 +102,7 @@ def clean_up(connection: apsw.Connection, settings: GraphSettings, now: int) -> 
     if newest is None:
         return
     cutoff = min(now, int(newest)) - int(settings.retention_days * DAY)
-    yield from _delete(connection, _OLD_RUNS, cutoff, _RUN)
+    yield from _delete_runs(connection, _OLD_RUNS, cutoff)
     yield from _delete_surplus_runs(connection, settings.max_runs_per_job)
     yield from _delete(connection, _OLD_EDGES, cutoff, _EDGE)
     yield from _delete(connection, _OLD_JOB_DATASETS, cutoff, _JOB_DATASET)
@@ -121,11 +127,16 @@ def _delete_surplus_runs(connection: apsw.Connection, most: int) -> Iterator[int
     last = MIN_ID
     while jobs := select(connection, _JOBS_WITH_SURPLUS, last, most, PIECE):
         for (last,) in jobs:
-            while keys := select(connection, _SURPLUS_RUNS, last, most, PIECE):
-                with connection:
-                    for statement in _RUN:
-                        connection.executemany(statement, keys)
-                yield len(keys)
+            yield from _delete_runs(connection, _SURPLUS_RUNS, last, most)
+
+
+def _delete_runs(connection: apsw.Connection, query: str, *values: int) -> Iterator[int]:
+    while keys := select(connection, query, *values, PIECE):
+        with connection:
+            connection.execute(_KEEP_SINCE, (orjson.dumps([id for (id,) in keys]).decode(),))
+            for statement in _RUN:
+                connection.executemany(statement, keys)
+        yield len(keys)
 
 
 def _delete_surplus_versions(connection: apsw.Connection, cutoff: int, most: int) -> Iterator[int]:
