@@ -379,8 +379,8 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     type: Annotated[
         str,
         doc(
-            "`duckdb`, `postgres`, `clickhouse`, `snowflake`, `bigquery`, `redshift`, `http`, "
-            "or an extension's name."
+            "`duckdb`, `postgres`, `clickhouse`, `snowflake`, `bigquery`, `redshift`, `delta`, `iceberg`, "
+            "`http`, or an extension's name."
         ),
     ]
     mode: Annotated[
