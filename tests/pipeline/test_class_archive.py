@@ -18,7 +18,7 @@ import sys
 from pathlib import Path
 from headwater.pipeline.spark.session import start
 from headwater.settings import PipelineSettings
-more = {"spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Xlog:class+load:file={sys.argv[1]}"}
+more = {"spark.driver.extraJavaOptions": f"-XX:+UseParallelGC -Xlog:class+load:file={sys.argv[1]}"}
 start(PipelineSettings(master="local[1]", memory="1g"), log_file=Path(sys.argv[2]), more=more).stop()
 """
 

@@ -102,7 +102,7 @@ def _record(made: Path, folder: Path) -> None:
     from headwater.pipeline.spark.session import start
     from headwater.settings import PipelineSettings
 
-    recording = {_OPTIONS: f"-XX:+UseParallelGC -XX:ArchiveClassesAtExit={made}"}
+    recording = {_OPTIONS: f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={made}"}
     spark = start(
         PipelineSettings(master="local[1]", memory="1g", spark=recording), log_file=folder / "spark.log"
     )
