@@ -70,7 +70,7 @@ def run(source: Path, test: Test, folder: Path) -> tuple[list[dict[str, Any]], s
     home, data = str(folder / "tmp"), str(source / DATA)
     script = folder / test.script
     text = (source / SCRIPTS / test.script).read_text(encoding="utf-8")
-    script.write_text(text.replace("/tmp", home).replace("/test_data", data), encoding="utf-8")
+    script.write_text(text.replace("/tmp", home).replace("/test_data/", f"{data}/"), encoding="utf-8")
     Path(home).mkdir()
     log = folder / "events.jsonl"
     settings = SETTINGS | {
@@ -135,10 +135,9 @@ def differences(expected: Any, actual: Any, path: str = "") -> list[str]:
                 left.pop(next(at for at, one in enumerate(left) if not differences(value, one)))
         return found
     if isinstance(expected, str) and expected.startswith("${json-unit."):
-        kind = expected[12:-1]
-        if kind.startswith("regex"):
-            pattern = kind[5:]
-            return [] if re.fullmatch(pattern, str(actual)) else [f"{path}: {actual!r}"]
+        kind, _, pattern = expected.removeprefix("${json-unit.").partition("}")
+        if kind == "regex":
+            return [] if re.fullmatch(pattern, str(actual)) else [f"{path}: {actual!r} is not {pattern}"]
         types: dict[str, Any] = {"any-string": str, "any-number": (int, float), "any-boolean": bool}
         return [] if isinstance(actual, types.get(kind, object)) else [f"{path}: {actual!r}"]
     return [] if expected == actual else [f"{path}: {actual!r} is not {expected!r}"]

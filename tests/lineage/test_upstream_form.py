@@ -10,7 +10,7 @@ import pytest
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.extend.builders import OutputDatasetBuilder
 from headwater.lineage.extend.spark_objects import RDD, HadoopRDD
-from headwater.lineage.jvm.messages import AppStart, JobStart, SqlEnd, SqlStart
+from headwater.lineage.jvm.messages import AppStart, JobEnd, JobStart, SqlEnd, SqlStart
 from headwater.lineage.runs import Execution, RunKind, RunTracker
 from headwater.lineage.settings import LineageSettings, read
 from headwater.testing.lineage import collect_lineage
@@ -122,15 +122,20 @@ def test_rdd_jobs_have_the_programs_own_names_when_events_have_the_form() -> Non
     assert names.of(run(RunKind.RDD_JOB), (), named) == "app.map_partitions_list_of_words"
 
 
-def test_one_running_event_is_due_when_a_query_starts_its_first_job() -> None:
+def test_running_events_are_due_when_the_first_job_of_a_query_starts_and_ends() -> None:
     plan = msgspec.Raw(b'{"v":1,"root":0,"nodes":[{"id":0,"cls":"org.apache.spark.sql.Range"}]}')
-    for sends, expected in ((True, ["START", "RUNNING", "COMPLETE"]), (False, ["START", "COMPLETE"])):
+    for sends, expected in (
+        (True, ["START", "RUNNING", "RUNNING", "COMPLETE"]),
+        (False, ["START", "COMPLETE"]),
+    ):
         runs = RunTracker(sends_running=sends)
         runs.on_message(AppStart(id="a", name="shop", time=1))
         messages = (
             SqlStart(id=1, time=2, root=1, plan=plan),
             JobStart(id=1, time=3, execution=1, root=1),
+            JobEnd(id=1, time=4),
             JobStart(id=2, time=4, execution=1, root=1),
+            JobEnd(id=2, time=5),
             SqlEnd(id=1, time=5),
         )
         due = [each for message in messages for each in runs.on_message(message)]
@@ -145,7 +150,7 @@ def test_plans_and_unknown_leaves_are_facets_when_they_are_wanted(
         spark.createDataFrame([(1,)], "a int").write.parquet(f"{tmp_path}/out")
         found = events.all
     states = [each["eventType"] for each in found if each["outputs"]]
-    assert states == ["START", "RUNNING", "COMPLETE"]
+    assert states == ["START", "RUNNING", "RUNNING", "COMPLETE"]
     last = found[-1]
     assert last["job"]["name"].endswith(f".{str(tmp_path).rpartition('/')[2]}_out")
     assert last["outputs"][0]["facets"]["dataSource"]["uri"] == "file"

@@ -370,6 +370,8 @@ class RunTracker:
         job.end = message
         for stage in job.start.stages:
             self._stages.pop(stage.id, None)
+        if run.kind is not RunKind.RDD_JOB and self._sends_running and run.jobs[0] is job:
+            return [DueEvent(run, State.RUNNING, message.time)]
         if run.kind is not RunKind.RDD_JOB:
             return []
         return self._end(run, message)

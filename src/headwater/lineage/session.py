@@ -108,6 +108,8 @@ class LineageSession:
         self._application = application_of(self.context)
         if self.agent is not None:
             self.agent.set_memory_threshold(self.settings.memory_threshold)
+            if self.settings.is_like_upstream:
+                self.agent.announce_jobs()
             self.agent.attach()
         self._thread.start()
         self._wrap_stop()

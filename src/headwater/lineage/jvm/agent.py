@@ -44,6 +44,10 @@ class Agent:
         """Write no plan while less than `percent` of the driver's heap is free."""
         self._agent.setMemoryThreshold(percent)
 
+    def announce_jobs(self) -> None:
+        """Send the start of each job of a query at once, instead of with the next message."""
+        self._agent.announceJobs(True)
+
     def include_rdds_of_queries(self) -> None:
         """Also send the RDDs of jobs that belong to SQL queries, for builders of extensions."""
         self._agent.includeRddsOfQueries(True)

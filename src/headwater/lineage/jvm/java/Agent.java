@@ -41,6 +41,7 @@ public class Agent extends SparkEventFilter {
     private final SparkContext context;
     private final MessageQueue messages = new MessageQueue();
     private volatile boolean includesRddsOfQueries = false;
+    private volatile boolean announcesJobs = false;
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
@@ -112,6 +113,11 @@ public class Agent extends SparkEventFilter {
 
     public void includeRddsOfQueries(boolean wanted) {
         includesRddsOfQueries = wanted;
+    }
+
+    /* Sends the start of a query's job at once, for an event of its own. */
+    public void announceJobs(boolean wanted) {
+        announcesJobs = wanted;
     }
 
     public void setMemoryThreshold(int percent) {
@@ -366,6 +372,8 @@ public class Agent extends SparkEventFilter {
         rdds(out, event.jobId(), execution != null);
         if (execution == null) {
             rddJobs.add(event.jobId());
+            end(out);
+        } else if (announcesJobs) {
             end(out);
         } else {
             sendWithNext(out);
