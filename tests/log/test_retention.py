@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,12 @@ import pytest
 from headwater.clock import ManualClock
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
-from headwater.log.queue.partition_file import PartitionRange, partition_paths
+from headwater.log.queue.partition_file import (
+    PartitionRange,
+    PartitionWriter,
+    partition_path,
+    partition_paths,
+)
 from headwater.log.queue.retention import removals
 from headwater.log.queue.sqlite import damaged_file_names
 from headwater.metrics import Metrics
@@ -320,3 +326,18 @@ def test_nothing_is_dropped_by_age_when_a_server_starts_with_a_clock_days_ahead(
     assert dropped > 0  # those that were dated in the future too
     adds_up(log)
     log.close()
+
+
+def test_nothing_is_dropped_by_age_when_a_process_died_while_it_began_a_partition(tmp_path: Path) -> None:
+    with closing(Log.open(tmp_path, small())) as log:
+        log.reader("slow")
+        for number in range(40):
+            log.append_wait([body(number, 30_000)])
+        end = log.end
+        assert len(log.stat().partitions) > 2
+    empty = partition_path(tmp_path, end)
+    PartitionWriter(empty, vfs=None, limit_bytes=1 << 20).close()
+    with closing(Log.open(tmp_path, small())) as log:
+        log.collect()
+        assert (found := log.stat().readers[0]).dropped_age == 0, found
+        assert [event.position for event in read_all(log.reader("slow"))] == list(range(1, end))

@@ -59,11 +59,15 @@ def removals(
 def latest_times(ranges: Sequence[S]) -> list[float]:
     """When the last event of each partition was received at the latest.
 
-    What a wrong clock dated in the future is not newer than the partitions that follow.
+    What a wrong clock dated in the future is not newer than the partitions that follow. One without events
+    has no time: a process died, or the disk failed, between its creation and its first commit.
     """
     times: list[float] = []
     latest = math.inf
     for partition in reversed(ranges):
-        times.append(latest := min(latest, partition.last_at))
-        latest = min(latest, partition.first_at)
+        if partition.end > partition.first:
+            times.append(latest := min(latest, partition.last_at))
+            latest = min(latest, partition.first_at)
+        else:
+            times.append(latest)
     return times[::-1]
