@@ -52,9 +52,13 @@ def connect(
     """
     flags = apsw.SQLITE_OPEN_READWRITE | (apsw.SQLITE_OPEN_CREATE if create else 0)
     name = str(path)
-    if immutable:
+    is_read_only = reader and not os.access(path.parent, os.W_OK)
+    if immutable or is_read_only:
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
-        name = f"file:{quote(str(path.absolute()))}?immutable=1"
+        # On a read-only disk, or as another user, SQLite cannot make the companions of a file. With a WAL
+        # they are there; without one all of it is in the file.
+        kind = "immutable=1" if immutable or not _has_wal(path) else "mode=ro"
+        name = f"file:{quote(str(path.absolute()))}?{kind}"
     connection = connection_class()(name, flags=flags, vfs=vfs)
     connection.set_busy_timeout(5000)
     if reader:
@@ -62,6 +66,13 @@ def connect(
         connection.pragma("wal_autocheckpoint", 0)
         connection.pragma("query_only", 1)
     return connection
+
+
+def _has_wal(path: Path) -> bool:
+    try:
+        return files_of(path)[1].stat().st_size > 0
+    except OSError:
+        return False
 
 
 def select(connection: apsw.Connection, sql: str, *values: Any) -> list[tuple[Any, ...]]:
