@@ -1,4 +1,4 @@
 """The gateway: an event arrives, is validated, and is answered when it is on disk.
 
-Start reading at `gateway`.
+Start reading at `lineage_routes` and `event_routes`; `gateway` puts the parts together.
 """

@@ -1,1 +1,1 @@
-"""HTTP/1.1 as the gateway, the graph and the page use it. Start reading at `server`."""
+"""HTTP/1.1 as the gateway, the graph and the page use it. Start reading at `connection`."""

@@ -1,4 +1,7 @@
-"""Retention: which closed partitions are removed, and why."""
+"""Retention: which closed partitions are removed, and why.
+
+It only chooses: `Log._collect` removes what is chosen, and `partitions.py` rotates and removes the files.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The columns of a batch against those of a table: which are stored, which are new, which overflow.
 
-The type of a column of the table wins over that of the batch; values that do not convert go to
-`_unmapped_data` (project.py).
+The type of a column of the table wins over that of the batch; a value that does not
+convert goes to `_unmapped_data`: `project.py` asks for it, `spark/java/ParseEvents.java` does it, row by row.
 """
 
 from __future__ import annotations
