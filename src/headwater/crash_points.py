@@ -34,6 +34,8 @@ CRASH_POINTS = (
     "incoming.after_rotate",
     "archive.after_copy",
     "archive.after_unlink",
+    "backup.after_file",
+    "restore.after_file",
     "failed.after_write",
     "failed.after_rename",
     "failed.after_unwrap",

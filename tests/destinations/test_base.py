@@ -50,7 +50,7 @@ def test_the_wrong_option_is_named_when_there_is_one() -> None:
 def test_the_installed_types_are_named_when_one_is_unknown() -> None:
     with pytest.raises(
         ExtensionError,
-        match=r"`oracle`.*bigquery, clickhouse, delta, duckdb, http, postgres, redshift, snowflake",
+        match=r"`oracle`.*bigquery, clickhouse, delta, duckdb, http, iceberg, postgres, redshift, snowflake",
     ):
         destination_class("oracle")
 

@@ -35,6 +35,7 @@ class PipelineWatch:
     def __init__(self, settings: Settings, rejects: RejectStore, metrics: Metrics) -> None:
         self._settings, self._rejects, self._metrics = settings, rejects, metrics
         self._reasons: list[str] = []
+        self._full: list[str] = []
         self._idle_since: dict[str, float] = {}
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline-watch", daemon=True)
@@ -42,7 +43,7 @@ class PipelineWatch:
         metrics.gauge("disk_free_bytes").set(lambda: shutil.disk_usage(settings.data_dir).free)
         limits = settings.log
         for kind, limit in (("gateway", limits.rejects_bytes), ("outlets", limits.retention_bytes)):
-            metrics.gauge("rejects_full_ratio").set(partial(self._full, kind, limit), kind)
+            metrics.gauge("rejects_full_ratio").set(partial(self._full_ratio, kind, limit), kind)
 
     def start(self) -> None:
         self._thread.start()
@@ -54,16 +55,14 @@ class PipelineWatch:
 
     def reasons(self) -> list[str]:
         """Why events that wait for the pipeline do not move, as of the last look."""
-        full = [
-            f"rejects: those of {kind} fill {ratio:.0%} of their limit; the oldest go at 100%"
-            for (kind,), ratio in self._metrics.gauge("rejects_full_ratio").values.items()
-            if kind == "outlets" and ratio >= FULL
-        ]
-        return self._reasons + full
+        return self._full + self._reasons
 
     def look(self) -> None:
         """Read the files, set the gauges, and find the reasons."""
         self._count_rejects()
+        ratio = self._full_ratio("outlets", self._settings.log.retention_bytes)
+        text = f"rejects: those of outlets fill {ratio:.0%} of their limit; the oldest go at 100%"
+        self._full = [text] if ratio >= FULL else []
         if not self._settings.events_dir.is_dir():
             return
         found = stat_events(self._settings.events_dir, time.time())
@@ -79,7 +78,7 @@ class PipelineWatch:
             files.set(orphan.files, orphan.destination)
         self._reasons = [str(orphan) for orphan in waiting] + self._stuck(found)
 
-    def _full(self, kind: str, limit: int) -> float:
+    def _full_ratio(self, kind: str, limit: int) -> float:
         return self._rejects.totals().bytes(acknowledged=kind == "outlets") / limit
 
     def _count_rejects(self) -> None:

@@ -177,8 +177,8 @@ class Server:
         """
         settings = self._settings
         folder = log_folder(settings)
-        refuse_half_restored(Path(settings.data_dir))
         _make(folder, "data_dir")
+        refuse_half_restored(Path(settings.data_dir))
         if problems := list(losing_changes(settings, LastStart.load(Path(settings.data_dir)))):
             raise SettingsError(problems)
         self._log = Log.open(folder, settings.log, metrics=self.metrics)

@@ -32,6 +32,14 @@ _AFTER_NAME = re.compile(
     rf"|(?P<space>\s+)(?P<literal>{_QUOTED}))",
     re.IGNORECASE | re.DOTALL,
 )
+# A parameter of a URL ends at the next one, whatever commas and equals signs its value has.
+_PARAMETER_NAME = rf"(?:[\w.-]*(?:{_NAME})[\w.-]*|sig)=(?![{{'\"])"
+_PARAMETER = re.compile(
+    rf"([?&]{_PARAMETER_NAME})[^\s&'\"]+|(;{_PARAMETER_NAME})[^\s;'\"]+"
+    # Commas separate these parameters, and may also be in a value: all after the secret is masked.
+    rf"|(jdbc:teradata://[^\s'\"]*?[/,]{_PARAMETER_NAME})[^\s'\"]+",
+    re.IGNORECASE,
+)
 _PHRASE = re.compile(
     rf"(?P<before>\b(?:identified\s+(?:with\s+\S+\s+)?by|bearer|basic)\s+)(?P<value>{_QUOTED}|[^\s'\",;]{{6,}})",
     re.IGNORECASE | re.DOTALL,
@@ -71,6 +79,7 @@ def mask_text(text: str) -> str:
     text = _PRIVATE_KEY.sub(MASK, text)
     if "crypt" in text.lower() or "hmac" in text.lower():
         text = _without_keys(text)
+    text = _PARAMETER.sub(lambda found: str(found[found.lastindex or 1]) + MASK, text)
     text = _AFTER_NAME.sub(_masked_value, text)
     return _PHRASE.sub(lambda found: found["before"] + _in_quotes(found["value"]), text)
 
@@ -121,6 +130,8 @@ def is_secret_name(name: str) -> bool:
 
 
 def _masked_value(found: re.Match[str]) -> str:
+    if (found["value"] or "").startswith(MASK[:-1]):
+        return found[0]
     if found["sign"] is None:
         return found["name"] + found["space"] + _in_quotes(found["literal"])
     if found["sign"].strip() == "," and found["name"][-1:] not in "'\"":
