@@ -33,7 +33,12 @@ ANSWER_SECONDS = 60.0  # no answer for so long is a hang; generous, since the ma
 GROWTH_BYTES = 16 * 2**20  # what caches, SQLite and the allocator may take after the warm-up
 ALLOWED_5XX = {505}  # an HTTP version that a mutation made up; the answer is right
 # The greeting, and refusals by the limits below.
-EXPECTED_LINES = ("headwater listens", "ready: send lineage to ", "A lineage request of ", "the answers to it are delayed")
+EXPECTED_LINES = (
+    "headwater listens",
+    "ready: send lineage to ",
+    "A lineage request of ",
+    "the answers to it are delayed",
+)
 LIMITS: dict[str, Any] = {
     "max_event_bytes": 20_000,
     "max_failed_bytes": 20_000,
