@@ -10,18 +10,21 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import orjson
 import pytest
 
-from headwater.graph.ingest.follower import READER, LogFollower
+from headwater.clock import ManualClock
+from headwater.graph.ingest.follower import CLEANUP_SECONDS, READER, LogFollower
 from headwater.graph.ingest.import_files import import_events, read_events
 from headwater.graph.query.query import GraphQuery
 from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from tests.graph.events import content, encoded, flow, graph_of
+from headwater.settings import GraphSettings
+from tests.graph.events import content, encoded, flow, graph_of, run_event
 from tests.graph.shop import shop
 
 
@@ -148,6 +151,40 @@ def test_no_event_is_passed_over_when_an_earlier_copy_of_the_log_has_grown_beyon
     with GraphQuery(tmp_path / "graph") as query:
         for name in ("b", *(f"d{n}" for n in range(5))):
             assert query.dataset("db", name).name == name
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_nothing_is_removed_by_age_when_the_clock_has_leapt(tmp_path: Path, restarted: bool) -> None:
+    clock = ManualClock()
+    log = Log.open(tmp_path / "log", clock=clock)
+
+    def started() -> LogFollower:
+        graph = GraphDatabase(tmp_path / "graph", GraphSettings(retention_days=10), clock=clock)
+        return LogFollower(log, graph, Metrics())
+
+    def ingest(job: str) -> set[str]:
+        """Ingest an event of this moment and clean up; returns which jobs the graph then has."""
+        time = datetime.fromtimestamp(clock.now(), UTC).isoformat()
+        log.append_wait(encoded([run_event(job=job, outputs=["t"]) | {"eventTime": time}]))
+        follower._ingest_next_batch()
+        clock.advance(CLEANUP_SECONDS)
+        follower._ingest_next_batch()
+        return {row[0] for row in follower._database._connection.execute("SELECT name FROM jobs")}  # type: ignore[attr-defined]
+
+    follower = started()
+    assert ingest("old") == {"old"}
+    if restarted:
+        follower.close()
+    clock.jump(100 * 86_400)
+    if restarted:
+        follower = started()
+    assert ingest("ahead") == {"old", "ahead"}
+    clock.advance(
+        11 * 86_400
+    )  # after the age limit the leap is believed: by now the event is old in any case
+    assert ingest("later") == {"later"}
+    follower.close()
+    log.close()
 
 
 def test_files_and_folders_are_imported_when_named(tmp_path: Path) -> None:

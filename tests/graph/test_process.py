@@ -46,7 +46,7 @@ def test_the_graph_is_the_same_when_another_process_writes_it(process: IngestPro
     result = process.ingest_received(received(events), 5)
     assert (result.events, result.invalid) == (4, 1)
     assert process.position == 5
-    assert process.clean_up() == 0
+    assert process.clean_up(1_800_000_000.0) == 0
     graph_of(tmp_path / "own", events).close()
     assert content(tmp_path / "graph") == content(tmp_path / "own")
 

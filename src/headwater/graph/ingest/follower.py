@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Protocol
 
 from headwater.errors import HeadwaterError
 from headwater.graph.store.database import IngestResult
+from headwater.log.leap_safe_clock import LeapSafeClock
 from headwater.log.queue import offline
 from headwater.log.queue.log import Log
 from headwater.log.queue.reader import Reader
@@ -22,10 +24,17 @@ PAUSE_SECONDS = 0.2  # between batches of a trickle, so that one commit takes se
 RETRY_SECONDS = 5.0
 CLEANUP_SECONDS = 600.0
 CLEANUP_EVENTS = 200_000
+CLOCK = "clock"  # a file in the graph's folder
 
 
 class GraphWriter(Protocol):
     """A graph that takes batches of events: a GraphDatabase, or the process of one."""
+
+    @property
+    def folder(self) -> Path: ...
+
+    @property
+    def retention_days(self) -> float: ...
 
     @property
     def position(self) -> int: ...
@@ -37,7 +46,7 @@ class GraphWriter(Protocol):
         self, events: Iterable[tuple[float, bytes]], position: int | None = None
     ) -> IngestResult: ...
 
-    def clean_up(self) -> int: ...
+    def clean_up(self, now: float) -> int: ...
 
     def close(self) -> None: ...
 
@@ -68,6 +77,14 @@ class LogFollower:
         self._stalled_reason = ""
         self._events_since_cleanup = 0
         self._cleaned_up_at = 0.0
+        # Its own, not the log's: a leap is believed after the age limit, and the graph's is longer.
+        self._witnessed = LeapSafeClock(
+            database.folder / CLOCK,
+            limit_seconds=database.retention_days * 86_400,
+            gap_seconds=2 * CLEANUP_SECONDS,
+            clock=log.clock,
+            newest=database.last_received_at,
+        )
         self._ingested = metrics.counter("graph_events_ingested")
         self._invalid = metrics.counter("graph_events_invalid")
         # the old names of these counters, for one release
@@ -125,6 +142,7 @@ class LogFollower:
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
         if not self._thread.is_alive():
+            self._save_clock(now=True)
             self._reader.close()
             self._database.close()
 
@@ -180,4 +198,11 @@ class LogFollower:
         if self._events_since_cleanup < CLEANUP_EVENTS and now - self._cleaned_up_at < CLEANUP_SECONDS:
             return
         self._events_since_cleanup, self._cleaned_up_at = 0, now
-        self._database.clean_up()
+        self._database.clean_up(self._witnessed.now())
+        self._save_clock()
+
+    def _save_clock(self, *, now: bool = False) -> None:
+        try:
+            self._witnessed.save(now=now)
+        except OSError as error:
+            self._log.log_once_a_minute("The clock of the graph could not be saved", error)

@@ -44,10 +44,11 @@ class Start(msgspec.Struct):
 
 
 class Batch(msgspec.Struct):
-    """Events with the times of their receipt, and the position after them; none: clean up instead."""
+    """Events with the times of their receipt, and the position after them; none: clean up, by `now`."""
 
     events: list[tuple[float, bytes]] | None
     position: int | None = None
+    now: float | None = None
 
 
 class Done(msgspec.Struct):
@@ -71,6 +72,7 @@ class IngestProcess:
     def __init__(self, folder: Path, settings: GraphSettings, command: Sequence[str]) -> None:
         self.folder = folder
         self._settings = settings
+        self.retention_days = settings.retention_days
         self._command = tuple(command)
         self._process: subprocess.Popen[bytes] | None = None
         self._position = 0
@@ -112,9 +114,9 @@ class IngestProcess:
             self._position = position
         return result
 
-    def clean_up(self) -> int:
-        """Remove rows beyond the retention limits; returns how many."""
-        return self._request(Batch(None)).removed
+    def clean_up(self, now: float) -> int:
+        """Remove rows beyond the retention limits at the time `now`; returns how many."""
+        return self._request(Batch(None, now=now)).removed
 
     def _request(self, message: Batch) -> Done:
         if self._process is None:
@@ -224,7 +226,7 @@ def _opened(start: Start) -> GraphDatabase:
 def _answer(database: GraphDatabase, batch: Batch) -> Done:
     try:
         if batch.events is None:
-            return Done(removed=database.clean_up())
+            return Done(removed=database.clean_up(batch.now))
         result = database.ingest_received(batch.events, batch.position)
         return Done(result=(result.events, result.invalid, result.mistimed, dict(result.left_out)))
     except HeadwaterError as error:

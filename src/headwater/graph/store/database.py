@@ -77,6 +77,7 @@ class GraphDatabase:
     ) -> None:
         self.folder = folder
         self._settings = settings or GraphSettings()
+        self.retention_days = self._settings.retention_days
         self._clock = clock or SystemClock()
         self._cache = FacetCache()
         self._durable = durable
@@ -139,11 +140,15 @@ class GraphDatabase:
         self._cache.trim()
         return IngestResult(parser.events, parser.invalid, parser.mistimed, dict(parser.left_out))
 
-    def clean_up(self) -> int:
-        """Remove rows beyond the retention limits; returns how many."""
-        now = int(self._clock.now() * 1_000_000)
+    def clean_up(self, now: float | None = None) -> int:
+        """Remove rows beyond the retention limits; returns how many.
+
+        `now` is the time by which rows age; without it, the clock's, which may have leapt.
+        """
+        if now is None:
+            now = self._clock.now()
         try:
-            return sum(clean_up(self._connection, self._settings, now))
+            return sum(clean_up(self._connection, self._settings, int(now * 1_000_000)))
         except apsw.Error as error:
             raise self._failed(error) from error
         finally:
