@@ -13,7 +13,8 @@ import pytest
 
 from headwater.errors import HeadwaterError
 from headwater.log.files.checked_lines import checked_line
-from headwater.pipeline.batch.backfill import INCOMING, Selection, backfill, choose, default_until
+from headwater.pipeline.batch.backfill import INCOMING, backfill, choose, default_until
+from headwater.pipeline.batch.unpacked_file import Selection
 from headwater.settings import Settings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 from tests.pipeline.stream_rig import StreamRig
@@ -205,3 +206,53 @@ def test_a_lost_warehouse_is_filled_again_when_its_stream_has_an_archive(
             assert numbers(rig, "dwh") == list(range(80))
         rig.drained(settings, *({"n": n} for n in range(80, 90)))
         assert numbers(rig, "dwh") == list(range(90))
+
+
+def test_no_row_is_doubled_when_the_same_events_are_filled_from_several_origins(rig: Rig) -> None:
+    tokens = [{"id": "web", "client_secret": BROWSER_KEY}, {"id": "app", "server_secret": "s"}]
+    settings = rig.settings({"id": "new"}, tokens=tokens)
+    events = [{"n": n, "api_key": ("web", "app")[n % 2], "_timestamp": at(n).isoformat()} for n in range(40)]
+    archive(rig, "streaming-archive.dst=one", *events[:20])
+    archive(rig, "streaming-archive.dst=two", *events[10:30])
+    archive(rig, "incoming.tok=web", *events[:40:2])
+    archive(rig, "incoming.tok=app", *events[1:40:2])
+    fill(rig, settings, "new", at(15), "one")
+    assert numbers(rig) == list(range(15))
+    fill(rig, settings, "new", origin="two")
+    assert numbers(rig) == list(range(30))
+    for origin in (INCOMING, "two", "one"):
+        fill(rig, settings, "new", origin=origin)
+        assert numbers(rig) == list(range(40))
+    rig.database("new").unlink()  # without tables and ledger, each origin brings back what it has
+    fill(rig, settings, "new", origin="two")
+    assert numbers(rig) == list(range(10, 30))
+
+
+def test_no_row_is_doubled_when_the_events_wait_in_files_too(rig: Rig) -> None:
+    settings = rig.settings({"id": "new"})
+    events = [{"n": n, "_timestamp": at(n).isoformat()} for n in range(20)]
+    archive(rig, "streaming-archive.dst=old", *events)
+    rig.file(events[10:15])  # complete; its writer died with the next one
+    active = rig.incoming / "incoming.tok=web.log"
+    active.write_bytes(b"".join(checked_line(json.dumps(event).encode()) for event in events[15:]))
+    assert fill(rig, settings, "new", origin="old") == 10
+    assert rig.cycle(settings).is_complete
+    fill(rig, settings, "new", origin="old")
+    assert numbers(rig) == list(range(20))
+
+
+def test_no_row_is_doubled_when_a_time_is_given_after_its_own_queue_began(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with StreamRig(spark, tmp_path) as rig:
+        settings = rig.stream_settings()
+        events = [{"n": n, "_timestamp": at(n).isoformat()} for n in range(50)]
+        archive(rig, "streaming-archive.dst=old", *events)
+        rig.drained(settings, *events[20:30])  # in the tables
+        rig.put(settings, *events[30:40])  # they wait in the queue
+        fill(rig, settings, "dwh", at(45), "old")
+        assert numbers(rig, "dwh") == [*range(30), *range(40, 45)]
+        rig.drained(settings)
+        fill(rig, settings, "dwh", at(59), "old")
+        fill(rig, settings, "dwh", origin="dwh")
+        assert numbers(rig, "dwh") == list(range(50))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -157,6 +159,29 @@ def test_a_backfill_says_so_when_the_archive_is_empty(headwater: Headwater, tmp_
     assert (unknown.exit_code, "Known: dwh" in unknown.output) == (1, True)
     wrong = headwater("pipeline", "backfill", "--destination", "dwh", "--since", "soon")
     assert (wrong.exit_code, "is not a time such as" in wrong.output) == (2, True)
+
+
+def test_a_backfill_says_what_it_leaves_out_when_its_own_queue_began_or_no_event_is_left(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    send(tmp_path, {"kind": "a", "n": 1, "_timestamp": "2026-11-16T09:00:00Z"})
+    assert headwater("pipeline", "run").exit_code == 0
+    configure(tmp_path, mode="stream")
+    queue = tmp_path / "headwater-data" / "events" / "queue.dst=dwh"
+    queue.mkdir()
+    (queue / "identity").write_text("x")
+    os.utime(queue / "identity", (began := 1_800_000_000, began))
+    limit = datetime.fromtimestamp(began, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    arguments = ("pipeline", "backfill", "--destination", "dwh", "--since")
+    found = headwater(*arguments, "2026-11-16")
+    assert found.exit_code == 0
+    assert f"events from {limit} UTC on are left out: dwh has had a queue since; --until" in found.output
+    assert "dwh: 1 events = 1 rows" in found.output
+    none = headwater(*arguments, "2026-11-16T10:00", "--until", "2026-11-17")
+    assert none.exit_code == 0
+    assert "none of 1 file(s) has an event for dwh since 2026-11-16 10:00:00 and before" in none.output
+    assert "--token" in none.output
+    assert "are left out" not in none.output
 
 
 @pytest.mark.parametrize(

@@ -178,6 +178,7 @@ def backfill(
         known = ", ".join(each.id for each in settings.destinations) or "none"
         raise HeadwaterError(f"No destination has the id {id}.", hint=f"Known: {known}.")
     from headwater.pipeline.batch import backfill as batch
+    from headwater.pipeline.batch.unpacked_file import Selection
 
     files = batch.choose(settings, destination, since, origin or "", former)
     if not files:
@@ -191,7 +192,7 @@ def backfill(
         echo(
             f"events from {limit:%Y-%m-%d %H:%M:%S} UTC on are left out: {id} has had a queue since; --until"
         )
-    selection = batch.Selection(since, limit, former)
+    selection = Selection(since, limit, former)
     spark = start_spark(settings)
     is_complete, loaded = True, 0
     with progress("loading") as update:
@@ -203,7 +204,7 @@ def backfill(
         ends = f" and before {limit:%Y-%m-%d %H:%M:%S}" if limit else ""
         echo(
             f"none of {len(files):,} file(s) has an event for {id} since {since:%Y-%m-%d %H:%M:%S}{ends} "
-            "UTC; give other times, or a former token with --token"
+            "UTC that it does not have by another way; give other times, or a former token with --token"
         )
     ctx.exit(0 if is_complete else 1)
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from headwater.errors import DestinationUnavailable, HeadwaterError
-from headwater.log.files.checked_lines import CHUNK_BYTES, Line, LineReader, open_lines
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import ArchivedFile, EventFolder, IncomingFile, archived_files, status_path
-from headwater.pipeline.batch.archived_ranges import ArchivedRanges, Place, Places
+from headwater.pipeline.batch.archived_ranges import ArchivedRanges
 from headwater.pipeline.batch.cycle import run_cycle
+from headwater.pipeline.batch.other_origins import KnownEvents, OtherOrigins
+from headwater.pipeline.batch.unpacked_file import TOKEN, Selection, UnpackedFile
 from headwater.pipeline.load_report import FileReport, Report
 from headwater.pipeline.spark.storage import Staging
 from headwater.settings import DestinationSettings, Settings, TokenSettings
@@ -28,14 +29,6 @@ logger = logging.getLogger(__name__)
 
 INCOMING = "incoming"
 """The origin that means the files of batch mode; any other is the id of a stream destination."""
-_TOKEN = "archive"  # noqa: S105
-
-
-class _Selected(msgspec.Struct):
-    """The fields that select an event."""
-
-    timestamp: object = msgspec.field(name="_timestamp", default=None)
-    api_key: object = None
 
 
 def default_until(
@@ -93,15 +86,6 @@ def choose(
     )
 
 
-class Selection(NamedTuple):
-    """Which events of the archive are loaded."""
-
-    since: datetime
-    until: datetime | None
-    former: Collection[str] = ()
-    """Ids or client secrets that tokens of the destination had before."""
-
-
 def backfill(
     settings: Settings,
     spark: SparkSession,
@@ -114,11 +98,15 @@ def backfill(
 
     Nothing is stored twice (G5), whatever other times, tokens or ways the destination got it by. A file that
     is selected whole has the same id in the ledger as in batch mode; of others, and of the archive of the
-    destination's own queue, the ledger knows each event.
+    destination's own queue, the ledger knows each event. Events that the destination has, or gets, by another
+    way than these files are left out.
     """
     total = sum(file.path.stat().st_size for file in files)
-    done = 0
-    with Staging(settings.staging_dir) as staging:
+    done = left_out = 0
+    with ExitStack() as stack:
+        staging = stack.enter_context(Staging(settings.staging_dir))
+        known = stack.enter_context(closing(KnownEvents(stack.enter_context(staging.folder()))))
+        OtherOrigins(settings, destination, files, selection, staging).add_to(known)
         for file in files:
             if progress is not None:
                 progress(done, total)
@@ -126,7 +114,13 @@ def backfill(
             with staging.folder() as folder:
                 path = EventFolder(folder).incoming / file.path.stem
                 path.parent.mkdir()
-                archived = _Archived(settings, destination, file, path, selection)
+                is_own = file.kind == "streaming-archive" and file.id == destination.id
+                senders = None
+                if file.kind != "incoming" and not is_own:
+                    senders = _senders(settings, destination, selection.former)
+                archived = UnpackedFile(
+                    file, path, selection, is_own=is_own, senders=senders, leave_out=known
+                )
                 try:
                     archived.unpack()
                 except (OSError, EOFError, zlib.error) as error:
@@ -134,17 +128,22 @@ def backfill(
                     continue
                 if archived.damage:
                     logger.error("%s is damaged: %s.", file.path.name, archived.damage)
+                left_out += archived.left_out
                 if archived.selected:
                     yield _load(settings, spark, destination, archived, staging)
     if progress is not None:
         progress(total, total)
+    if left_out:
+        logger.info(
+            "%d events were left out: %s has them, or gets them, by another way.", left_out, destination.id
+        )
 
 
 def _load(
     settings: Settings,
     spark: SparkSession,
     destination: DestinationSettings,
-    archived: _Archived,
+    archived: UnpackedFile,
     staging: Staging,
 ) -> Report:
     file, path = archived.file, archived.path
@@ -174,86 +173,8 @@ def _load(
             status.cut(destination.id, table, first, end)
     status.save()
     return run_cycle(
-        _alone(settings, destination, file), spark, files=[IncomingFile(path, "incoming", _TOKEN, file.at)]
+        _alone(settings, destination, file), spark, files=[IncomingFile(path, "incoming", TOKEN, file.at)]
     )
-
-
-class _Archived:
-    """A file of the archive, unpacked into a folder, and which of its events are selected."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        destination: DestinationSettings,
-        file: ArchivedFile,
-        path: Path,
-        selection: Selection,
-    ) -> None:
-        self.file, self.path = file, path
-        self.status = FileStatus.read(status_path(file.path))
-        self.is_own = file.kind == "streaming-archive" and file.id == destination.id
-        self.selected = self.lines = 0
-        self.keys: set[str] = set()
-        self.identity = ""
-        self.damage = ""
-        self._selection = selection
-        self._senders = None
-        if file.kind != "incoming" and not self.is_own:
-            self._senders = _senders(settings, destination, selection.former)
-        self._is_checked = True if self.status.written is not None else None
-        self._decoder = msgspec.json.Decoder(_Selected)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether all events are selected."""
-        return self.selected == self.lines
-
-    def unpack(self) -> None:
-        """Write all lines to `path`, count those that are selected, and note where the events lie."""
-        reader = LineReader(self.file.path, is_checked=self._is_checked)
-        with open_lines(self.file.path) as packed, self.path.open("wb") as unpacked:
-            while chunk := packed.readlines(CHUNK_BYTES):
-                unpacked.writelines(chunk)
-                for line in reader.read(chunk):
-                    self.lines += 1
-                    selected, sender = self._select(line)
-                    self.selected += selected
-                    self.keys.add(sender)
-        self.damage = reader.problem(self.status.written)
-        self.identity = IncomingFile(self.path, "incoming", _TOKEN, self.file.at).identity()
-        places = self._places()
-        self.keys = {places.next(sender).key for sender in self.keys}
-
-    def events(self) -> Iterator[tuple[Place, bytes]]:
-        """The selected events with their places."""
-        places = self._places()
-        reader = LineReader(self.path, is_checked=self._is_checked)
-        with self.path.open("rb") as file:
-            while chunk := file.readlines(CHUNK_BYTES):
-                for line in reader.read(chunk):
-                    selected, sender = self._select(line)
-                    place = places.next(sender)
-                    if selected:
-                        # a damaged line is no event, whatever its bytes are by now
-                        yield place, (b"damaged: " if line.is_damaged else b"") + line.event.rstrip(b"\n")
-
-    def _places(self) -> Places:
-        by_sender = self.file.kind != "incoming" and not self.is_own
-        return Places(self.identity, self.status, is_own=self.is_own, by_sender=by_sender)
-
-    def _select(self, line: Line) -> tuple[bool, str]:
-        """Whether an event is selected, and its sender. Malformed and damaged lines always are."""
-        try:
-            found = _Selected() if line.is_damaged else self._decoder.decode(line.event)
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            found = _Selected()
-        sender = found.api_key if isinstance(found.api_key, str) else ""
-        at = _time(found.timestamp)
-        since, until, _ = self._selection
-        if at is not None and (at < since or (until is not None and at >= until)):
-            return False, sender
-        is_wanted = self._senders is None or found.api_key in self._senders
-        return is_wanted, sender
 
 
 def _secrets(settings: Settings, file: ArchivedFile) -> str:
@@ -270,7 +191,7 @@ def _alone(settings: Settings, destination: DestinationSettings, file: ArchivedF
     return msgspec.structs.replace(
         settings,
         destinations=(msgspec.structs.replace(destination, mode="batch", only_keys=()),),
-        tokens=(TokenSettings(id=_TOKEN, client_secret=_secrets(settings, file)),),
+        tokens=(TokenSettings(id=TOKEN, client_secret=_secrets(settings, file)),),
     )
 
 
@@ -283,11 +204,3 @@ def _senders(
     wanted = [token for token in settings.tokens if destination.wants(token.id)]
     secrets = {token.client_secret for token in wanted if token.client_secret}
     return {*former, *(token.id for token in wanted), *secrets}
-
-
-def _time(value: object) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(value) if isinstance(value, str) else None
-    except ValueError:
-        return None
-    return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found

@@ -79,6 +79,16 @@ class LoadedRanges:
         ranges = self._ranges.get(id[-NUMBER_DIGITS:], [])
         return [(first, end) for first, end in ranges if first < wanted.end and end > wanted.first]
 
+    def of_any_table(self) -> list[tuple[int, int]]:
+        """The positions that any table has, as sorted ranges apart from each other."""
+        found: list[tuple[int, int]] = []
+        for first, end in sorted(each for ranges in self._ranges.values() for each in ranges):
+            if found and first <= found[-1][1]:
+                found[-1] = found[-1][0], max(end, found[-1][1])
+            else:
+                found.append((first, end))
+        return found
+
     def already_loaded_sql(self, wanted: PositionRange, table: str) -> str:
         """SQL for the rows of a range that the table has already; empty: none, or the very same load."""
         found = self.already_loaded(wanted, table)
