@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.log.queue.sqlite import migrate
+from headwater.log.queue.sqlite import files_of, migrate
 from headwater.log.rejects.schema import MIGRATIONS
 from headwater.log.rejects.store import NewReject, RejectReader, RejectStore
 from headwater.metrics import Metrics
@@ -122,6 +122,56 @@ def test_rejects_that_are_lost_with_their_file_are_counted(tmp_path: Path, runni
         assert settled == [("dropped_damage", lost)]
         assert "by damage" in (store.trouble() or "")
     store.close()
+
+
+@pytest.mark.parametrize("replaced_by", ["nothing", "an empty file", "another process", "a copy"])
+def test_rejects_are_counted_once_when_their_file_is_removed_under_running_processes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, replaced_by: str
+) -> None:
+    path, metrics = tmp_path / "rejects.db", Metrics()
+    server = RejectStore(path, max_bytes=BIG, metrics=metrics)
+    command = RejectStore(path, max_bytes=BIG)
+    server.add("outlet:a", [refused(n) for n in range(20)])
+    server.add("gateway", [refused(None)] * 3)
+    copy = sqlite_copy(path)
+    server.drop([1, 2])
+    command.add("outlet:a", [refused(100)])  # the server has not looked since
+    for file in files_of(path):
+        file.unlink(missing_ok=True)
+    if replaced_by == "an empty file":
+        path.touch()
+    elif replaced_by == "another process":  # which does not know the old one
+        RejectStore(path, max_bytes=BIG).close()
+    elif replaced_by == "a copy":
+        path.write_bytes(copy)
+    kept = {"gateway": 3, "outlet:a": 20} if replaced_by == "a copy" else {}
+    lost = 0 if kept else 19
+    assert server.counts() == kept
+    server.add("outlet:a", [refused(200)])
+    assert command.counts() == {**kept, "outlet:a": kept.get("outlet:a", 0) + 1}
+    for store in (server, command, RejectReader(path)):
+        dropped = {key: gone.events for key, gone in store.totals().dropped.items()}
+        damage = {} if kept else {("outlet:a", "damage"): lost, ("gateway", "damage"): 3}
+        assert dropped == {("outlet:a", "hand"): 2} | damage
+    assert metrics.counter("rejects_dropped").values == dropped
+    settled = [each[1:] for each in server.settlements("outlet:a")]
+    assert settled == ([("dropped_damage", lost)] if lost else [])
+    if lost:
+        assert f"{lost} of outlet:a by damage" in (server.trouble() or "")
+        assert "it was removed" in caplog.text
+    command.close()
+    server.close()
+
+
+def sqlite_copy(path: Path) -> bytes:
+    """The content of the file now, with what is in its WAL."""
+    target = path.with_name("copy.db")
+    source, copy = apsw.Connection(str(path)), apsw.Connection(str(target))
+    with copy.backup("main", source, "main") as backup:
+        backup.step()
+    copy.close()
+    source.close()
+    return target.read_bytes()
 
 
 def _fails_once(transact: Callable[..., object]) -> Callable[..., object]:

@@ -97,13 +97,15 @@ def _rejects(settings: Settings) -> tuple[Totals, str]:
 def _fate(gone: Dropped) -> str:
     if gone.reason == "hand":
         return "were removed by hand"
-    if not is_acknowledged(gone.stage):
+    if not is_acknowledged(gone.stage) and gone.reason != "damage":
         return "were dropped: beyond rejects_bytes"
     why = {
         "bytes": "beyond retention_bytes",
         "age": "older than retention_hours",
-        "damage": "their file was damaged",
+        "damage": "their file was damaged or removed",
     }
+    if not is_acknowledged(gone.stage):
+        return f"were dropped: {why[gone.reason]}"
     return f"were dropped, though acknowledged once: {why[gone.reason]}"
 
 

@@ -14,7 +14,7 @@ LOG_AGAIN_SECONDS = 60.0  # a full store drops with each reject; one line in thi
 TEXTS = {
     "bytes": "they exceeded log.retention_bytes. Replay or drop rejects in time, or raise it",
     "age": "they were older than log.retention_hours. Replay or drop rejects in time, or raise it",
-    "damage": "their file was damaged. It is kept in damaged/",
+    "damage": "their file was damaged, and is kept in damaged/, or it was removed",
 }
 
 

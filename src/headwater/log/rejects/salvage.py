@@ -11,6 +11,7 @@ import apsw
 from headwater.log.queue.sqlite import check_version, connect, is_damage, migrate, remove_database, select
 from headwater.log.rejects.schema import COLUMNS, MIGRATIONS, columns, reject_of
 
+SALVAGED = "salvaged "  # a note, with the id of the damaged file: whose rejects these are
 ROWS = 200  # of one transaction
 
 
@@ -19,8 +20,8 @@ def salvage_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.salvaged")
 
 
-def salvage(path: Path, *, vfs: str | None = None) -> Path:
-    """Make a file with every reject of `path` that can be found and read.
+def salvage(path: Path, file: str, *, vfs: str | None = None) -> Path:
+    """Make a file with every reject of `path`, whose id is `file`, that can be found and read.
 
     The ids are gathered from both ends, since one bad page stops a scan but not a scan from the other side;
     then each row is read by itself, so that a bad one costs no other.
@@ -31,6 +32,7 @@ def salvage(path: Path, *, vfs: str | None = None) -> Path:
     try:
         replacement.pragma("auto_vacuum", 2)  # as in the store: it has an effect on a new file only
         migrate(replacement, MIGRATIONS, target)
+        replacement.execute("INSERT INTO notes VALUES (?, '')", (SALVAGED + file,))
         with _passing_over_damage():
             _copy(path, vfs, replacement)
     finally:

@@ -32,7 +32,7 @@ from headwater.log.queue.sqlite import (
     typed_rows,
 )
 from headwater.log.rejects.loss_report import LossReport
-from headwater.log.rejects.salvage import salvage, salvage_path
+from headwater.log.rejects.salvage import SALVAGED, salvage, salvage_path
 from headwater.log.rejects.schema import (
     COUNT,
     DAMAGED,
@@ -43,6 +43,7 @@ from headwater.log.rejects.schema import (
     Reject,
     checksum,
     columns,
+    file_id,
     reject_of,
 )
 from headwater.log.rejects.totals import (
@@ -76,6 +77,14 @@ class _Pending(NamedTuple):
 
     stages: frozenset[str]
     oldest_at: float
+
+
+class _LostFile(NamedTuple):
+    """A file that another one replaces: its id, its inode, and the figures that it had."""
+
+    file: str
+    inode: int
+    totals: Totals
 
 
 class RejectReader:
@@ -216,6 +225,7 @@ class RejectStore(RejectReader):
         self._totals = Totals()
         self._pending: _Pending | None = None  # None: it must be read again
         self._file = ""
+        self._lost: _LostFile | None = None  # it is to be counted as soon as the disk allows
         self._report = LossReport(self._metrics, self._clock)
         super().__init__(path, vfs=vfs)
         self._report.begin(self._totals)
@@ -425,41 +435,59 @@ class RejectStore(RejectReader):
                 if not is_damage(error):
                     raise
                 known = self._known()
-                self._set_aside(error)
+                self._set_aside(error, known.file)
                 connection = self._connect()
-                self._count_damage(connection, known)
+                self._count_lost(connection, known)
                 return connection
 
-    def _set_aside(self, error: Exception) -> None:
+    def _set_aside(self, error: Exception, file: str) -> None:
         """Move the damaged file to `damaged/`; the rejects that can still be read take its place."""
-        salvaged = salvage(self._path, vfs=self._vfs)
+        salvaged = salvage(self._path, file, vfs=self._vfs)
         move_to_damaged(self._path, error)
         salvaged.rename(self._path)
         sync_folder(self._path.parent)
 
-    def _known(self) -> Totals:
-        """The figures of a file that is damaged, as far as they can be read."""
-        known = Totals()
+    def _known(self) -> _LostFile:
+        """What a damaged file contained, as far as it can be read."""
+        known = _LostFile("", self._path.stat().st_ino, Totals())
         try:
             connection = connect(self._path, vfs=self._vfs, reader=True)
             try:
-                known.load(connection)
+                known = known._replace(file=file_id(connection))
+                known.totals.load(connection)
             finally:
                 connection.close()
         except (apsw.Error, ValueError, TypeError) as error:
             logger.error("How many rejects %s contained is not known: %s", self._path, error)
         return known
 
-    def _count_damage(self, connection: apsw.Connection, known: Totals) -> None:
-        """Count the rejects of a file that was set aside as dropped, except those that were salvaged."""
-        kept = self._totals.counts()
+    def _removed(self) -> _LostFile:
+        """What the file contained that this process has open, and that is not on its path any more."""
+        totals = Totals()
+        try:
+            totals.load(self._connection)  # with what other processes wrote before
+        except (apsw.Error, ValueError, TypeError):
+            totals = self._totals.copy()
+        return _LostFile(self._file, self._inode, totals)
+
+    def _count_lost(self, connection: apsw.Connection, lost: _LostFile) -> None:
+        """Count the rejects of a file that this one replaces as dropped, unless another process has."""
         with self._transaction(connection):
-            self._totals.dropped = known.copy().dropped
-            for stage, rejects in known.counts().items():
-                if (lost := rejects - kept.get(stage, 0)) > 0:
-                    self._totals.drop(stage, "damage", lost, self._clock.now())
-                    self._settle(connection, stage, "dropped_damage", lost)
-        logger.error("%d rejects of it can still be read.", sum(kept.values()))
+            name = f"counted {lost.file} {lost.inode}"
+            connection.execute("INSERT OR IGNORE INTO notes VALUES (?, '')", (name,))
+            if not connection.changes():
+                return
+            # A new file has none of its rejects; an older copy, or one of those that could be read, has some.
+            is_same = self._file == lost.file
+            is_salvaged = bool(select(connection, "SELECT 1 FROM notes WHERE name = ?", SALVAGED + lost.file))
+            kept = self._totals.counts() if is_same or is_salvaged else {}
+            self._totals.add_dropped(lost.totals, is_included=is_same)
+            for stage, rejects in lost.totals.counts().items():
+                if (gone := rejects - kept.get(stage, 0)) > 0:
+                    self._totals.drop(stage, "damage", gone, self._clock.now())
+                    self._settle(connection, stage, "dropped_damage", gone)
+        rejects = sum(lost.totals.counts().values())
+        logger.error("%d of its %d rejects are still there.", min(rejects, sum(kept.values())), rejects)
 
     def _connect(self) -> apsw.Connection:
         if not self._path.exists() and salvage_path(self._path).exists():
@@ -471,7 +499,7 @@ class RejectStore(RejectReader):
             connection.pragma("synchronous", "FULL")
             migrate(connection, MIGRATIONS, self._path)
             self._version = len(MIGRATIONS)
-            ((self._file,),) = select(connection, "SELECT value FROM notes WHERE name = 'file'")
+            self._file = file_id(connection)
             self._load(connection)
             self._check(connection)
             self._inode = self._path.stat().st_ino
@@ -500,11 +528,15 @@ class RejectStore(RejectReader):
     def _fresh(self) -> apsw.Connection:
         """The connection to the file that exists now; the figures include changes of other processes."""
         if not self._is_there():
+            self._lost = self._lost or self._removed()
             self._connection.close()
             self._connection = self._open()
         elif int(self._connection.pragma("data_version")) != self._data_version:
             self._load(self._connection)
             self._report.count(self._totals)
+        if self._lost is not None:
+            self._count_lost(self._connection, self._lost)
+            self._lost = None
         return self._connection
 
     def _read_pending(self) -> _Pending:
@@ -552,14 +584,12 @@ class RejectStore(RejectReader):
     def _replace(self, error: Exception) -> None:
         """Set the damaged file aside, unless another process has done so."""
         self._connection.close()
-        known = None
+        lost = _LostFile(self._file, self._inode, self._totals.copy())
         with self._opening:
             if self._is_there():
-                known = self._totals.copy()
-                self._set_aside(error)
+                self._set_aside(error, self._file)
         self._connection = self._open()
-        if known is not None:
-            self._count_damage(self._connection, known)
+        self._count_lost(self._connection, lost)
 
     def _transact(self, change: Callable[[apsw.Connection], T]) -> T:
         connection = self._fresh()

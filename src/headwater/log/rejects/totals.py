@@ -94,6 +94,13 @@ class Totals:
         gone.events += events
         gone.at = at
 
+    def add_dropped(self, earlier: Totals, *, is_included: bool) -> None:
+        """Take over what was dropped from an earlier file, unless the figures begin with some of it."""
+        for key, gone in earlier.dropped.items():
+            own = self.dropped.setdefault(key, Dropped(gone.stage, gone.reason, 0, gone.at))
+            own.events = max(own.events, gone.events) if is_included else own.events + gone.events
+            own.at = max(own.at, gone.at)
+
     def bytes(self, *, acknowledged: bool) -> int:
         return sum(
             each.bytes for stage, each in self.stored.items() if is_acknowledged(stage) == acknowledged
