@@ -158,6 +158,16 @@ def test_the_event_has_the_reason_when_the_driver_is_short_of_memory(
     validate(events.all)
 
 
+@pytest.mark.parametrize(("gc_percent", "is_read"), [(0, False), (101, True)])
+def test_a_plan_is_read_though_memory_is_short_when_the_collector_is_not_busy(
+    gc_percent: int, is_read: bool, spark: SparkSession, tmp_path: Path
+) -> None:
+    given = {"circuit_breaker": "javaRuntime", "gc_cpu_threshold": gc_percent}
+    with collect_lineage(spark, memory_threshold=101, **given) as events:
+        spark.range(10).write.parquet(str(tmp_path / "out"))
+    assert bool(events.only("COMPLETE", job_type="SQL_JOB")["outputs"]) == is_read
+
+
 def test_the_event_stays_small_when_the_plan_holds_all_the_data(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:

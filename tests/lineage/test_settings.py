@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from headwater.lineage.settings import LineageSettings, ParentRun, read
+from tests.sources import ROOT
 
 RUN = "01a1e2dd-20f3-783b-93f8-82d491afb988"
 ROOT_RUN = "01a1e2dd-20f3-783b-93f8-82d491afb989"
@@ -76,12 +78,16 @@ def test_the_default_holds_and_a_warning_is_logged_when_a_value_is_not_valid(
     assert "headwater.deadlineMillis" in caplog.text
 
 
-def test_a_choice_is_an_error_when_it_is_misspelt(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING):
-        assert read({}, environ={"OPENLINEAGE__FILTER__READS": "al"}).reads == "all"
-    assert "filter.reads='al' is not used" in caplog.text
-    with pytest.raises(msgspec.ValidationError, match="'al'"):
-        read({}, environ={}, given={"reads": "al"})
+@pytest.mark.parametrize("key", ["filter.reads", "headwater.compatibility", "debug.smartMode"])
+def test_a_choice_is_an_error_when_it_is_misspelt(key: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=f"{key}='al' is none of"):
+        read({f"spark.openlineage.{key}": "al"}, environ={})
+    environ = {f"OPENLINEAGE__{key.upper().replace('.', '__')}": "al"}
+    if key == "filter.reads":
+        with pytest.raises(msgspec.ValidationError, match="'al'"):
+            read({}, environ=environ)
+        with pytest.raises(msgspec.ValidationError, match="'al'"):
+            read({}, environ={}, given={"reads": "al"})
 
 
 def test_a_warning_is_logged_when_the_environment_has_a_setting_that_is_not_used(
@@ -160,18 +166,85 @@ def test_a_warning_is_logged_when_a_setting_of_openlineage_spark_is_not_used(
                 "spark.openlineage.circuitBreaker.type": "javaRuntime",
                 "spark.openlineage.circuitBreaker.memoryThreshold": "20",
                 "spark.openlineage.circuitBreaker.timeoutInSeconds": "7",
-                "spark.openlineage.circuitBreaker.gcCpuThreshold": "10",
-                "spark.openlineage.timeout.buildDatasetsTimePercentage": "30",
+                "spark.openlineage.circuitBreaker.gcCpuThreshold": "30",
+                "spark.openlineage.circuitBreaker.circuitCheckIntervalInMillis": "10",
+                "spark.openlineage.metrics.type": "statsd",
+                "spark.openlineage.debug.metricsDisabled": "true",
             },
             environ={},
         )
     assert (found.memory_threshold, found.deadline_millis) == (20, 7000)
+    assert (found.circuit_breaker, found.gc_cpu_threshold) == ("javaRuntime", 30)
     warnings = [record.getMessage() for record in caplog.records]
     assert [line.split()[2] for line in warnings] == [
-        "circuitBreaker.gcCpuThreshold",
-        "timeout.buildDatasetsTimePercentage",
+        "circuitBreaker.circuitCheckIntervalInMillis",
+        "debug.metricsDisabled",
+        "metrics.type",
     ]
-    assert "memoryThreshold and timeoutInSeconds" in warnings[0]
+    assert "the memory is looked at once for each plan" in warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("colunmLineage.schemaSizeLimit", "5", "is not known; did you mean columnLineage.schemaSizeLimit"),
+        ("circuitBreaker.gcCpuThreshold", "5", "it needs circuitBreaker.type=javaRuntime"),
+        ("facets.schema", "off", "facets.schema is not known"),
+        ("facets.schema.disabled", "off", "is neither true nor false"),
+        ("nosuch.setting", "1", "nosuch.setting is not known."),
+        ("filters", "x", "filters is not known."),
+        ("job.name", "x", "see appName"),
+    ],
+)
+def test_a_warning_is_logged_when_nothing_reads_a_setting(
+    key: str, value: str, expected: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        read({f"spark.openlineage.{key}": value}, environ={})
+    assert expected in caplog.text
+
+
+def test_nothing_is_logged_when_settings_are_read_or_belong_to_openlineage_python(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "openlineage.yml"
+    file.write_text(
+        "filters: [{type: exact, match: a}]\ntags: {job: []}\ndataset: {reducing_enabled: true}\n"
+    )
+    with caplog.at_level(logging.WARNING):
+        read(
+            {
+                "spark.openlineage.transport.properties.acks": "all",
+                "spark.openlineage.dataset.namespaceResolvers.mine.type": "hostList",
+                "spark.openlineage.dataset.namespaceResolvers.mine.hosts": "[a;b]",
+                "spark.openlineage.job.owners.team": "us",
+                "spark.openlineage.job.documentation": "what it does",
+                "spark.openlineage.facets.environment-properties.disabled": "true",
+                "spark.openlineage.facets.variables": "[HOME]",
+                "spark.openlineage.debugFacet": "enabled",
+                "spark.openlineage.disabled": "false",
+            },
+            environ={"OPENLINEAGE_CONFIG": str(file), "OPENLINEAGE__FACETS__ENVIRONMENT_VARIABLES": "[A]"},
+        )
+    assert caplog.text == ""
+
+
+def test_settings_of_openlineage_spark_are_used_when_they_have_old_or_other_names() -> None:
+    found = read(
+        {
+            "spark.openlineage.debugFacet": "enabled",
+            "spark.openlineage.facets.variables": "[HOME;PATH]",
+            "spark.openlineage.vendors.iceberg.metricsReporterDisabled": "true",
+            "spark.openlineage.circuitBreaker.timeoutInSeconds": "10",
+            "spark.openlineage.timeout.buildDatasetsTimePercentage": "30",
+            "spark.openlineage.timeout.facetsBuildingTimePercentage": "70",
+        },
+        environ={},
+    )
+    assert "debug" not in found.disabled_facets
+    assert {"icebergScanReport", "icebergCommitReport"} <= found.disabled_facets
+    assert found.environment_variables == ("HOME", "PATH")
+    assert (found.deadline_millis, found.dataset_percent) == (7000, 30)
 
 
 def test_the_deadline_of_headwater_wins_when_both_are_set() -> None:
@@ -180,3 +253,32 @@ def test_the_deadline_of_headwater_wins_when_both_are_set() -> None:
         "spark.openlineage.headwater.deadlineMillis": "300",
     }
     assert read(both, environ={}).deadline_millis == 300
+
+
+# The fields of openlineage-spark's configuration classes.
+UPSTREAM = [
+    "disabled", "namespace", "appName", "applicationRunId", "context", "parentJobNamespace",
+    "parentJobName", "parentRunId", "rootParentJobNamespace", "rootParentJobName", "rootParentRunId",
+    "testExtensionProvider", "capturedProperties", "transport.type", "transport.url", "facets.disabled",
+    "facets.variables", "facets.custom_environment_variables", "debugFacet",
+    "dataset.removePath.pattern", "dataset.namespaceResolvers", "dataset.disabledTrimmers",
+    "dataset.extraTrimmers", "jobName.appendDatasetName", "jobName.replaceDotWithUnderscore",
+    "job.owners", "job.tags", "job.namespace", "job.name", "run.tags",
+    "columnLineage.datasetLineageEnabled", "columnLineage.schemaSizeLimit", "filter.allowedSparkNodes",
+    "filter.deniedSparkNodes", "filter.rddEventsDisabled", "debug.smart", "debug.smartMode",
+    "debug.metricsDisabled", "debug.payloadSizeLimitInKilobytes", "debug.logPlanAsJson", "metrics",
+    "vendors.iceberg.metricsReporterDisabled", "timeout.buildDatasetsTimePercentage",
+    "timeout.facetsBuildingTimePercentage", "circuitBreaker.type", "circuitBreaker.gcCpuThreshold",
+    "circuitBreaker.timeoutInSeconds", "circuitBreaker.circuitCheckIntervalInMillis",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", UPSTREAM)
+def test_a_setting_of_openlineage_spark_is_on_the_page_and_known_when_it_is_set(
+    key: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    page = (ROOT / "docs" / "switching-from-openlineage-spark.md").read_text(encoding="utf-8")
+    assert f"`{key}" in page
+    with caplog.at_level(logging.WARNING), suppress(msgspec.ValidationError):
+        read({f"spark.openlineage.{key}": "7"}, environ={})
+    assert "is not known" not in caplog.text

@@ -158,3 +158,34 @@ def test_plans_and_unknown_leaves_are_facets_when_they_are_wanted(
     assert facets["spark.logicalPlan"]["plan"][0]["class"].endswith("InsertIntoHadoopFsRelationCommand")
     [unknown] = facets["spark_unknown"]["inputs"]
     assert unknown["outputAttributes"] == [{"name": "a", "type": "integer", "metadata": {}}]
+
+
+def test_the_debug_facet_is_sent_when_it_is_wanted(
+    spark: SparkSession, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def facets(**settings: Any) -> dict[str, Any]:
+        with collect_lineage(spark, compatibility="openlineage-spark", **settings) as events:
+            spark.createDataFrame([(1,)], "a int").write.mode("overwrite").parquet(f"{tmp_path}/out")
+            found: dict[str, Any] = [each for each in events.all if each["outputs"]][-1]["run"]["facets"]
+        return found
+
+    monkeypatch.setenv("SHOP", "one")
+    enabled = facets(disabled_facets=frozenset(), environment_variables=("SHOP",))
+    assert enabled["environment-properties"]["environment-properties"] == {"SHOP": "one"}
+    debug = enabled["debug"]
+    assert debug["classpath"]["sparkVersion"] == spark.version
+    assert debug["system"]["javaVersion"].startswith(("17", "21"))
+    assert debug["memory"]["maxMemory"] > 100
+    assert [each["className"].rpartition(".")[2] for each in debug["classpath"]["classDetails"]] == [
+        "DeltaCatalog",
+        "Catalog",
+        "BigQueryRelation",
+    ]
+    first, *_ = debug["logicalPlan"]["nodes"]
+    assert first["desc"].endswith("InsertIntoHadoopFsRelationCommand")
+    smart = facets(debug_smart=True)  # nothing is read
+    assert smart["debug"]["classpath"] == debug["classpath"]
+    assert "debug" not in facets(debug_smart=True, debug_smart_mode="output-missing")
+    small = facets(disabled_facets=frozenset(), debug_kilobytes=1)
+    assert small["debug"]["logs"][0].startswith("Skipping debug facet due to payload size")
+    assert "classpath" not in small["debug"]

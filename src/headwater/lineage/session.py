@@ -108,6 +108,8 @@ class LineageSession:
         self._application = application_of(self.context)
         if self.agent is not None:
             self.agent.set_memory_threshold(self.settings.memory_threshold)
+            if self.settings.circuit_breaker == "javaRuntime":
+                self.agent.set_gc_threshold(self.settings.gc_cpu_threshold)
             if self.settings.is_like_upstream:
                 self.agent.announce_jobs()
             self.agent.attach()

@@ -6,8 +6,9 @@ Each key may be set in three places; the first that has it wins:
     jobName: {appendDatasetName: false}                   openlineage.yml, where openlineage-python has it
     OPENLINEAGE__JOB_NAME__APPEND_DATASET_NAME=false      the environment
 
-A value that is not valid is logged and its default holds: lineage never stops a job (G10). A setting of
-openlineage-spark that Headwater does not use is logged, too.
+A value that is not valid is logged and its default holds: lineage never stops a job (G10). A choice that
+does not exist is an error, as it is as an argument of `install`: there is a warning, and no lineage. A
+setting that nothing reads is logged (unused_settings.py).
 """
 
 from __future__ import annotations
@@ -15,155 +16,20 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
-from headwater.yaml_text import BadYaml, load_yaml
+from headwater.lineage.setting_sources import Found, find
+from headwater.lineage.unused_settings import warn_of_unused
 
 logger = logging.getLogger(__name__)
 
-SPARK_PREFIX = "spark.openlineage."
-ENVIRONMENT_PREFIX = "OPENLINEAGE__"
 MIB = 1024 * 1024
 Positive = Annotated[int, msgspec.Meta(ge=1)]
-# Settings of openlineage-spark that Headwater does not use, with the reason.
-UNUSED = {
-    "circuitBreaker": "only memoryThreshold and timeoutInSeconds are used; lineage never blocks the job",
-    "timeout": "an event has one deadline, headwater.deadlineMillis",
-    "debug": "there is no debug facet",
-    "metrics": "lineage keeps no metrics in the driver",
-    "vendors": "Iceberg and Delta are always read",
-    "testExtensionProvider": "extensions are Python; see headwater.extensions",
-}
-USED = {"circuitBreaker.type", "circuitBreaker.memoryThreshold", "circuitBreaker.timeoutInSeconds"}
-
-
-def find(spark: Mapping[str, str], environ: Mapping[str, str]) -> Found:
-    """The settings of each source, in order of precedence."""
-    own = {key[len(SPARK_PREFIX) :]: value for key, value in spark.items() if key.startswith(SPARK_PREFIX)}
-    return Found([own, dict(_flat(_file(environ))), dict(_environment(environ))])
-
-
-class Found:
-    """Settings as dotted keys, from several sources. Keys are compared without case and underscores."""
-
-    def __init__(self, sources: list[dict[str, Any]]) -> None:
-        self._sources = [{_normal(key): (key, value) for key, value in source.items()} for source in sources]
-
-    @property
-    def is_of_spark(self) -> bool:
-        """Whether Spark's configuration has settings of openlineage-spark; `headwater.*` are only ours."""
-        return any(not key.startswith("headwater.") for key in self._sources[0])
-
-    def text(self, key: str) -> Any:
-        """One value, or None."""
-        wanted = _normal(key)
-        return next((source[wanted][1] for source in self._sources if wanted in source), None)
-
-    def array(self, key: str) -> list[str] | None:
-        """`[a;b]`, `a,b`, or a list of YAML."""
-        value = self.text(key)
-        if value is None or isinstance(value, list):
-            return value
-        text = str(value).strip()
-        parts = (
-            text[1:-1].split(";")
-            if text.startswith("[") and text.endswith("]")
-            else text.replace(";", ",").split(",")
-        )
-        return [part.strip() for part in parts if part.strip()]
-
-    def tree(self, key: str) -> dict[str, Any] | None:
-        """The settings below the key, from the first source that has any."""
-        prefix = _normal(key) + "."
-        for source in self._sources:
-            found: dict[str, Any] = {}
-            for wanted, (written, value) in source.items():
-                if wanted.startswith(prefix):
-                    _put(found, written.split(".")[key.count(".") + 1 :], value)
-            if found:
-                return found
-        return None
-
-    def disabled_facets(self) -> dict[str, bool]:
-        """Whether each facet is disabled; `facets.disabled=[a;b]` is the old form."""
-        found = dict.fromkeys(self.array("facets.disabled") or [], True)
-        for source in reversed(self._sources):
-            for written, value in source.values():
-                parts = written.split(".")
-                if len(parts) > 2 and parts[0].lower() == "facets" and parts[-1].lower() == "disabled":
-                    found[".".join(parts[1:-1])] = str(value).strip().lower() == "true"
-        return found
-
-    def flat(self) -> dict[str, str]:
-        """All settings by key, without the transport's, which hold secrets (G12)."""
-        every = [pair for source in reversed(self._sources) for pair in source.values()]
-        return {key: str(value) for key, value in every if not _normal(key).startswith("transport.")}
-
-
-def _normal(key: str) -> str:
-    return key.replace("_", "").lower()
-
-
-_UNUSED = {_normal(key): reason for key, reason in UNUSED.items()}
-_USED = {_normal(key) for key in USED}
-
-
-def _put(tree: dict[str, Any], path: list[str], value: Any) -> None:
-    for part in path[:-1]:
-        inner = tree.setdefault(part, {})
-        if not isinstance(inner, dict):
-            return
-        tree = inner
-    tree[path[-1]] = value
-
-
-def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(tree, dict):
-        for key, value in tree.items():
-            yield from _flat(value, f"{prefix}.{key}" if prefix else str(key))
-    elif prefix:
-        yield prefix, tree
-
-
-def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    for name, value in environ.items():
-        if not name.startswith(ENVIRONMENT_PREFIX):
-            continue
-        key = name[len(ENVIRONMENT_PREFIX) :].lower().replace("__", ".")
-        if value.lstrip().startswith(("{", "[")):
-            try:  # JSON at any level, as in openlineage-python
-                yield from _flat(load_yaml(value), key)
-                continue
-            except BadYaml:
-                pass
-        yield key, value
-
-
-def _file(environ: Mapping[str, str]) -> Any:
-    """openlineage.yml from the places of openlineage-python."""
-    named = environ.get("OPENLINEAGE_CONFIG")
-    for path in [
-        *([Path(named)] if named else []),
-        Path("openlineage.yml"),
-        Path("~/.openlineage/openlineage.yml"),
-    ]:
-        try:
-            found = path.expanduser()
-            if found.is_file():
-                return load_yaml(found.read_text(encoding="utf-8"))
-        except BadYaml as error:
-            if error.value is not None:
-                logger.warning("%s: %s; the last one is used", path, error)
-                return error.value
-            logger.warning("%s is not used: %s", path, error)
-        except (OSError, RuntimeError, UnicodeDecodeError) as error:
-            logger.warning("%s is not used: %s", path, error)
-    return None
+Percent = Annotated[int, msgspec.Meta(ge=1, le=100)]
 
 
 def _set(key: str, text: str) -> msgspec.Meta:
@@ -218,7 +84,11 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = frozenset({"debug", "spark.logicalPlan", "spark_unknown"})
     environment_variables: Annotated[
         tuple[str, ...],
-        _set("facets.custom_environment_variables", "Variables in the environmentVariables facet."),
+        _set(
+            "facets.custom_environment_variables",
+            "Variables in the environmentVariables facet, and in openlineage-spark's `environment-properties`"
+            " where events have its form. `facets.variables` is the same.",
+        ),
     ] = ()
     captured_properties: Annotated[
         tuple[str, ...], _set("capturedProperties", "Spark properties in the spark_properties facet.")
@@ -358,6 +228,22 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = 5
 
+    gc_cpu_threshold: Annotated[
+        int,
+        _set(
+            "circuitBreaker.gcCpuThreshold",
+            "Percent of the time that the collector of the old generation takes. With"
+            " `circuitBreaker.type=javaRuntime` plans are not read where it takes as much, and less memory is"
+            " free than `circuitBreaker.memoryThreshold`.",
+        ),
+    ] = 10
+    circuit_breaker: Annotated[
+        str,
+        _set(
+            "circuitBreaker.type",
+            "`javaRuntime`: the collector must be busy too. With every other type memory decides alone.",
+        ),
+    ] = "simpleMemory"
     timeout_seconds: Annotated[
         Positive | None,
         _set(
@@ -365,6 +251,48 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
             "openlineage-spark's key for `headwater.deadlineMillis`, which wins if both are set.",
         ),
     ] = None
+
+    dataset_percent: Annotated[
+        Percent,
+        _set(
+            "timeout.buildDatasetsTimePercentage",
+            "Percent of the deadline for datasets and columns; what is not ready then is left out. Extensions"
+            " have half of the deadline at most.",
+        ),
+    ] = 90
+    facet_percent: Annotated[
+        Percent,
+        _set(
+            "timeout.facetsBuildingTimePercentage",
+            "Percent of the deadline after which a partial event is sent.",
+        ),
+    ] = 100
+    debug_smart: Annotated[
+        bool,
+        _set(
+            "debug.smart",
+            "Add the `debug` facet to the end of queries without inputs or outputs, where events have the"
+            " form of openlineage-spark's.",
+        ),
+    ] = False
+    debug_smart_mode: Annotated[
+        Literal["any-missing", "output-missing"],
+        _set("debug.smartMode", "`output-missing`: only if there are no outputs."),
+    ] = "any-missing"
+    debug_kilobytes: Annotated[
+        Positive,
+        _set(
+            "debug.payloadSizeLimitInKilobytes",
+            "A larger `debug` facet is replaced by a line that says so.",
+        ),
+    ] = 100
+    iceberg_reports_disabled: Annotated[
+        bool,
+        _set(
+            "vendors.iceberg.metricsReporterDisabled",
+            "No `icebergScanReport` and no `icebergCommitReport`.",
+        ),
+    ] = False
 
     @property
     def is_like_upstream(self) -> bool:
@@ -390,6 +318,15 @@ class LineageSettings(msgspec.Struct, frozen=True, kw_only=True):
         return found or self.parent
 
 
+KEYS: dict[str, str] = {
+    str(meta.extra["key"]): field.name
+    for field in msgspec.structs.fields(LineageSettings)
+    for meta in getattr(field.type, "__metadata__", ())
+    if meta.extra
+}
+ALSO = {"facets.custom_environment_variables": "facets.variables"}  # as openlineage-spark's page has it
+
+
 def _parent(namespace: str, name: str | None, run_id: str | None) -> ParentRun | None:
     from uuid import UUID
 
@@ -411,15 +348,18 @@ def read(
     """The settings; `given` are the arguments of `install` by field, which have precedence."""
     found = find(spark, environ)
     values: dict[str, Any] = {}
-    for field in msgspec.structs.fields(LineageSettings):
-        meta = next((each for each in getattr(field.type, "__metadata__", ()) if each.extra), None)
-        if meta is None:
-            continue
-        values |= _value(field, str(meta.extra["key"]), found)
+    fields = {field.name: field for field in msgspec.structs.fields(LineageSettings)}
+    for key, name in KEYS.items():
+        values |= _value(fields[name], key, found)
     values |= _context(values.get("context"))
     if (seconds := values.pop("timeout_seconds", None)) is not None:
         values.setdefault("deadline_millis", seconds * 1000)
-    _warn_of_unused(found)
+    if "facet_percent" in values:
+        deadline = values.get("deadline_millis", fields["deadline_millis"].default)
+        values["deadline_millis"] = max(1, deadline * values["facet_percent"] // 100)
+    if values.get("iceberg_reports_disabled"):
+        values["disabled_facets"] |= {"icebergScanReport", "icebergCommitReport"}
+    warn_of_unused(found, set(KEYS))
     values |= _legacy_url(values)
     if found.is_of_spark and "compatibility" not in values:
         values["compatibility"] = "openlineage-spark"
@@ -450,6 +390,8 @@ def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str
         value: Any = found.tree(key)
     elif isinstance(wanted, msgspec.inspect.VarTupleType):
         value = found.array(key)
+        if value is None and key in ALSO:
+            value = found.array(ALSO[key])
     else:
         value = found.text(key)
     if value is None:
@@ -457,15 +399,12 @@ def _value(field: msgspec.structs.FieldInfo, key: str, found: Found) -> dict[str
     try:
         return {field.name: msgspec.convert(value, field.type, strict=False)}
     except msgspec.ValidationError as error:
+        if isinstance(wanted, msgspec.inspect.LiteralType):
+            raise msgspec.ValidationError(
+                f"lineage setting {key}={value!r} is none of {', '.join(map(str, wanted.values))}"
+            ) from error
         logger.warning("Lineage setting %s=%r is not used: %s", key, value, error)
         return {}
-
-
-def _warn_of_unused(found: Found) -> None:
-    for key in sorted(found.flat()):
-        reason = _UNUSED.get(_normal(key).partition(".")[0])
-        if reason is not None and _normal(key) not in _USED:
-            logger.warning("Lineage setting %s is not used: %s.", key, reason)
 
 
 def _legacy_url(values: Mapping[str, Any]) -> dict[str, Any]:

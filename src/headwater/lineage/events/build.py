@@ -23,6 +23,7 @@ from headwater.lineage.datasets.plan_visits import CurrentQuery, PlanVisits, dec
 from headwater.lineage.datasets.query_history import QueryHistory
 from headwater.lineage.datasets.reads import Sources
 from headwater.lineage.events.builtin import Application, BuiltinFactory
+from headwater.lineage.events.debug_facet import DebugFacet
 from headwater.lineage.events.job_names import JobNames
 from headwater.lineage.events.size_limit import add_extraction_errors
 from headwater.lineage.events.upstream_form import like_upstream
@@ -95,7 +96,7 @@ class EventBuilder:
         self._agent = agent
         self._catalogs = catalogs
         # Half of the time is for extensions: Headwater's own builders must still finish after one has hung.
-        self._guard = Guard(settings.deadline_millis / 2000)
+        self._guard = Guard(settings.deadline_millis / 1000 * min(0.5, settings.dataset_percent / 100))
         self._query = CurrentQuery()
         history = QueryHistory()
         visits = PlanVisits(context, self._guard, self._query, agent)
@@ -107,13 +108,16 @@ class EventBuilder:
             remove_pattern=settings.dataset_remove_path or "",
             resolvers=settings.dataset_namespace_resolvers,
         )
+        self._debug = DebugFacet(settings, application.spark_version, spark_context)
         self._job_names = JobNames(settings, application.name)
         self._columns = OutputColumns(settings, visits, history)
         self._is_first = True
 
     def build(self, run: Run, state: str, time: int) -> Event:
         """The whole event of a run in a state; `time` in milliseconds."""
-        until = clock.monotonic() + self._settings.deadline_millis / 1000 * 0.9
+        until = (
+            clock.monotonic() + self._settings.deadline_millis / 1000 * self._settings.dataset_percent / 100
+        )
         context, guard = self.context, self._guard
         guard.start_event()
         errors = list(run.extraction_errors)
@@ -167,6 +171,8 @@ class EventBuilder:
         if self._settings.is_like_upstream:
             like_upstream(event, objects, inputs, self._settings.disabled_facets, self._agent)
         self._drop_disabled(event)
+        if self._settings.is_like_upstream:
+            self._debug.add(event, objects, self._catalogs.conf)
         if "extractionError" not in self._settings.disabled_facets:
             add_extraction_errors(event, errors)
         return event

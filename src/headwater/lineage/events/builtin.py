@@ -73,6 +73,8 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
         settings, application = self.settings, self.application
         engine = facets.processing_engine(application.spark_version)
         variables = facets.environment_variables(settings.environment_variables)
+        names = settings.environment_variables if settings.is_like_upstream else ()
+        properties = facets.environment_properties(names)
         tags = facets.tags("tags_run.TagsRunFacet", settings.run_tags)
         return [
             FacetOfRun("processing_engine", lambda run: engine),
@@ -84,6 +86,7 @@ class BuiltinFactory(OpenLineageEventListenerFactory):
             FacetOfRun("spark_jobDetails", facets.job_details),
             FacetOfRun("spark_streamDetails", facets.stream_details),
             FacetOfRun("environmentVariables", lambda run: variables),
+            FacetOfRun("environment-properties", lambda run: properties),
             FacetOfRun("tags", lambda run: tags),
             FacetOfRun("errorMessage", facets.error_message),
         ]

@@ -120,6 +120,12 @@ def environment_variables(names: Iterable[str], environ: Mapping[str, str] = os.
     return standard(facet, environmentVariables=found) if found else None
 
 
+def environment_properties(names: Iterable[str], environ: Mapping[str, str] = os.environ) -> Facet | None:
+    """`environment-properties`: the same variables in the facet of openlineage-spark."""
+    found = {name: environ[name] for name in names if name in environ}
+    return custom("run", **{"environment-properties": found}) if found else None
+
+
 def error_message(run: Run) -> Facet | None:
     """`errorMessage` of a run that failed."""
     if run.failure is None or run.ended is None:

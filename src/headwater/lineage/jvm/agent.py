@@ -44,6 +44,10 @@ class Agent:
         """Write no plan while less than `percent` of the driver's heap is free."""
         self._agent.setMemoryThreshold(percent)
 
+    def set_gc_threshold(self, percent: int) -> None:
+        """Let memory decide only while the collector of the old generation takes `percent` of the time."""
+        self._agent.setGcThreshold(percent)
+
     def announce_jobs(self) -> None:
         """Send the start of each job of a query at once, instead of with the next message."""
         self._agent.announceJobs(True)

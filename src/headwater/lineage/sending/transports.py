@@ -25,6 +25,7 @@ _WORDS = {
     "location": "log_file_path",
     "topicName": "topic",
     "properties": "config",
+    "continueOnFailure": "continue_on_failure",
 }
 # Keys of openlineage-python's http transport that are no fields of its configuration.
 _HTTP = {"type", "name", "priority", "sslContext", "sslcontext"}
@@ -54,6 +55,8 @@ def _translated(given: dict[str, Any]) -> dict[str, Any]:
             found["timeout"] = float(value) / 1000
         elif plain == "urlparams":
             parameters = value
+        elif plain == "withthreadpool":  # openlineage-python sends to one after the other
+            _warn_of_unused([key])
         else:
             found[_WORDS.get(key, key)] = value
     if parameters:  # openlineage-python has no key for them, but its endpoint may have a query

@@ -1,5 +1,7 @@
 package headwater.lineage;
 
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
 import java.lang.ref.SoftReference;
 import java.lang.reflect.Method;
 import java.util.ArrayList;
@@ -43,6 +45,7 @@ public class Agent extends SparkEventFilter {
     private volatile boolean includesRddsOfQueries = false;
     private volatile boolean announcesJobs = false;
     private volatile int memoryThreshold = 0;           // percent of the heap that must be free
+    private volatile GcShare gc = null;                 // null: free memory decides alone
     private final Map executions = Collections.synchronizedMap(new Kept());
     private final Map jobs = Collections.synchronizedMap(new Kept());
     private final Set rddJobs = new HashSet();          // running jobs that belong to no query
@@ -124,10 +127,52 @@ public class Agent extends SparkEventFilter {
         memoryThreshold = percent;
     }
 
+    /* Memory is short only while the collector of the old generation takes this much of the time, too. */
+    public void setGcThreshold(int percent) {
+        gc = new GcShare(percent);
+    }
+
     private boolean isShortOfMemory() {
         Runtime runtime = Runtime.getRuntime();
         long free = runtime.maxMemory() - runtime.totalMemory() + runtime.freeMemory();
-        return free * 100L < runtime.maxMemory() * (long) memoryThreshold;
+        boolean isShort = free * 100L < runtime.maxMemory() * (long) memoryThreshold;
+        return isShort && (gc == null || gc.isExceeded());
+    }
+
+    /* The share of the time that collections of the old generation took between two looks, a second apart. */
+    public static final class GcShare {
+        private static final long LEAST_MILLIS = 1000;
+        private final int threshold;
+        private long looked = System.currentTimeMillis();
+        private long collected = millis();
+        private long share = 0;
+
+        public GcShare(int threshold) {
+            this.threshold = threshold;
+        }
+
+        public synchronized boolean isExceeded() {
+            long now = System.currentTimeMillis();
+            if (now - looked >= LEAST_MILLIS) {
+                long collectedNow = millis();
+                share = (collectedNow - collected) * 100 / (now - looked);
+                looked = now;
+                collected = collectedNow;
+            }
+            return share >= threshold;
+        }
+
+        /* Its collector is the one that has collected least often. */
+        private static long millis() {
+            GarbageCollectorMXBean old = null;
+            for (Object each : ManagementFactory.getGarbageCollectorMXBeans()) {
+                GarbageCollectorMXBean bean = (GarbageCollectorMXBean) each;
+                if (old == null || bean.getCollectionCount() < old.getCollectionCount()) {
+                    old = bean;
+                }
+            }
+            return old == null ? 0 : Math.max(0, old.getCollectionTime());
+        }
     }
 
     /* The QueryExecution; null when it is no longer kept. */
