@@ -141,17 +141,19 @@ def test_connections_are_as_many_as_requests_when_they_are_at_once(server: Scrip
     assert server.connections == 5  # four, of which three are kept, and one more
 
 
-def test_a_new_connection_is_opened_when_the_kept_one_was_closed_meanwhile(server: ScriptedServer) -> None:
-    client = client_of(server.url)
+def test_a_new_connection_is_opened_when_the_kept_one_was_closed_meanwhile(
+    server: ScriptedServer, address: str
+) -> None:
+    client = client_of(address)
 
     async def work() -> None:
         client.open()
-        await client.post(server.url, b"{}")
+        await client.post(address, b"{}")
         await asyncio.to_thread(server.stop)
         await asyncio.to_thread(server.start)
-        assert (await client.post(server.url, b"{}")).status_code == 200
+        assert (await client.post(address, b"{}")).status_code == 200
         server.answer_next(Answer(cut="before"))  # closed in the very moment of the next request
-        assert (await client.post(server.url, b"{}")).status_code == 200
+        assert (await client.post(address, b"{}")).status_code == 200
         await client.close()
 
     asyncio.run(work())

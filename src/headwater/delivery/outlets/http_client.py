@@ -335,16 +335,30 @@ class HttpClient:
 async def _request_by_proxy(client: httpx2.AsyncClient, url: str, body: bytes, method: str) -> HttpAnswer:
     import httpx2
 
-    content = bytearray()
-    try:
-        async with client.stream(method, url, content=body) as reply:
-            async for part in reply.aiter_raw():  # not decompressed: a small answer can unpack to any size
-                content += part
-                if len(content) > MAX_ANSWER_BYTES:
-                    raise BrokenAnswer(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise BrokenAnswer(f"{type(error).__name__}: {error}") from error
-    return HttpAnswer(reply.status_code, dict(reply.headers), bytes(content))
+    while True:
+        events: set[str] = set()
+
+        async def record(event: str, info: object, events: set[str] = events) -> None:
+            events.add(event)
+
+        content = bytearray()
+        try:
+            async with client.stream(method, url, content=body, extensions={"trace": record}) as reply:
+                async for (
+                    part
+                ) in reply.aiter_raw():  # not decompressed: a small answer can unpack to any size
+                    content += part
+                    if len(content) > MAX_ANSWER_BYTES:
+                        raise BrokenAnswer(f"the answer is longer than {MAX_ANSWER_BYTES} bytes")
+        except (httpx2.HTTPError, httpx2.InvalidURL) as error:
+            is_fresh = "connection.connect_tcp.started" in events
+            has_answer = "http11.receive_response_headers.complete" in events
+            if isinstance(error, (httpx2.NetworkError, httpx2.RemoteProtocolError)) and not (
+                is_fresh or has_answer
+            ):
+                continue  # closed while idle, as in `HttpClient._request`
+            raise BrokenAnswer(f"{type(error).__name__}: {error}") from error
+        return HttpAnswer(reply.status_code, dict(reply.headers), bytes(content))
 
 
 def _is_header(name: str, value: str) -> bool:

@@ -248,7 +248,13 @@ _FACETS = (
 
 def _facets(connection: apsw.Connection, owners: list[int], container: int = 0) -> dict[str, msgspec.Raw]:
     # if several aliases have the facet, the last one counts
-    return {key: msgspec.Raw(value) for key, value in rows_for(connection, _FACETS, owners, container)}
+    return {key: _facet(value) for key, value in rows_for(connection, _FACETS, owners, container)}
+
+
+def _facet(value: bytes) -> msgspec.Raw:
+    """The stored facet; ValueError if a damaged page made it anything else than JSON."""
+    orjson.loads(value)
+    return msgspec.Raw(value)
 
 
 def _versions(connection: apsw.Connection, id: int) -> tuple[list[Version], int]:
@@ -511,5 +517,5 @@ def run(connection: apsw.Connection, uuid: str) -> Run:
         shown[Direction.INPUT],
         shown[Direction.OUTPUT],
         _summaries(connection, select(connection, children, uuid.lower(), CHILDREN, 0)),
-        {key: msgspec.Raw(value) for key, value in facets},
+        {key: _facet(value) for key, value in facets},
     )

@@ -6,6 +6,7 @@ paragraph is the description.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ import apsw
 from msgspec import Meta
 
 from headwater.durable_files import identity
-from headwater.errors import LogUnavailable
+from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
     CatalogueEntry,
@@ -50,6 +51,8 @@ from headwater.graph.store.database import FILE, open_reader
 from headwater.log.queue.sqlite import classify, is_damage, select
 
 __all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout", "QueryTooLarge"]
+
+logger = logging.getLogger(__name__)
 
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
@@ -104,11 +107,7 @@ class GraphQuery:
         except apsw.Error as error:
             if not is_damage(error):
                 raise classify(error, self._folder) from error
-            file = self._folder / FILE
-            raise LogUnavailable(
-                f"{file} is damaged ({error}).",
-                hint=f"Stop the server, run `rm {file}*`, start it: it ingests the events of the log again.",
-            ) from error
+            raise self._damaged(f"is damaged ({error})") from error
         finally:
             self._budget = None
 
@@ -122,6 +121,19 @@ class GraphQuery:
             except apsw.InterruptError:
                 budget.check()
                 raise
+            except (HeadwaterError, apsw.Error):
+                raise
+            except Exception as error:  # a damaged page may still decode, to any values
+                kind = type(error).__name__
+                logger.exception("A query cannot interpret the graph.")
+                raise self._damaged(f"holds values that cannot be interpreted ({kind}: {error})") from error
+
+    def _damaged(self, what: str) -> LogUnavailable:
+        file = self._folder / FILE
+        return LogUnavailable(
+            f"{file} {what}.",
+            hint=f"Stop the server, run `rm {file}*`, start it: it ingests the events of the log again.",
+        )
 
     def work(self, steps: int) -> None:
         """Count work of the current question beyond its queries, such as that of a layout."""

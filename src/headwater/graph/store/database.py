@@ -95,14 +95,12 @@ class GraphDatabase:
     @property
     def position(self) -> int:
         """The position in the log of the first event that is not ingested; 0 for a new graph."""
-        rows = select(self._connection, "SELECT value FROM meta WHERE name = 'position'")
-        return int(rows[0][0]) if rows else 0
+        return int(_meta(self._connection, "position"))
 
     @property
     def last_received_at(self) -> float:
         """When the last ingested event was received; 0 if that is not known."""
-        rows = select(self._connection, "SELECT value FROM meta WHERE name = 'received_at'")
-        return float(rows[0][0]) if rows else 0.0
+        return float(_meta(self._connection, "received_at"))
 
     def ingest(self, bodies: Iterable[bytes], position: int | None = None) -> IngestResult:
         """Ingest events that are received now, as `ingest_received` does."""
@@ -133,6 +131,11 @@ class GraphDatabase:
         except apsw.Error as error:
             self._cache.clear()
             raise self._failed(error) from error
+        except Exception as error:
+            self._cache.clear()
+            if self._is_damaged():
+                raise self._failed(ValueError(f"{type(error).__name__}: {error}")) from error
+            raise
         except BaseException:
             self._cache.clear()
             raise
@@ -154,9 +157,18 @@ class GraphDatabase:
         finally:
             self._cache.clear()
 
-    def _failed(self, error: apsw.Error) -> HeadwaterError:
+    def _is_damaged(self) -> bool:
+        """Whether a search shows damage, after an error that may also be a fault of ours."""
+        try:
+            _check(self._connection)
+        except (apsw.Error, ValueError) as error:
+            return is_damage(error)
+        return False
+
+    def _failed(self, error: apsw.Error | ValueError) -> HeadwaterError:
         """The error for the caller; of a damaged file only after a new one has taken its place."""
-        if not is_damage(error):
+        may_be_damage = isinstance(error, (apsw.ConstraintError, apsw.MismatchError))
+        if not is_damage(error) and not (may_be_damage and self._is_damaged()):
             return classify(error, self.folder)
         self._connection.close()
         self._connection = _replace(self.folder / FILE, error, self._durable)
@@ -186,7 +198,7 @@ def _replace(path: Path, error: Exception, durable: bool) -> apsw.Connection:
     separations = _separations(path)
     move_to_damaged(path, error)
     connection = _writer(path, durable)
-    connection.executemany("INSERT INTO separations VALUES (?, ?, ?)", separations)
+    connection.executemany("INSERT OR IGNORE INTO separations VALUES (?, ?, ?)", separations)
     return connection
 
 
@@ -194,7 +206,8 @@ def _separations(path: Path) -> list[tuple[Any, ...]]:
     """The decisions of users in a damaged file, as far as they can be read: no event has them."""
     try:
         with closing(connect(path, reader=True)) as connection:
-            return select(connection, "SELECT kept, apart, at FROM separations")
+            rows = select(connection, "SELECT kept, apart, at FROM separations")
+            return [row for row in rows if all(type(value) is int for value in row)]
     except (apsw.Error, ValueError) as error:
         logger.error("Which names were unlinked is not known (%s): unlink them again.", error)
         return []
@@ -211,11 +224,18 @@ def _writer(path: Path, durable: bool) -> apsw.Connection:
         connection.pragma("temp_store", 2)
         migrate(connection, MIGRATIONS, path)
         select(connection, "SELECT 1 FROM dataset_names, jobs, runs, meta LIMIT 1")
+        int(_meta(connection, "position")), float(_meta(connection, "received_at"))
         _check(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _meta(connection: apsw.Connection, name: str) -> str:
+    """A fact about the file; 0 in a new one."""
+    rows = select(connection, "SELECT value FROM meta WHERE name = ?", name)
+    return str(rows[0][0]) if rows else "0"
 
 
 def _check(connection: apsw.Connection) -> None:
