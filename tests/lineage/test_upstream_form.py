@@ -165,7 +165,10 @@ def test_the_debug_facet_is_sent_when_it_is_wanted(
 ) -> None:
     def facets(**settings: Any) -> dict[str, Any]:
         with collect_lineage(spark, compatibility="openlineage-spark", **settings) as events:
-            spark.createDataFrame([(1,)], "a int").write.mode("overwrite").parquet(f"{tmp_path}/out")
+            frame = spark.createDataFrame([(1,)], "a int")
+            for number in range(2, 22):
+                frame = frame.where(f"a <> {number}")
+            frame.write.mode("overwrite").parquet(f"{tmp_path}/out")
             found: dict[str, Any] = [each for each in events.all if each["outputs"]][-1]["run"]["facets"]
         return found
 

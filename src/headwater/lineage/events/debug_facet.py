@@ -66,7 +66,7 @@ class DebugFacet:
         except Exception as error:  # a JVM that ends, a class of another release
             logger.debug("The debug facet was not made: %s", error)
             return
-        kilobytes = len(orjson.dumps(made)) // 1024
+        kilobytes = -(-len(orjson.dumps(made)) // 1024)
         if kilobytes > self._settings.debug_kilobytes:
             made = {"logs": [f"Skipping debug facet due to payload size: {kilobytes} kilobytes"]}
         event["run"]["facets"]["debug"] = custom("run", **made)
