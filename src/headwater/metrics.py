@@ -64,6 +64,12 @@ CATALOGUE: tuple[Description, ...] = (
         "counter", "log_events_dropped", "reader reason", "Events a reader lost by `age`, `bytes`, `damage`."
     ),
     _describe("gauge", "log_damaged_files", "", "Files set aside as damaged, in all (G9)."),
+    _describe(
+        "counter",
+        "queue_commit_errors",
+        "destination reason",
+        "Group commits to the queue of a stream that failed: `full` or `io`.",
+    ),
     _describe("counter", "incoming_events_appended", "token", "Events on disk in incoming files."),
     _describe("counter", "incoming_bytes_appended", "token", "Bytes of those events."),
     _describe("histogram", "incoming_commit_seconds", "", "One group commit to a file, fsync included."),
@@ -153,6 +159,10 @@ class Counter:
         # without labels it is known from the start, and a rate needs the zero to begin from
         self.values: dict[tuple[str, ...], float] = {} if description.labels else {(): 0}
         self._lock = threading.Lock()
+
+    def begin(self, *labels: str) -> None:
+        """Report these labels at 0: a series that begins with its first event shows no growth."""
+        self.add(0, *labels)
 
     def add(self, amount: float = 1, *labels: str) -> None:
         with self._lock:

@@ -12,6 +12,7 @@ import pytest
 from headwater import __version__
 from headwater.cli import pipeline_watch
 from headwater.cli.pipeline_watch import PipelineWatch
+from headwater.clock import ManualClock
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import Incoming
 from headwater.log.rejects.store import NewReject, RejectStore
@@ -65,13 +66,35 @@ def test_the_error_of_a_stream_is_a_reason_when_its_cursor_has_one(watched: Watc
         queue=identity_of(queue), position=2, archived=1, rows=1, missing=4, error="no table"
     )
     cursor.save(queue)
-    assert watched.look(destinations=[LIVE]) == ["stream live: no table"]
+    assert watched.look(destinations=[LIVE]) == ["stream live: no table"]  # those were missing long ago
     found = {
         name: watched.gauge(name, "live")
         for name in ("stream_failing", "stream_running", "stream_waiting_events", "stream_missing_events")
     }
     assert list(found.values()) == [1, 0, 1, 4]
     assert watched.gauge("destination_rows", "live") == 1
+
+
+def test_missing_events_of_a_stream_are_a_reason_for_an_hour(watched: Watched) -> None:
+    queue = watched.queue(b"{}")
+    clock = ManualClock()
+    raw = {"data_dir": str(watched.folder), "destinations": [LIVE]}
+    watch = PipelineWatch(msgspec.convert(raw, Settings), watched.rejects, watched.metrics, clock=clock)
+    cursor = StreamCursor(queue=identity_of(queue), position=2, archived=2)
+    cursor.save(queue)
+    watch.look()
+    assert watch.reasons() == []
+    cursor.missing, cursor.missing_at = 4, clock.now()
+    cursor.save(queue)
+    for seconds in (86_400, -86_400):
+        watch.look()
+        assert watch.reasons() == [
+            "stream live: 4 event(s) were missing from its queue; see `headwater status`"
+        ]
+        clock.jump(seconds)
+    clock.advance(3600)
+    watch.look()
+    assert watch.reasons() == []
 
 
 def test_a_stream_without_a_process_is_a_reason_when_its_events_wait_for_long(

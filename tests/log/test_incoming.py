@@ -237,7 +237,7 @@ def test_nothing_half_written_stays_when_the_disk_is_full_and_it_heals(tmp_path:
     assert incoming.healthy
     incoming.close()
     assert lines(tmp_path) == [b"good\n", b"again\n"]
-    assert metrics.counter("incoming_commit_errors").values == {("full",): 1}
+    assert metrics.counter("incoming_commit_errors").values == {("full",): 1, ("io",): 0}
 
 
 def test_nothing_is_written_behind_a_torn_line_when_it_cannot_be_cut(tmp_path: Path) -> None:

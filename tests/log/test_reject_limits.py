@@ -54,7 +54,9 @@ def test_the_loss_is_logged_and_counted_for_good_when_acknowledged_events_exceed
     assert kept == list(range(61 - len(kept), 61))
     assert store.counts() == {"gateway": 1, "outlet:a": len(kept)}
     lost = 60 - len(kept)
-    assert metrics.counter("rejects_dropped").values == {("outlet:a", "bytes"): lost}
+    assert {labels: n for labels, n in metrics.counter("rejects_dropped").values.items() if n} == {
+        ("outlet:a", "bytes"): lost
+    }
     assert f"{lost} of outlet:a by bytes" in (store.trouble() or "")
     store.close()
     lines = [record for record in caplog.records if record.levelno == logging.ERROR]
@@ -62,7 +64,9 @@ def test_the_loss_is_logged_and_counted_for_good_when_acknowledged_events_exceed
     assert len(lines) == 2  # the first at once, the rest in one line
     metrics = Metrics()
     again = opened(metrics)
-    assert metrics.counter("rejects_dropped").values == {("outlet:a", "bytes"): lost}
+    assert {labels: n for labels, n in metrics.counter("rejects_dropped").values.items() if n} == {
+        ("outlet:a", "bytes"): lost
+    }
     assert again.trouble() is not None
     assert RejectReader(tmp_path / "rejects.db").totals().dropped["outlet:a", "bytes"].events == lost
     clock.advance(2 * HOUR)

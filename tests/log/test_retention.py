@@ -108,7 +108,8 @@ def test_the_folder_never_grows_beyond_the_limit_when_a_reader_never_advances(
     print(f"largest {max(samples):,} bytes in {len(samples):,} samples; the limit is {limit:,}")
     stuck = log.stat().readers[0]
     assert stuck.dropped_bytes == log.stat().first - 1 > appended // 2
-    assert metrics.counter("log_events_dropped").values == {("stuck", "bytes"): stuck.dropped_bytes}
+    dropped = metrics.counter("log_events_dropped").values
+    assert {labels: n for labels, n in dropped.items() if n} == {("stuck", "bytes"): stuck.dropped_bytes}
     adds_up(log)
     log.close()
 

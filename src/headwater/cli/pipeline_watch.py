@@ -9,13 +9,14 @@ import logging
 import platform
 import shutil
 import threading
-import time
 from functools import partial
 
 from headwater import __version__
 from headwater.cli.output import format_seconds
+from headwater.clock import Clock, SystemClock
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.orphans import orphans
+from headwater.log.recent_losses import RecentLosses
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.printable import printable_line
@@ -32,8 +33,12 @@ FULL = 0.9  # of a limit of rejects
 class PipelineWatch:
     """Sets the gauges, and knows why what waits for the pipeline does not move."""
 
-    def __init__(self, settings: Settings, rejects: RejectStore, metrics: Metrics) -> None:
+    def __init__(
+        self, settings: Settings, rejects: RejectStore, metrics: Metrics, *, clock: Clock | None = None
+    ) -> None:
         self._settings, self._rejects, self._metrics = settings, rejects, metrics
+        self._clock = clock or SystemClock()
+        self._missing = RecentLosses(self._clock)
         self._reasons: list[str] = []
         self._full: list[str] = []
         self._idle_since: dict[str, float] = {}
@@ -65,7 +70,7 @@ class PipelineWatch:
         self._full = [text] if ratio >= FULL else []
         if not self._settings.events_dir.is_dir():
             return
-        found = stat_events(self._settings.events_dir, time.time())
+        found = stat_events(self._settings.events_dir, self._clock.now())
         self._set_gauges(found)
         waiting = orphans(self._settings)
         gauge = self._metrics.gauge("orphaned_events")
@@ -116,7 +121,13 @@ class PipelineWatch:
         reasons = [
             f"stream {stream.id}: {printable_line(stream.error)}" for stream in found.streams if stream.error
         ]
-        now = time.monotonic()
+        now = self._clock.monotonic()
+        for stream in found.streams:
+            self._missing.set(stream.id, stream.missing, stream.missing_at)
+        reasons += [
+            f"stream {id}: {events} event(s) were missing from its queue; see `headwater status`"
+            for id, events in self._missing.recent().items()
+        ]
         idle = {stream.id for stream in found.streams if stream.waiting and not stream.running}
         self._idle_since = {id: self._idle_since.get(id, now) for id in idle}
         reasons += [

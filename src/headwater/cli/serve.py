@@ -390,6 +390,8 @@ class Server:
         """The reasons for which /readyz answers 503."""
         found = ((name, worker.trouble()) for name, worker in self._outlets.items())
         reasons = [f"outlet {name}: {trouble}" for name, trouble in found if trouble]
+        if self._log is not None:
+            reasons += [f"log: {trouble}" for trouble in self._log.trouble()]
         if self._incoming is not None and not self._incoming.healthy:
             reasons.append("events: the last commit to an incoming file failed")
         if self._queues is not None and not self._queues.healthy:

@@ -70,6 +70,7 @@ class OutletWorker:
         self._outlet = outlet or load_outlet(settings)
         self._keys = self._outlet.keys()
         self._reader = log.reader(settings.name, settings.start)
+        rejects.report_stage(self.stage)
         self._is_alone = loops is None
         self._loop = (loops or LoopThreads()).assign(self._outlet)
         self._ended: Future[None] | None = None
@@ -156,7 +157,7 @@ class OutletWorker:
         )
         self._read_ahead = ReadAhead(scheduler, self._keys, self._settings, self._reader)
         for counter in ("delivery_events_delivered", "delivery_events_rejected", "delivery_bytes_sent"):
-            self._metrics.counter(counter).add(0, self.name)
+            self._metrics.counter(counter).begin(self.name)
         self._problems.pop("start", None)
         unsubscribe = self._loop.on_append(self._log, self._wake.set)
         works = [asyncio.create_task(self._repeat(work)) for work in (self._read, self._commit, self._tick)]

@@ -20,6 +20,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -95,6 +96,8 @@ class StreamCursor(msgspec.Struct, kw_only=True):
     rejected: int = 0
     unmapped: int = 0
     missing: int = 0
+    missing_at: float = 0.0
+    """When the last of them were found to be missing."""
     at: float = 0.0
     error: str = ""
     """Why it does not move, if it does not."""
@@ -232,12 +235,15 @@ class Queues:
             for destination in destinations:
                 queue = folder.queue(destination.id)
                 # Metrics of its own: the process's `log_*` metrics are those of the lineage log.
-                opened = Log.open(queue, kept, clock=clock, metrics=Metrics())
+                errors = partial(_count_error, metrics or Metrics(), destination.id)
+                opened = Log.open(queue, kept, clock=clock, metrics=Metrics(), on_commit_error=errors)
                 undo.callback(opened.close)
                 _prepare(queue, opened.end)
                 self._logs[destination.id] = opened
                 self._readers[destination.id] = opened.reader(STREAM_READER)
                 if metrics is not None:
+                    for reason in ("full", "io"):
+                        metrics.counter("queue_commit_errors").begin(destination.id, reason)
                     lag = self._readers[destination.id].lag_events
                     metrics.gauge("queue_lag_events").set(lag, destination.id)
             undo.pop_all()
@@ -283,6 +289,10 @@ class Queues:
         self._collector.join()
         for each in self._logs.values():
             each.close()
+
+
+def _count_error(metrics: Metrics, destination: str, reason: str) -> None:
+    metrics.counter("queue_commit_errors").add(1, destination, reason)
 
 
 def _prepare(queue: Path, end: int) -> None:

@@ -42,6 +42,8 @@ class StreamStat(msgspec.Struct):
     archived: int
     at: float
     error: str
+    missing_at: float = 0.0
+    """When the last of the missing events were found to be missing; 0 if none is."""
 
 
 class OpenPair(msgspec.Struct):
@@ -127,6 +129,7 @@ def _stream(id: str, queue: Path) -> StreamStat:
         cursor.archived,
         cursor.at,
         cursor.error,
+        cursor.missing_at,
     )
 
 

@@ -82,6 +82,8 @@ class Incoming:
         self._writers = [WriterThread(TICK_SECONDS, f"incoming-{i}") for i in range(WRITERS)]
         self._guard = threading.Lock()
         self._is_closed = False
+        for reason in ("full", "io"):
+            self.metrics.counter("incoming_commit_errors").begin(reason)
         self.metrics.gauge("incoming_files_waiting").set(lambda: len(self.folder.rotated_files()))
 
     def append(

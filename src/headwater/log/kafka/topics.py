@@ -70,6 +70,7 @@ class Topics:
         self._events = found.counter("incoming_events_appended")
         self._bytes = found.counter("incoming_bytes_appended")
         self._errors = found.counter("incoming_commit_errors")
+        self._errors.begin("io")
         self._seconds = found.histogram("incoming_commit_seconds")
         self._clock = SystemClock()
         self._guard = threading.Lock()

@@ -29,11 +29,13 @@ from headwater.log.queue.partitions import HOUR_SECONDS, Partitions
 from headwater.log.queue.reader import Reader
 from headwater.log.queue.retention import removals
 from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
+from headwater.log.recent_losses import RecentLosses
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
 
 logger = logging.getLogger(__name__)
 
+DROP_REASONS = ("age", "bytes", "damage")
 LOG_AGAIN_SECONDS = 60.0  # the same trouble is logged once in this time
 LOOK_SECONDS = 1.0  # between two looks whether the files are still in place, if no event arrives
 
@@ -54,6 +56,7 @@ class Log:
         *,
         clock: Clock,
         metrics: Metrics,
+        on_commit_error: Callable[[str], None] | None,
         vfs: str | None,
     ) -> None:
         self.folder = folder
@@ -68,6 +71,9 @@ class Log:
         self._lock = lock
         self._index = found.index
         self._metrics = metrics
+        self._on_commit_error = on_commit_error
+        self._losses = RecentLosses(clock)
+        self._damaged = 0  # files, at the last count
         self.partitions = Partitions(folder, found.ranges, settings, clock=clock, vfs=vfs)
         self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
         self._packer = Packer()
@@ -93,7 +99,11 @@ class Log:
             min(LOOK_SECONDS, settings.collect_seconds),
             settings.max_commit_bytes,
         )
+        for reason in ("full", "io"):
+            metrics.counter("log_commit_errors").begin(reason)
+        self._begin_counting("")
         for cursor in self._cursors.values():
+            self._begin_counting(cursor.row.reader)
             for outcome, events in cursor.drop_doomed().items():
                 self.count_dropped(cursor.row.reader, outcome.removeprefix("dropped_"), events)
         metrics.gauge("log_bytes").set(self._bytes)
@@ -107,9 +117,13 @@ class Log:
         *,
         clock: Clock | None = None,
         metrics: Metrics | None = None,
+        on_commit_error: Callable[[str], None] | None = None,
         vfs: str | None = None,
     ) -> Log:
-        """Lock the folder, set damaged files aside (G9), and start the writer."""
+        """Lock the folder, set damaged files aside (G9), and start the writer.
+
+        `on_commit_error` is called with the reason, `full` or `io`, by the writer's thread.
+        """
         with ExitStack() as undo:
             try:
                 make_folder(folder)
@@ -124,6 +138,7 @@ class Log:
                     found,
                     clock=clock or SystemClock(),
                     metrics=metrics or Metrics(),
+                    on_commit_error=on_commit_error,
                     vfs=vfs,
                 )
             except (apsw.Error, OSError) as error:
@@ -200,6 +215,8 @@ class Log:
         self.healthy = False
         reason = "full" if isinstance(failure, LogFull) else "io"
         self._metrics.counter("log_commit_errors").add(1, reason)
+        if self._on_commit_error is not None:
+            self._on_commit_error(reason)
         self.log_once_a_minute("A commit failed", error)
         self.partitions.failed(error)
         return failure
@@ -327,10 +344,15 @@ class Log:
             self._index.note("dropped_unread", str(int(self._index.notes("dropped_unread") or 0) + lost))
             self.count_dropped("", reason, lost)
 
+    def _begin_counting(self, reader: str) -> None:
+        for reason in DROP_REASONS:
+            self._metrics.counter("log_events_dropped").begin(reader, reason)
+
     def count_dropped(self, reader: str, reason: str, events: int) -> None:
         if events:
             self._metrics.counter("log_events_dropped").add(events, reader, reason)
             by = f"the reader {reader}" if reader else "any reader"
+            self._losses.add(f"{by} by {reason}", events)
             if reason == "damage":
                 logger.error("%d events were lost to damage before %s finished them.", events, by)
                 return
@@ -356,6 +378,7 @@ class Log:
                 cursor = Cursor(self._index, CursorRow(name, position, position))
                 cursor.store()
                 self._cursors[name] = cursor
+                self._begin_counting(name)
             return cursor
 
         with self.classified():
@@ -383,6 +406,7 @@ class Log:
         del self._cursors[reader]
         row = next(row for row in self._index.cursors() if row.reader == name)
         self._cursors[name] = Cursor(self._index, row)
+        self._begin_counting(name)
 
     def repair(self, partition: PartitionRange, error: Exception) -> None:
         """Set a damaged partition aside and keep what can still be read of it (G9)."""
@@ -421,6 +445,15 @@ class Log:
             in_memory=in_memory,
             clock_ahead_seconds=self._witnessed.ahead_seconds,
         )
+
+    def trouble(self) -> list[str]:
+        """Why an operator must look: losses of the last hour, and files that were set aside as damaged."""
+        lost = [f"{events} for {what}" for what, events in self._losses.recent().items()]
+        found = [f"events were dropped: {', '.join(lost)}; see `headwater status`"] * bool(lost)
+        if self._damaged:
+            files = f"{self._damaged} damaged file(s) in {self.folder / 'damaged'}"
+            found.append(f"{files}; see `headwater log verify`, and move them away when they are examined")
+        return found
 
     def classify(self, error: Exception) -> LogError:
         return error if isinstance(error, LogError) else sqlite.classify(error, self.folder)
@@ -465,7 +498,8 @@ class Log:
     def _count(self) -> None:
         self.partitions.measure()
         self._metrics.gauge("log_partitions").set(len(self.partitions.ranges))
-        self._metrics.gauge("log_damaged_files").set(len(damaged_file_names(self.folder)))
+        self._damaged = len(damaged_file_names(self.folder))
+        self._metrics.gauge("log_damaged_files").set(self._damaged)
 
     def close(self) -> None:
         """Accept nothing new, commit and answer pending appends, close the files, unlock the folder."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from typing import get_args
 
 from headwater.clock import Clock
-from headwater.log.rejects.totals import LIMITS, Totals, is_acknowledged
+from headwater.log.recent_losses import RecentLosses
+from headwater.log.rejects.totals import GATEWAY, LIMITS, Reason, Totals, is_acknowledged
 from headwater.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -26,18 +28,35 @@ class LossReport:
         self._clock = clock
         self._counted: dict[tuple[str, str], int] = {}
         self._logged: dict[tuple[str, str], int] = {}
+        self._losses = RecentLosses(clock)
+        self._stages: set[str] = set()
         self._due = 0.0
 
     def begin(self, totals: Totals) -> None:
         """What was dropped before this process began is counted, and was logged then."""
+        self.begin_stage(GATEWAY)
         self.count(totals)
         self._logged = dict(self._counted)
 
+    def begin_stage(self, stage: str) -> None:
+        """Report the counters of a stage from 0."""
+        self._stages.add(stage)
+        for reason in get_args(Reason):
+            self._metrics.counter("rejects_dropped").begin(stage, reason)
+
     def count(self, totals: Totals) -> None:
+        for stage in totals.stored.keys() - self._stages:
+            self.begin_stage(stage)
         for key, gone in list(totals.dropped.items()):
             if (new := gone.events - self._counted.get(key, 0)) > 0:
                 self._metrics.counter("rejects_dropped").add(new, gone.stage, gone.reason)
                 self._counted[key] = gone.events
+        for gone in totals.losses():
+            self._losses.set(f"{gone.stage} by {gone.reason}", gone.events, gone.at)
+
+    def recent(self) -> dict[str, int]:
+        """Numbers of rejects of acknowledged events, by stage and reason, of which some went lately."""
+        return self._losses.recent()
 
     def log(self, totals: Totals, *, last: bool = False) -> None:
         """Log what was dropped since the last line about it; the first at once, others once a minute."""

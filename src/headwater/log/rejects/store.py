@@ -68,7 +68,6 @@ REASON_ROWS = 5_000  # at a time
 VERIFY_ROWS = 100  # at a time: each may have megabytes
 DROP_ROWS = 1000  # of one transaction: other threads and processes wait for it
 HOUR_SECONDS = 3600.0
-TROUBLE_SECONDS = HOUR_SECONDS  # after the last loss: /readyz reports it for so long
 ACKNOWLEDGED = f"stage <> '{GATEWAY}'"
 
 
@@ -408,12 +407,14 @@ class RejectStore(RejectReader):
 
     def trouble(self) -> str | None:
         """Why acknowledged events are lost now: for an hour after limits or damage took the last one."""
-        since = self._clock.now() - TROUBLE_SECONDS
-        found = [gone for gone in self._totals.losses() if gone.at > since]
-        if not found:
+        texts = [f"{events} of {what}" for what, events in self._report.recent().items()]
+        if not texts:
             return None
-        texts = [f"{gone.events} of {gone.stage} by {gone.reason}" for gone in found]
         return f"acknowledged events were dropped: {', '.join(texts)}; see `headwater status`"
+
+    def report_stage(self, stage: str) -> None:
+        """Report the counters of a stage from now on, although it may have no rejects yet."""
+        self._report.begin_stage(stage)
 
     def close(self) -> None:
         self._report.log(self._totals, last=True)

@@ -274,7 +274,9 @@ class Stream:
             cursor.skipped += result.skipped
             cursor.rejected += result.rejected
             cursor.unmapped += result.unmapped
-            cursor.missing += missing
+            if missing:
+                cursor.missing += missing
+                cursor.missing_at = cursor.at
             cursor.save(self._queue)
         crash_point("stream.after_commit")
 
