@@ -97,8 +97,8 @@ fuzz-coverage: setup ## readers of bytes from outside, each searched under cover
 	@for target in $(or $(TARGET),http_connection body_decoders validator event_file_lines partition_reader); do \
 		$(RUN) -m tests.fuzz.coverage $$target --seconds $(or $(SECONDS),60) --corpus .fuzz/$$target || exit 1; done
 
-screenshots: setup ## the pictures of docs/img, taken by the browser test; needs a Chromium
-	@HEADWATER_SCREENSHOTS=docs/img $(RUN) -m pytest -q tests/page/browser/test_screenshots.py
+screenshots: setup ## the pictures of docs/img, and each view at each width in build/screenshots; needs a Chromium
+	@HEADWATER_SCREENSHOTS=docs/img HEADWATER_SCREENSHOT_MATRIX=build/screenshots $(RUN) -m pytest -q tests/page/browser/test_screenshots.py
 
 setup:
 	@PYTHON='$(PYTHON)' scripts/setup dev

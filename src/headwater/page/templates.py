@@ -138,12 +138,14 @@ def _bytes(count: float | None) -> str:
 def _seconds(seconds: float | None) -> str:
     if seconds is None:
         return "–"
-    if seconds < 0.0995:
+    if 0 < seconds < 0.0995:
         return f"{seconds * 1000:.0f} ms"
     for limit, unit, size in ((120, "s", 1), (7200, "min", 60), (172_800, "h", 3600)):
         if seconds < limit:
             value = seconds / size
-            return f"{value:.1f} {unit}" if value < 10 else f"{value:.0f} {unit}"
+            return (
+                f"{value:.1f} {unit}" if 0 < value < 9.95 and round(value, 1) % 1 else f"{value:.0f} {unit}"
+            )
     return f"{seconds / 86_400:.1f} days"
 
 

@@ -103,13 +103,15 @@ class Shop:
         answer = httpx2.post(f"{self.url}/api/v1/s2s/events", json=events, headers=secret, timeout=60)
         assert answer.status_code == 200, answer.text
 
-    def refuse(self, count: int, reason: str = "It does not fit.", **fields: Any) -> None:
+    def refuse(
+        self, count: int, reason: str = "It does not fit.", *, file: str = "a.log", **fields: Any
+    ) -> None:
         """Rejects of the destination, as the pipeline writes them."""
         line = json.dumps(ORDER | fields).encode()
         DestinationRejects(self.events_dir).append(
             "warehouse",
             (
-                EventError.of(line, reason, destination_id="warehouse", source=f"a.log:{n}", at=time.time())
+                EventError.of(line, reason, destination_id="warehouse", source=f"{file}:{n}", at=time.time())
                 for n in range(count)
             ),
         )

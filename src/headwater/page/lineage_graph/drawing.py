@@ -23,6 +23,9 @@ FOOTER_HEIGHT = 6
 JOB_LABEL_HEIGHT = 22  # above a dataset: the job that writes it
 LAYER_GAP = 92
 MARGIN = 24
+ROW_WIDTH = BOX_WIDTH - 32  # of the name and the type of a column
+NAME_CHARACTER, TYPE_CHARACTER = 7.25, 6.35  # widths in the two sizes of the font
+MAX_TYPE = 11
 MAX_ROWS = ((1, 100), (12, 40), (10_000, 16))  # (most open boxes, rows of each)
 
 
@@ -35,6 +38,18 @@ class Row(NamedTuple):
     has_edges: bool
     is_traced: bool
     omitted: int = 0
+
+    @property
+    def shown_type(self) -> str:
+        """The type as it is drawn: without its parameters where they would take the name's place."""
+        if len(self.type) <= MAX_TYPE and len(self.name) <= _name_room(self.type):
+            return self.type
+        return self.type.partition("(")[0]
+
+    @property
+    def room(self) -> int:
+        """The number of characters of the name that are drawn."""
+        return _name_room(self.shown_type)
 
 
 class Box(NamedTuple):
@@ -154,6 +169,10 @@ def draw(
         left_out,
         trace is not None,
     )
+
+
+def _name_room(type: str) -> int:
+    return int((ROW_WIDTH - TYPE_CHARACTER * min(len(type), MAX_TYPE)) / NAME_CHARACTER)
 
 
 class _Table:

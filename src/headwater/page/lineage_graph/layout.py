@@ -215,7 +215,7 @@ class Arrangement(NamedTuple):
 
 
 def arrange(
-    heights: Sequence[float], links: Sequence[Link], *, gap: float = 28.0, work: Work = uncounted
+    heights: Sequence[float], links: Sequence[Link], *, gap: float = 18.0, work: Work = uncounted
 ) -> Arrangement:
     """Place boxes of these heights so that links go from left to right and mostly straight."""
     between: dict[tuple[int, int], set[Link]] = defaultdict(set)

@@ -12,9 +12,10 @@ TICKS = 4
 
 
 class TimelineRun(NamedTuple):
-    """A run; `left` and `width` are percents of the whole time."""
+    """A run; `left` and `width` are percents of all time, `label` is its job without the parent's name."""
 
     run: RunSummary
+    label: str
     depth: int
     left: float
     width: float
@@ -47,20 +48,20 @@ def timeline(runs: list[RunSummary], *, is_cut: bool) -> Timeline | None:
         children[run.parent if run.parent in ids and run.parent != run.id else ""].append(run)
     found: list[TimelineRun] = []
     # in a cycle of parents, the earliest is the first
-    waiting = [(run, 0) for run in reversed([*children[""], *runs])]
+    waiting = [(run, 0, "") for run in reversed([*children[""], *runs])]
     placed: set[str] = set()
     while waiting:
-        run, depth = waiting.pop()
+        run, depth, parent = waiting.pop()
         if run.id in placed:
             continue
         placed.add(run.id)
         began, ended = times[run.id]
         left = 100 * ((began if began is not None else first) - first) / whole
         right = 100 * ((ended if ended is not None else last) - first) / whole
-        found.append(
-            TimelineRun(run, depth, round(left, 2), round(max(0.4, right - left), 2), not run.ended_at)
-        )
-        waiting += [(child, depth + 1) for child in reversed(children[run.id])]
+        label = run.job.name.removeprefix(f"{parent}.") if parent else run.job.name
+        width = round(max(0.4, right - left), 2)
+        found.append(TimelineRun(run, label, depth, round(left, 2), width, not run.ended_at))
+        waiting += [(child, depth + 1, run.job.name) for child in reversed(children[run.id])]
     began_at = min((run.started_at or run.first_at or "" for run in runs), default="")
     return Timeline(found, [whole * tick / TICKS for tick in range(TICKS + 1)], began_at, is_cut)
 

@@ -147,11 +147,13 @@ function wheel(event) {
   }
 }
 
-// Fits the graph; on a narrow screen, where that would be too small to read, its centre.
+// Fits the graph; where that would be too small to read columns, or on a narrow screen anything, shows its centre.
 function begin() {
   fit();
   const centre = graph.svg.querySelector("g.centre")?.dataset.key;
-  if (graph.board.clientWidth >= 600 || view.scale >= READABLE || !centre) return;
+  const isOpen = graph.svg.querySelector("a.row") && !graph.svg.classList.contains("with-trace");
+  const least = graph.board.clientWidth < 600 ? READABLE : isOpen ? FAR : 0;
+  if (view.scale >= least || !centre) return;
   const [x, y] = at(centre);
   view.scale = READABLE;
   view.x = graph.board.clientWidth / 2 - (x + 118) * READABLE;
