@@ -39,6 +39,8 @@ CRASH_POINTS = (
     "failed.after_write",
     "failed.after_rename",
     "failed.after_unwrap",
+    "failed.after_count",
+    "failed.after_cut",
     "pipeline.before_load",
     "pipeline.after_load",
     "pipeline.after_split",

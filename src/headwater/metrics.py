@@ -118,7 +118,8 @@ CATALOGUE: tuple[Description, ...] = (
         "gauge",
         "rejects_full_ratio",
         "kind",
-        "Bytes of rejects of the `gateway` or of `outlets`, as a share of their limit; at 1 the oldest go.",
+        "Bytes of rejects of the `gateway`, of `outlets` or of `destination:ID`, as a share of their limit; "
+        "at 1 the oldest go.",
     ),
     _describe("gauge", "build_info", "version python", "Always 1; the release, and its Python."),
     _describe("gauge", "disk_free_bytes", "", "Free bytes of the disk that has the data folder."),

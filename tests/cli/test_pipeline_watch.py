@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headwater.cli.pipeline_watch import PipelineWatch
 from headwater.clock import ManualClock
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import Incoming
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.log.streams import Queues, StreamCursor, identity_of
 from headwater.metrics import Metrics
@@ -143,6 +145,29 @@ def test_damage_is_a_reason_when_a_queue_has_some(watched: Watched) -> None:
     [reason] = watched.look(destinations=[LIVE])
     assert reason.startswith("damaged: queue.dst=live:")
     assert watched.gauge("events_damaged_files") == 1
+
+
+def test_the_oldest_rejects_of_a_destination_go_and_are_reported_when_they_exceed_their_limit(
+    watched: Watched, caplog: pytest.LogCaptureFixture
+) -> None:
+    rejects = DestinationRejects(watched.folder / "events")
+    errors = [
+        EventError.of(b"{}", "no", destination_id="dwh", source=f"f:{number}", at=time.time())
+        for number in range(20)
+    ]
+    rejects.append("dwh", errors)
+    [reason] = watched.look()
+    left = rejects.counts()["dwh"]
+    assert 0 < left < 20
+    assert f"{20 - left} of destination:dwh by bytes" in reason
+    assert f"{20 - left} rejects of destination:dwh were dropped for good" in caplog.text
+    counted = watched.metrics.counter("rejects_dropped").values
+    assert counted["destination:dwh", "bytes"] == sum(counted.values()) == 20 - left
+    assert watched.gauge("rejects_by_stage", "destination:dwh") == left
+    assert 0.5 < watched.gauge("rejects_full_ratio", "destination:dwh") < 0.9
+    rejects.drop("dwh")
+    watched.look()
+    assert watched.gauge("rejects_by_stage", "destination:dwh") == 0
 
 
 def test_rejects_are_counted_by_stage_and_a_reason_when_their_limit_is_near(watched: Watched) -> None:

@@ -107,6 +107,102 @@ def test_rejects_become_a_file_for_their_destination_when_they_are_replayed(tmp_
     assert place == tmp_path / "archive/2027-01-15/failed.dst=dwh-2027-01-15T08-00-00.000.log.gz"
 
 
+def numbers(folder: Path) -> list[int]:
+    return [json.loads(line)["n"] for line in kept(folder)]
+
+
+def gone(folder: Path) -> dict[str, int]:
+    return {each.reason: each.events for each in DestinationRejects(folder).dropped()}
+
+
+def at(line: bytes, number: int, seconds: float) -> EventError:
+    return EventError.of(line, "no", destination_id="dwh", source=f"f:{number}", at=NOW + seconds)
+
+
+def test_counts_follow_the_file_when_other_processes_change_it(tmp_path: Path) -> None:
+    rejects, other = DestinationRejects(tmp_path), DestinationRejects(tmp_path)
+    path = tmp_path / "failed" / "failed.dst=dwh.log"
+    for number in range(4):
+        other.append("dwh", [reject(b'{"n":1}', number), reject(b'{"n":2}', number + 1)])
+        assert rejects.counts() == {"dwh": number + 2}
+    size = rejects.bytes("dwh")
+    content = path.read_bytes()
+    with path.open("ab") as file:
+        file.write(b'{"event": ')  # is being written
+    assert (rejects.counts(), rejects.bytes("dwh")) == ({"dwh": 5}, size)
+    # what was counted is not read again: the same file, with other bytes where the first rejects were
+    with path.open("r+b") as file:
+        file.seek(len(content) // 2)
+        file.write(b"?")
+    assert rejects.counts() == {"dwh": 5}
+    other.drop("dwh")
+    assert rejects.counts() == {}
+    other.append("dwh", [reject(b"{}", number) for number in range(50)])
+    assert rejects.counts() == {"dwh": 50}
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[10:]))  # in the same file
+    assert rejects.counts() == {"dwh": 40}
+
+
+def test_the_oldest_are_dropped_and_counted_when_they_exceed_their_bytes(tmp_path: Path) -> None:
+    rejects = DestinationRejects(tmp_path)
+    for number in range(0, 100, 5):
+        # a crash makes the pipeline write the same batch again: it is the same rejects
+        for _ in range(2):
+            batch = [reject(b'{"n":%d}' % each, each) for each in range(number, number + 5)]
+            rejects.append("dwh", batch)
+        rejects.apply_limits(most_bytes=5_000, age_seconds=1e9, now=NOW)
+        assert rejects.bytes("dwh") <= 5_000
+    left = numbers(tmp_path)
+    assert left == list(range(100 - len(left), 100))
+    assert gone(tmp_path) == {"bytes": 100 - len(left)}
+    assert rejects.counts() == DestinationRejects(tmp_path).counts() == {"dwh": len(left)}
+
+
+def test_the_old_are_dropped_and_counted_when_they_exceed_their_age(tmp_path: Path) -> None:
+    rejects = DestinationRejects(tmp_path)
+    rejects.append("dwh", [at(b'{"n":%d}' % number, number, 60.0 * number) for number in range(10)])
+    path = tmp_path / "failed" / "failed.dst=dwh.log"
+    path.write_bytes(b"not ours\n" + path.read_bytes())
+    hour = {"most_bytes": 1 << 30, "age_seconds": 3600.0}
+    rejects.apply_limits(**hour, now=NOW + 3600)  # type: ignore[arg-type]
+    assert gone(tmp_path) == {}
+    rejects.apply_limits(**hour, now=NOW + 3600 + 150)  # type: ignore[arg-type]
+    assert gone(tmp_path) == {"age": 4}  # those of the first three minutes, and what stood before them
+    assert numbers(tmp_path) == list(range(3, 10))
+    rejects.append("dwh", [at(b'{"n":10}', 10, 600.0)])
+    rejects.apply_limits(**hour, now=NOW + 9e9)  # type: ignore[arg-type]
+    assert gone(tmp_path) == {"age": 12}
+    assert rejects.counts() == {}
+
+
+LIMIT = """
+import sys
+from pathlib import Path
+from headwater.log.rejects.destination_file import DestinationRejects
+DestinationRejects(Path(sys.argv[1])).apply_limits(most_bytes=3_000, age_seconds=1e9, now=1_800_000_000.0)
+"""
+
+
+@pytest.mark.parametrize("point", ["failed.after_count", "failed.after_cut"])
+@pytest.mark.parametrize("then", ["limit", "replay", "drop"])
+def test_a_dropped_reject_is_counted_once_when_the_process_is_killed(
+    tmp_path: Path, point: str, then: str
+) -> None:
+    rejects = DestinationRejects(tmp_path)
+    rejects.append("dwh", [reject(b'{"n":%d}' % number, number) for number in range(50)])
+    killed(LIMIT, str(tmp_path), at=point)
+    rejects.append("dwh", [reject(b'{"n":50}', 50)])
+    if then == "limit":
+        rejects.apply_limits(most_bytes=1 << 30, age_seconds=1e9, now=NOW)
+        left = rejects.counts()["dwh"]
+    elif then == "replay":
+        left = rejects.request_replay("dwh", NOW)
+    else:
+        left = rejects.drop("dwh")
+    assert 0 < left < 51
+    assert gone(tmp_path) == {"bytes": 51 - left}
+
+
 REPLAY = """
 import sys
 from pathlib import Path

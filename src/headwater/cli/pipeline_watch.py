@@ -9,6 +9,7 @@ import logging
 import platform
 import shutil
 import threading
+from collections.abc import Callable
 from functools import partial
 
 from headwater import __version__
@@ -17,7 +18,10 @@ from headwater.clock import Clock, SystemClock
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.orphans import orphans
 from headwater.log.recent_losses import RecentLosses
+from headwater.log.rejects.destination_file import DestinationRejects
+from headwater.log.rejects.loss_report import LossReport
 from headwater.log.rejects.store import RejectStore
+from headwater.log.rejects.totals import DESTINATION_PREFIX, Totals
 from headwater.metrics import Metrics
 from headwater.printable import printable_line
 from headwater.settings import Settings
@@ -34,10 +38,23 @@ class PipelineWatch:
     """Sets the gauges, and knows why what waits for the pipeline does not move."""
 
     def __init__(
-        self, settings: Settings, rejects: RejectStore, metrics: Metrics, *, clock: Clock | None = None
+        self,
+        settings: Settings,
+        rejects: RejectStore,
+        metrics: Metrics,
+        *,
+        clock: Clock | None = None,
+        witnessed_now: Callable[[], float] | None = None,
     ) -> None:
+        """`witnessed_now` is the time by which rejects of destinations age."""
         self._settings, self._rejects, self._metrics = settings, rejects, metrics
         self._clock = clock or SystemClock()
+        self._witnessed_now = witnessed_now or self._clock.now
+        self._files = DestinationRejects(settings.events_dir)
+        self._report = LossReport(metrics, self._clock)
+        for destination in settings.destinations:
+            self._report.begin_stage(DESTINATION_PREFIX + destination.id)
+        self._report.begin(self._dropped())
         self._missing = RecentLosses(self._clock)
         self._reasons: list[str] = []
         self._full: list[str] = []
@@ -65,12 +82,22 @@ class PipelineWatch:
     def look(self) -> None:
         """Read the files, set the gauges, and find the reasons."""
         self._count_rejects()
-        ratio = self._full_ratio("outlets", self._settings.log.retention_bytes)
-        text = f"rejects: those of outlets fill {ratio:.0%} of their limit; the oldest go at 100%"
-        self._full = [text] if ratio >= FULL else []
-        if not self._settings.events_dir.is_dir():
+        limits = self._settings.log
+        ratios = {"outlets": self._full_ratio("outlets", limits.retention_bytes)}
+        lost: list[str] = []
+        if has_events := self._settings.events_dir.is_dir():
+            lost = self._limit_rejects()
+            ratios |= {id: self._files.bytes(id) / limits.retention_bytes for id in self._files.ids}
+            for id in ratios.keys() - {"outlets"}:
+                self._metrics.gauge("rejects_full_ratio").set(ratios[id], f"{DESTINATION_PREFIX}{id}")
+        self._full = lost + [
+            f"rejects: those of {of} fill {ratio:.0%} of their limit; the oldest go at 100%"
+            for of, ratio in ratios.items()
+            if ratio >= FULL
+        ]
+        if not has_events:
             return
-        found = stat_events(self._settings.events_dir, self._clock.now())
+        found = stat_events(self._settings.events_dir, self._clock.now(), self._files)
         self._set_gauges(found)
         waiting = orphans(self._settings)
         gauge = self._metrics.gauge("orphaned_events")
@@ -84,7 +111,26 @@ class PipelineWatch:
         self._reasons = [str(orphan) for orphan in waiting] + self._stuck(found)
 
     def _full_ratio(self, kind: str, limit: int) -> float:
-        return self._rejects.totals().bytes(acknowledged=kind == "outlets") / limit
+        return self._rejects.known_totals.bytes(acknowledged=kind == "outlets") / limit
+
+    def _limit_rejects(self) -> list[str]:
+        """Apply the log's limits to the rejects of destinations; which of them are lost, for an hour."""
+        limits = self._settings.log
+        self._files.apply_limits(
+            most_bytes=limits.retention_bytes,
+            age_seconds=limits.retention_hours * 3600,
+            now=self._witnessed_now(),
+        )
+        totals = self._dropped()
+        self._report.count(totals)
+        self._report.log(totals)
+        trouble = self._report.trouble()
+        return [trouble] if trouble else []
+
+    def _dropped(self) -> Totals:
+        totals = Totals()
+        totals.dropped = {(gone.stage, gone.reason): gone for gone in self._files.dropped()}
+        return totals
 
     def _count_rejects(self) -> None:
         gauge = self._metrics.gauge("rejects_by_stage")
@@ -103,6 +149,10 @@ class PipelineWatch:
             gauge("pipeline_last_cycle_timestamp_seconds").set(cycle.at)
             gauge("pipeline_last_cycle_seconds").set(cycle.seconds)
             gauge("pipeline_last_cycle_errors").set(len(cycle.errors))
+        stages = {f"destination:{each.id}" for each in found.destinations}
+        for (stage,) in gauge("rejects_by_stage").values:
+            if stage.startswith("destination:") and stage not in stages:
+                gauge("rejects_by_stage").set(0, stage)
         rows: dict[str, int] = {}
         for each in found.destinations:
             rows[each.id] = rows.get(each.id, 0) + each.rows

@@ -213,7 +213,9 @@ class Server:
         else:
             # The cursor of a graph that is switched off would keep every event in the log.
             self._log.forget(GRAPH_READER)
-        self._pipeline = PipelineWatch(settings, self._rejects, self.metrics)
+        self._pipeline = PipelineWatch(
+            settings, self._rejects, self.metrics, witnessed_now=self._log.witnessed_now
+        )
         if (statsd := settings.metrics.statsd) is not None:
             self._statsd = StatsdPublisher(
                 self.metrics, statsd.host, statsd.port, statsd.prefix, statsd.interval_seconds

@@ -177,6 +177,8 @@ def _print_events(found: EventsStat) -> None:
         echo(format_table(head, rows))
     if found.replays:
         echo(f"{found.replays:,} file(s) of rejects wait for their replay")
+    for gone in found.dropped_rejects:
+        echo(f"{gone.events:,} reject(s) of {gone.stage} {_fate(gone)}, last at {format_time(gone.at)}")
     if found.destinations:
         echo()
         titles = (

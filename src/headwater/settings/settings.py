@@ -153,7 +153,8 @@ class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
         Bytes,
         doc(
             "Bytes of rejects of the gateway, which were never acknowledged; the oldest go first. Rejects "
-            "of outlets are kept apart, in `retention_bytes` and for `retention_hours` once more."
+            "of outlets are kept apart, in `retention_bytes` and for `retention_hours` once more; those of "
+            "each destination as well."
         ),
     ] = 256 * MIB
 

@@ -15,6 +15,7 @@ from headwater.log.files.file_status import FileStatus, LastCycle, PipelineNow
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
+from headwater.log.rejects.totals import Dropped
 from headwater.log.streams import StreamCursor, damage_of, stream_folder, topic_folders
 
 
@@ -69,11 +70,12 @@ class EventsStat(msgspec.Struct):
     last_cycle: LastCycle | None
     streams: list[StreamStat] = []
     damaged: list[DamagedFile] = []
+    dropped_rejects: list[Dropped] = []
     pipeline: PipelineNow | None = None
 
 
-def stat_events(events_dir: Path, now: float) -> EventsStat:
-    """Read the names, sizes and statuses of all files."""
+def stat_events(events_dir: Path, now: float, rejects: DestinationRejects | None = None) -> EventsStat:
+    """Read the names, sizes and statuses of all files; `rejects` that are kept count what is new alone."""
     folder = EventFolder(events_dir)
     tokens: dict[str, TokenStat] = {}
     counts = FileCounts()
@@ -101,7 +103,9 @@ def stat_events(events_dir: Path, now: float) -> EventsStat:
     found.archived_files, found.archived_bytes = archived.files, archived.bytes
     counts.add(archived)
     destinations, found.damaged = counts.destinations, counts.damaged
-    for id, count in DestinationRejects(events_dir).counts().items():
+    rejects = rejects or DestinationRejects(events_dir)
+    found.dropped_rejects = rejects.dropped()
+    for id, count in rejects.counts().items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
     for id, queue in folder.queues().items():
         found.streams += _streams(id, queue)

@@ -27,6 +27,7 @@ _STAMP = r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\d\.\d{3}"
 _ROTATED = re.compile(rf"(?:(incoming)\.tok|(failed)\.dst)=({_ID})-({_STAMP})\.log")
 _ACTIVE = re.compile(rf"incoming\.tok=({_ID})\.log")
 _ERRORS = re.compile(rf"failed\.dst=({_ID})\.log")
+_DROPPED = re.compile(rf"failed\.dst=({_ID})\.dropped")
 _QUEUE = re.compile(rf"queue\.dst=({_ID})")
 _ARCHIVED = re.compile(rf"(?:(incoming)\.tok|(streaming-archive|failed)\.dst)=({_ID})-({_STAMP})\.log\.gz")
 _IDENTITY_BYTES = 64 * 1024
@@ -76,6 +77,10 @@ class EventFolder:
     def error_files(self) -> dict[str, Path]:
         """All files of rejects, by destination."""
         return {match[1]: path for path, match in _matching(self.failed, _ERRORS)}
+
+    def dropped_files(self) -> list[Path]:
+        """The files of rejects, there or not, of which some were dropped."""
+        return [path.with_suffix(".log") for path, _ in _matching(self.failed, _DROPPED)]
 
     def rotated_files(self) -> list[IncomingFile]:
         """All files that wait for the pipeline, oldest first."""

@@ -7,6 +7,7 @@ loads it like any other, for that destination alone. Events that fail again beco
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
@@ -21,6 +22,7 @@ from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, re
 from headwater.json_decoder import json_decoder
 from headwater.log.files.checked_lines import (
     DAMAGED,
+    Line,
     LineReader,
     LineWriter,
     checked_line,
@@ -28,6 +30,9 @@ from headwater.log.files.checked_lines import (
 )
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, rotated_name, status_path
+from headwater.log.rejects.destination_counts import RejectCount
+from headwater.log.rejects.destination_limits import drop_beyond, dropped_rejects, finish_cut
+from headwater.log.rejects.totals import DESTINATION_PREFIX, Dropped
 
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
@@ -84,6 +89,8 @@ class DestinationRejects:
 
     def __init__(self, events_dir: Path) -> None:
         self._folder = EventFolder(events_dir)
+        self._counting = threading.Lock()
+        self._counts: dict[str, RejectCount] = {}
 
     @property
     def ids(self) -> list[str]:
@@ -121,13 +128,43 @@ class DestinationRejects:
         yield from _read(self._folder.errors(destination_id))
 
     def counts(self) -> dict[str, int]:
-        """How many rejects each destination has."""
-        return {id: sum(1 for _ in self.read(id)) for id in self.ids}
+        """How many rejects each destination has; a file is read once, and then as it grows."""
+        with self._counting:
+            return {id: count for id in self.ids if (count := self._count(id).look())}
+
+    def apply_limits(self, *, most_bytes: int, age_seconds: float, now: float) -> None:
+        """Drop the oldest rejects of each destination beyond a size and an age, and count them (G3)."""
+        for id in self.ids:
+            with self._counting, self._exclusive():
+                drop_beyond(
+                    self._folder.errors(id),
+                    self._count(id),
+                    DESTINATION_PREFIX + id,
+                    most_bytes=most_bytes,
+                    age_seconds=age_seconds,
+                    now=now,
+                )
+
+    def bytes(self, destination_id: str) -> int:
+        """The size of a destination's rejects at the last look at their number."""
+        with self._counting:
+            return self._count(destination_id).bytes
+
+    def dropped(self) -> list[Dropped]:
+        """What limits have taken, by destination and reason."""
+        return [gone for path in sorted(self._folder.dropped_files()) for gone in dropped_rejects(path)]
+
+    def _count(self, destination_id: str) -> RejectCount:
+        if destination_id not in self._counts:
+            path = self._folder.errors(destination_id)
+            self._counts[destination_id] = RejectCount(path, lambda line, number: _origin(path, line, number))
+        return self._counts[destination_id]
 
     def request_replay(self, destination_id: str, now: float) -> int:
         """Have the next cycle of the pipeline load the destination's rejects; returns how many."""
         with self._exclusive():
             path = self._folder.errors(destination_id)
+            finish_cut(path)
             if not path.exists():
                 return 0
             at = datetime.fromtimestamp(now, UTC)
@@ -144,6 +181,7 @@ class DestinationRejects:
         """Remove the destination's rejects for good; returns how many."""
         with self._exclusive():
             path = self._folder.errors(destination_id)
+            finish_cut(path)
             count = sum(1 for _ in _read(path))
             path.unlink(missing_ok=True)
             sync_folder(self._folder.failed)
@@ -204,17 +242,7 @@ def _read(path: Path) -> Iterator[EventError]:
     seen.execute("CREATE TABLE seen (source TEXT PRIMARY KEY) WITHOUT ROWID; BEGIN")
     try:
         for number, line in enumerate(LineReader(path, leaves_torn=True), 1):
-            try:
-                reason = f"is {DAMAGED}" if line.is_damaged else ""
-                error = _DECODER.decode(line.event)
-            except (msgspec.DecodeError, UnicodeDecodeError):
-                reason = reason or "is not a reject"
-            if reason:
-                error = EventError(
-                    malformed_event=line.event.decode(errors="replace"),
-                    error=f"Line {number} of {path.name} {reason}.",
-                    damaged=line.is_damaged,
-                )
+            error = _decoded(path, line, number)
             if error.source:
                 seen.execute("INSERT OR IGNORE INTO seen VALUES (?)", (error.source,))
                 if not seen.changes():
@@ -224,6 +252,28 @@ def _read(path: Path) -> Iterator[EventError]:
         return
     finally:
         seen.close(True)
+
+
+def _decoded(path: Path, line: Line, number: int) -> EventError:
+    """The reject of a line; one of its own if the line is none."""
+    reason = f"is {DAMAGED}" if line.is_damaged else ""
+    try:
+        error = _DECODER.decode(line.event)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        reason = reason or "is not a reject"
+    if reason:
+        return EventError(
+            malformed_event=line.event.decode(errors="replace"),
+            error=f"Line {number} of {path.name} {reason}.",
+            damaged=line.is_damaged,
+        )
+    return error
+
+
+def _origin(path: Path, line: Line, number: int) -> tuple[str, str]:
+    """The source and the time of a reject."""
+    found = _decoded(path, line, number)
+    return found.source, found.at
 
 
 def _event_id(fields: dict[str, msgspec.Raw]) -> str:

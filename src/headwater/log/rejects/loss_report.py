@@ -54,9 +54,12 @@ class LossReport:
         for gone in totals.losses():
             self._losses.set(f"{gone.stage} by {gone.reason}", gone.events, gone.at)
 
-    def recent(self) -> dict[str, int]:
-        """Numbers of rejects of acknowledged events, by stage and reason, of which some went lately."""
-        return self._losses.recent()
+    def trouble(self) -> str | None:
+        """Which rejects of acknowledged events went lately, by stage and reason; None if none did."""
+        texts = [f"{events} of {what}" for what, events in self._losses.recent().items()]
+        if not texts:
+            return None
+        return f"acknowledged events were dropped: {', '.join(texts)}; see `headwater status`"
 
     def log(self, totals: Totals, *, last: bool = False) -> None:
         """Log what was dropped since the last line about it; the first at once, others once a minute."""

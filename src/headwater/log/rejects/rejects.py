@@ -15,9 +15,9 @@ from headwater.errors import HeadwaterError, RejectNotFound
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.groups import Grouping, RejectGroup, reason_pattern
 from headwater.log.rejects.store import Reject, RejectReader, RejectStore
+from headwater.log.rejects.totals import DESTINATION_PREFIX
 from headwater.settings import Settings
 
-DESTINATION_PREFIX = "destination:"
 PAGE_ROWS = 500
 
 
@@ -99,7 +99,7 @@ class Rejects:
 
     def counts(self) -> dict[str, int]:
         """How many there are, by stage."""
-        found = {DESTINATION_PREFIX + id: count for id, count in self._files.counts().items() if count}
+        found = {DESTINATION_PREFIX + id: count for id, count in self._files.counts().items()}
         return (self._store.counts() if self._store is not None else {}) | found
 
     def list(self, stage: str | None = None, *, limit: int = 50, after: str = "") -> Sequence[ListedReject]:

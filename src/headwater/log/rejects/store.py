@@ -405,12 +405,14 @@ class RejectStore(RejectReader):
             self._fresh()
             return self._totals.copy()
 
+    @property
+    def known_totals(self) -> Totals:
+        """The figures as of the last look or change: never waits for the disk."""
+        return self._totals
+
     def trouble(self) -> str | None:
         """Why acknowledged events are lost now: for an hour after limits or damage took the last one."""
-        texts = [f"{events} of {what}" for what, events in self._report.recent().items()]
-        if not texts:
-            return None
-        return f"acknowledged events were dropped: {', '.join(texts)}; see `headwater status`"
+        return self._report.trouble()
 
     def report_stage(self, stage: str) -> None:
         """Report the counters of a stage from now on, although it may have no rejects yet."""

@@ -16,6 +16,8 @@ from headwater.log.queue.sqlite import typed_rows
 
 GATEWAY = "gateway"  # the stage whose rejects were never acknowledged
 
+DESTINATION_PREFIX = "destination:"  # of a stage whose rejects are in files
+
 Reason = Literal["age", "bytes", "hand", "damage"]
 LIMITS: tuple[Reason, ...] = ("age", "bytes", "damage")  # by which rejects go without a command
 

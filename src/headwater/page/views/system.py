@@ -13,6 +13,7 @@ from headwater.graph.query.query import GraphQuery
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.rejects.store import RejectStore
 from headwater.page.views.rates import Rates
 from headwater.page.views.view import View
@@ -122,6 +123,7 @@ class SystemStatus:
         self._lock = threading.Lock()
         self._events: EventsStat | None = None
         self._events_due = 0.0
+        self._files = DestinationRejects(settings.events_dir)
         self._cache: dict[str, tuple[float, Any]] = {}
         rates.watch(ROWS_LOADED, self._rows_loaded)
 
@@ -166,7 +168,7 @@ class SystemStatus:
         with self._lock:
             began = time.monotonic()
             if began >= self._events_due:
-                self._events = stat_events(self.settings.events_dir, time.time())
+                self._events = stat_events(self.settings.events_dir, time.time(), self._files)
                 now = time.monotonic()
                 self._events_due = now + max(EVENTS_SECONDS, SHARE * (now - began))
             return self._events
