@@ -17,6 +17,8 @@
     │   ├── TableBusy              a table is locked, or a statement took too long (retryable)
     │   ├── LoadRefused            the destination refuses these rows
     │   │   └── RowsRefused        destinations: a row broke a rule of the destination
+    │   ├── StagedFilesUnusable    the staged rows of a load cannot be read       (retryable)
+    │   ├── MoveInterrupted        clickhouse: a load is stored in part, or may be (retryable)
     │   └── LockTaken              another pipeline holds the table's lock        (retryable)
     ├── DeliveryError              an outlet
     │   ├── BatchRejected          the client has no room for this batch now      (retryable, mostly)
@@ -134,6 +136,12 @@ class TableBusy(WarehouseError):
 
 class LoadRefused(WarehouseError):
     """The destination refuses the load; it was rolled back if the destination has transactions."""
+
+
+class StagedFilesUnusable(WarehouseError):
+    """The staged files of a load cannot be read; its next attempt stages them again. No row is at fault."""
+
+    retryable = True
 
 
 class LockTaken(WarehouseError):

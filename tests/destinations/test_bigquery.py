@@ -106,6 +106,7 @@ class TestBigQuery(OnlyNotNull):
         ("jobBackendError", DestinationUnavailable),
         ("tableUnavailable", DestinationUnavailable),
         ("timeout", DestinationUnavailable),
+        ("", DestinationUnavailable),
     ],
 )
 def test_only_errors_of_statements_and_values_refuse_a_load_when_the_service_gives_a_reason(
@@ -118,5 +119,5 @@ def test_only_errors_of_statements_and_values_refuse_a_load_when_the_service_giv
     )
     with pytest.raises(expected), destination._connected():
         raise exceptions.BadRequest(  # type: ignore[no-untyped-call]
-            "the job failed", errors=[{"reason": reason, "message": "the job failed"}]
+            "the job failed", errors=[{"reason": reason, "message": "the job failed"}] if reason else ()
         )

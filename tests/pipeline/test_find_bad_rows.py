@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.destinations.base import Load, Loaded
+from headwater.destinations.clickhouse.destination import ClickHouseDestination, ClickHouseSettings
+from headwater.destinations.clickhouse.sql import load_tables
 from headwater.destinations.duckdb import DuckDBDestination, DuckDBSettings
 from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -18,6 +20,7 @@ from headwater.pipeline.batch import cycle
 from headwater.pipeline.batch.file_pieces import RowPiece
 from headwater.pipeline.find_bad_rows import is_about_rows
 from headwater.pipeline.steps.project import project
+from tests.parts.clickhouse import ClickHouseEngine
 from tests.pipeline.rig import Rig
 
 if TYPE_CHECKING:
@@ -49,6 +52,21 @@ def picky(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Picky]:
     monkeypatch.setattr(cycle, "load_destination", lambda _: made)
     yield made
     made.close()
+
+
+class LosesFiles(DuckDBDestination):
+    """The disk of the staged files fails: they are gone, or cut."""
+
+    damage = "none"
+
+    def load(self, load: Load) -> Loaded:
+        for path in map(Path, load.files):
+            whole = path.read_bytes()
+            if self.damage == "gone":
+                path.unlink()
+            elif self.damage == "cut":
+                path.write_bytes(whole[: len(whole) // 2])
+        return super().load(load)
 
 
 def numbers(rig: Rig) -> list[int]:
@@ -159,6 +177,65 @@ def test_the_file_waits_and_nothing_is_rejected_when_no_event_is_at_fault(
     picky.refused = ()
     assert rig.cycle().is_complete
     assert numbers(rig) == list(range(8))
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut"])
+def test_the_file_waits_and_nothing_is_rejected_when_its_staged_rows_cannot_be_read(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    made = LosesFiles("dwh", DuckDBSettings(path=str(rig.database())))
+    monkeypatch.setattr(cycle, "load_destination", lambda _: made)
+    made.damage = damage
+    path = rig.file([{"n": n, "text": f"{n}"} for n in range(8)])
+    report = rig.cycle()
+    assert not report.is_complete
+    assert "cannot be read" in rig.status(path).pairs["dwh", "events"].error
+    assert not rig.status(path).cuts("dwh", "events")
+    assert rig.rejects() == []
+    made.damage = "none"
+    assert rig.cycle().is_complete
+    assert numbers(rig) == list(range(8))
+    made.close()
+
+
+class Interrupted(ClickHouseDestination):
+    """Another program moves the first partition, and changes the table, when the ledger has the load."""
+
+    is_interrupted = False
+
+    def _enter(self, table: str, loaded: Loaded, state: int) -> None:
+        super()._enter(table, loaded, state)
+        if not self.is_interrupted:
+            self.is_interrupted = True
+            ready, target = (self.relation(name) for name in (load_tables(loaded.id).ready, table))
+            self.execute(f"ALTER TABLE {ready} MOVE PARTITION ID '0' TO TABLE {target}")
+            self.execute(f"ALTER TABLE {target} ADD COLUMN other Nullable(Int64)")
+
+
+def test_no_row_is_doubled_when_clickhouse_refuses_the_rest_of_a_move(
+    rig: Rig, clickhouse: ClickHouseEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = clickhouse.database()
+    options = {"url": clickhouse.url, "database": database}
+    settings = rig.settings({"type": "clickhouse", "options": options, "adopt_tables": ["events"]})
+    made = Interrupted("dwh", ClickHouseSettings(url=clickhouse.url, database=database))
+    made.adopt_tables = ("events",)
+    monkeypatch.setattr(cycle, "load_destination", lambda _: made)
+    events = f"`{database}`.events"
+    clickhouse.client.command(f"CREATE DATABASE `{database}`")
+    clickhouse.client.command(
+        f"CREATE TABLE {events} (n Int64) ENGINE = MergeTree PARTITION BY n % 3 ORDER BY n"
+    )
+    path = rig.file([{"n": n} for n in range(9)])
+    assert not rig.cycle(settings).is_complete
+    assert "is being moved into" in rig.status(path).pairs["dwh", "events"].error
+    assert not rig.status(path).cuts("dwh", "events")
+    assert rig.rejects() == []
+    clickhouse.client.command(f"ALTER TABLE {events} DROP COLUMN other")
+    assert rig.cycle(settings).is_complete
+    found = clickhouse.query(f"SELECT n FROM {events} ORDER BY n")
+    assert [row["n"] for row in found] == list(range(9))
+    made.close()
 
 
 def test_a_replayed_reject_is_a_reject_again_when_it_fails_again(rig: Rig, picky: Picky) -> None:

@@ -41,7 +41,9 @@ _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
 _NULL_NOT_ALLOWED = ("required field", "cannot be null", "not null")
 _RESERVED = ("_table_", "_file_", "_partition", "_row_timestamp", "__root__", "_colidentifier")
-_INVALID = ("invalid", "invalidQuery", "badRequest", None)
+_INVALID = ("invalid", "invalidQuery", "badRequest")
+_CONFLICT = "aborted due to concurrent update"
+"""The service gives a conflict the reason of a bad query: only its text differs."""
 _SQL_TYPES = {"float": "FLOAT64", "integer": "INT64", "boolean": "BOOL", "string": "STRING"}
 """SQL names of types that BigQuery's schemas name otherwise."""
 _SCHEMA_TYPES = {sql: name for name, sql in _SQL_TYPES.items()}
@@ -274,23 +276,25 @@ class BigQueryDestination(FileLoadDestination):
         try:
             yield self._client
         except (exceptions.GoogleAPIError, auth_exceptions.GoogleAuthError, OSError) as error:
-            text, is_bad_request = first_line(error).lower(), _is_invalid(error)
-            is_conflict = "aborted due to concurrent update" in text  # it has the reason of a bad query
+            text = first_line(error).lower()
+            is_invalid = _is_invalid(error) and _CONFLICT not in text
             raise contract_error(
                 self.id,
                 error,
-                blames_row=is_bad_request and any(words in text for words in _NULL_NOT_ALLOWED),
-                blames_table=isinstance(error, exceptions.NotFound) or (is_bad_request and not is_conflict),
+                # both are searched for rows, one of them by this destination
+                blames_row=is_invalid and any(words in text for words in _NULL_NOT_ALLOWED),
+                blames_table=isinstance(error, exceptions.NotFound) or is_invalid,
             ) from error
 
 
 def _is_invalid(error: Exception) -> bool:
     """Whether the service blames the statement or its values, and not itself: jobs that it gave up, quotas
-    and tables that are unavailable have the same HTTP status, but other reasons.
+    and tables that are unavailable have the same HTTP status, but other reasons or none.
     """
     if not isinstance(error, exceptions.BadRequest):
         return False
-    return all(each.get("reason") in _INVALID for each in error.errors if isinstance(each, dict))
+    reasons = [each.get("reason") for each in error.errors if isinstance(each, dict)]
+    return bool(reasons) and all(reason in _INVALID for reason in reasons)
 
 
 def _sql_type(type: str) -> str:

@@ -40,6 +40,7 @@ from headwater.errors import DestinationUnavailable, WarehouseError
 
 _TEXT, _NUMERIC, _WITH_TIME_ZONE = "character varying(65535)", "numeric(38,18)", "timestamp with time zone"
 _FRESH = "_headwater_fresh"
+_INTERNAL, _NULL_NOT_ALLOWED = "XX000", "cannot insert a null value into column"
 
 
 class RedshiftSettings(PostgresProtocolSettings, frozen=True, kw_only=True):
@@ -222,7 +223,8 @@ class RedshiftDestination(PostgresProtocolDestination, FileLoadDestination):
 
     def translated(self, error: psycopg.Error) -> WarehouseError:
         text = f"{first_line(error)}."
-        if "cannot insert a null value" in text.lower():
+        # a NULL in a column that refuses it has the SQLSTATE of internal errors, and no other sign
+        if error.sqlstate == _INTERNAL and text.lower().startswith(_NULL_NOT_ALLOWED):
             return RowsRefused(text)
         if "stl_load_errors" in text or "sys_load_error_detail" in text:
             return DestinationUnavailable(

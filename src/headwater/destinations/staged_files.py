@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headwater.destinations.table import ROW
-from headwater.errors import LoadRefused
+from headwater.errors import StagedFilesUnusable
 
 
 class Form(StrEnum):
@@ -50,20 +51,16 @@ class StagedFiles:
         self.types: dict[str, pa.DataType] = {}
         self.rows = 0
         for file in self.files:
-            try:
-                with self._open(file) as parquet:
-                    found = {field.name: field.type for field in parquet.schema_arrow}
-                    self.rows += parquet.metadata.num_rows
-            except (OSError, pa.ArrowInvalid) as error:
-                raise LoadRefused(
-                    f"the staged file {file} cannot be read: {error}.",
-                    hint="Run the pipeline again: it stages the files again.",
-                ) from error
+            with self._open(file) as parquet:
+                found = {field.name: field.type for field in parquet.schema_arrow}
+                self.rows += parquet.metadata.num_rows
             if self.types and found != self.types:
-                raise LoadRefused(f"the staged files of one load have different columns: {file} differs.")
+                raise StagedFilesUnusable(
+                    f"the staged files of one load have different columns: {file} differs."
+                )
             self.types = found
         if self.files and self.types.get(ROW) != pa.int64():
-            raise LoadRefused(f"the staged files have no int64 column {ROW}.")
+            raise StagedFilesUnusable(f"the staged files have no int64 column {ROW}.")
 
     @property
     def columns(self) -> list[str]:
@@ -110,7 +107,23 @@ class StagedFiles:
             else set()
         )
 
+    def check(self) -> None:
+        """Reads everything; StagedFilesUnusable if that fails.
+
+        A product that reads the files itself may call a damaged one a bad value.
+        """
+        for _ in self.batches():
+            pass
+
     @staticmethod
-    def _open(file: str) -> pq.ParquetFile:
-        # Spark's old timestamps are nanoseconds to Arrow, whose years end in 2262
-        return pq.ParquetFile(file, coerce_int96_timestamp_unit="us")
+    @contextmanager
+    def _open(file: str) -> Iterator[pq.ParquetFile]:
+        try:
+            # Spark's old timestamps are nanoseconds to Arrow, whose years end in 2262
+            with pq.ParquetFile(file, coerce_int96_timestamp_unit="us") as parquet:
+                yield parquet
+        except (OSError, pa.ArrowInvalid) as error:
+            raise StagedFilesUnusable(
+                f"the staged file {file} cannot be read: {error}.",
+                hint="It is staged again: the load is repeated.",
+            ) from error

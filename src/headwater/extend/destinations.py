@@ -30,7 +30,7 @@ from headwater.destinations.table import (
     check_sql_type,
     diff,
 )
-from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
+from headwater.errors import DestinationUnavailable, LoadRefused, StagedFilesUnusable, TableRefused
 
 __all__ = [
     "ROW",
@@ -53,6 +53,7 @@ __all__ = [
     "SqlDestination",
     "StagedColumn",
     "StagedFiles",
+    "StagedFilesUnusable",
     "StagingRelation",
     "Table",
     "TableRefused",

@@ -37,14 +37,13 @@ from headwater.destinations.clickhouse.sql import (
     merge_with_stored,
 )
 from headwater.destinations.column_types import Kind
-from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.sql.sql_destination import SqlDestination, StagedColumn, StagingRelation
 from headwater.destinations.sql.statements import Rows
 from headwater.destinations.staged_files import StagedFiles, form_of
 from headwater.destinations.table import ROW, UNMAPPED, Column, Patch, Table
-from headwater.errors import DestinationUnavailable, LoadRefused
+from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
 from headwater.json_decoder import json_decoder
 
 _MOVING, _DONE = 0, 1
@@ -74,6 +73,12 @@ class ClickHouseSettings(msgspec.Struct, frozen=True, kw_only=True):
             ge=0, description="A statement that takes longer ends, and its load is retried; 0: no limit."
         ),
     ] = 1_800
+
+
+class MoveInterrupted(WarehouseError):
+    """A load whose rows may be stored in part: nothing but the rest of its move may store them."""
+
+    retryable = True
 
 
 class _Marker(msgspec.Struct):
@@ -305,11 +310,7 @@ class ClickHouseDestination(SqlDestination):
             self._server.drop(load_tables(loaded.id).ready)
             raise
         crash_point("load.before_commit")
-        try:
-            self._complete(table, loaded)
-        except RowsRefused as refusal:
-            # not to be searched for refused rows: some of the rows may have been moved
-            raise LoadRefused(refusal.text, hint=refusal.hint) from refusal
+        self._complete(table, loaded)
         return True
 
     def try_and_roll_back(self, work: Sequence[str]) -> None:
@@ -319,15 +320,25 @@ class ClickHouseDestination(SqlDestination):
             self._server.drop(load_tables(self._load_id).ready)
 
     def _complete(self, table: str, loaded: Loaded) -> None:
-        """Move the prepared rows into the target; those that are no longer prepared have been moved."""
+        """Move the prepared rows into the target; those that are no longer prepared have been moved.
+
+        MoveInterrupted where the server refuses that: in other loads the moved rows would be stored again.
+        """
+        try:
+            self._move(table, loaded)
+        except LoadRefused as refusal:
+            raise MoveInterrupted(
+                f"the load {loaded.id} is being moved into {table!r}: {refusal.text}",
+                hint=f"The move is tried again. If this stays, find out which rows are stored; then delete "
+                f"its row in {LEDGER}, or set `state` to {_DONE}.",
+            ) from refusal
+
+    def _move(self, table: str, loaded: Loaded) -> None:
         raw, ready = load_tables(loaded.id)
         source, target = self._server.properties(ready), self._server.properties(table)
         if source is None or target is None:
             gone = ready if target else table
-            raise LoadRefused(
-                f"the load {loaded.id} was being moved into {table!r}; {gone} no longer exists.",
-                hint=f"Find out which rows are stored; then delete its row in {LEDGER}, or set `state` to 1.",
-            )
+            raise LoadRefused(f"{gone} no longer exists.")
         if target.moves:
             self._server.move(ready, table)
         else:

@@ -70,7 +70,8 @@ _DECIMAL = re.compile(r"(?:decimal|numeric|dec)\(\s*(\d+)\s*,\s*(\d+)\s*\)")
 _KINDS = {"long": Kind.INT64, "short": Kind.INT64, "byte": Kind.INT64}
 _CREATED, _KEY = "headwater.created_seconds", "headwater.primary_key"
 _RULE = "delta.constraints."
-_BROKEN_RULE = "Invalid data found"
+_BROKEN_RULE = re.compile(r"(?:[\w ]+: )*Invalid data found: \d+ rows")
+"""The beginning of the text of a broken rule: delta-rs has no class of its own for it."""
 
 
 class DeltaSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -335,7 +336,7 @@ def translated(destination: str) -> Iterator[None]:
         raise LoadRefused(f"{first_line(error)}.", hint=CHANGED) from error
     except (DeltaError, OSError) as error:
         text = str(error)
-        if _BROKEN_RULE in text:
+        if type(error) is DeltaError and _BROKEN_RULE.match(text):
             raise RowsRefused("A row breaks a rule of the table.") from error
         if "already exists" in text:
             raise CommitConflict(text) from error

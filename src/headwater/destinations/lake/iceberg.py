@@ -477,11 +477,14 @@ def translated(destination: str) -> Iterator[None]:
         raise
     except (CommitFailedException, ValidationException, TableAlreadyExistsError) as error:
         raise CommitConflict(str(error)) from error
-    except (NoSuchTableError, NoSuchNamespaceError, ValueError, pa.ArrowInvalid) as error:
+    except (NoSuchTableError, NoSuchNamespaceError, pa.ArrowInvalid) as error:
         raise LoadRefused(f"{first_line(error)}.", hint=CHANGED) from error
     except (AssertionError, AttributeError, LookupError, TypeError):
         raise
     except Exception as error:
+        # pyiceberg's own refusals; an answer of a catalog that is not JSON is a subclass
+        if type(error) is ValueError:
+            raise LoadRefused(f"{first_line(error)}.", hint=CHANGED) from error
         # each kind of catalog has errors of its own client, and all may pass
         raise DestinationUnavailable(
             f"destination {destination}: {first_line(error) or type(error).__name__}.",

@@ -191,6 +191,9 @@ class LakeDestination(Destination):
                 return self._store(load, table, staged)
             except CommitConflict:
                 continue
+            except LoadRefused:
+                staged.check()
+                raise
         raise AssertionError("the last try raises")
 
     def loaded(self, ids: Sequence[str]) -> set[str]:
@@ -261,6 +264,7 @@ class LakeDestination(Destination):
         try:
             return self._commit(table, rows, everything, loaded)
         except RowsRefused:
+            staged.check()
             refused = find_refused_rows(
                 staged.row_ids(), lambda selection: table.refusal(rows.appended(selection)), self.max_refused
             )

@@ -455,6 +455,13 @@ class SqlDestination(Destination):
                 hint="Run again: it is created before each load.",
             )
         self.check_ours(table.name)
+        try:
+            return self._load_staged(load, table, staged)
+        except LoadRefused:
+            staged.check()
+            raise
+
+    def _load_staged(self, load: Load, table: Table, staged: StagedFiles) -> Loaded:
         with self.staging_relation(staged, self.match_columns(staged, load, table)) as relation:
             unmapped = self._count_not_fitting(relation, RowSelection())
             if unmapped and UNMAPPED not in table.columns:
@@ -464,6 +471,7 @@ class SqlDestination(Destination):
             try:
                 return self._store(load.id, table, staged.rows, relation, unmapped)
             except RowsRefused:
+                staged.check()
                 not_copied = {each.row for each in relation.refused}
                 ids = staged.row_ids()
                 refused = find_refused_rows(

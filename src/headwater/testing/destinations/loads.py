@@ -10,7 +10,7 @@ import pytest
 from headwater.destinations.base import Destination, Loaded, StreamLoadId, parse_stream_id
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import Column, table_of
-from headwater.errors import LoadRefused
+from headwater.errors import LoadRefused, TableRefused, WarehouseError
 from headwater.testing.destinations.subject import Subject, Suite, by, keyed, load, staged_load, table
 
 
@@ -151,12 +151,16 @@ class LoadTests(Suite):
         assert subject.rows("t") == []
         assert subject.destination.loaded(["one"]) == set()
 
-    def test_a_load_is_refused_when_its_file_is_not_there(self, subject: Subject, staging: Path) -> None:
+    def test_a_load_fails_and_blames_no_row_when_its_file_is_not_there(
+        self, subject: Subject, staging: Path
+    ) -> None:
         made = subject.destination.patch(table("t", v=Kind.INT64))
         request = staged_load(staging, made, [{"v": 1}], id="gone")
         Path(request.files[0]).unlink()
-        with pytest.raises(LoadRefused):
+        with pytest.raises((WarehouseError, OSError)) as caught:
             subject.destination.load(request)
+        # rows of a load that is refused become rejects
+        assert not isinstance(caught.value, (LoadRefused, TableRefused))
         assert subject.destination.loaded(["gone"]) == set()
 
 
