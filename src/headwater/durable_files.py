@@ -158,7 +158,7 @@ def exclusive(path: Path) -> Iterator[None]:
     """Wait for the lock of a file, which is created if it is missing, and hold it during the block."""
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
             if is_same_file(fd, path):  # else it was removed while this process waited
@@ -209,7 +209,7 @@ class FolderLock:
         os.close(self._fd)
 
     def _open(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _lock(self) -> bool:
         """Whether this process has the lock now, and the path names the locked file.

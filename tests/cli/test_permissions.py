@@ -15,6 +15,8 @@ import pytest
 
 from headwater.log.queue.log import Log
 from headwater.permissions import find_denied, permission_hint
+from tests.graph.events import encoded
+from tests.graph.shop import shop
 from tests.support.server import Server
 
 from .conftest import Headwater
@@ -116,20 +118,72 @@ def test_check_warns_when_other_users_can_read_the_data(headwater: Headwater, tm
     assert "warning: data_dir: every user of this machine can look into" in headwater("check").output
 
 
-def test_no_other_user_can_read_a_file_when_the_pipeline_makes_it(tmp_path: Path) -> None:
+WRITING = [
+    ("init", "made.yml"),
+    ("rejects", "list"),
+    ("rejects", "export", "-o", "rejects.ndjson"),
+    ("rejects", "replay", "--all"),
+    ("rejects", "drop", "--all", "-y"),
+    ("log", "export", "-o", "log.ndjson"),
+    ("log", "trim", "-y"),
+    ("lineage", "import", "events.ndjson"),
+    ("tables", "heal", "none"),
+    ("pipeline", "run"),
+    ("backup", "copy"),
+]
+
+
+def test_no_other_user_can_read_a_file_when_a_command_makes_it(tmp_path: Path) -> None:
+    """Under the most generous umask; each command may make files and folders that were not there."""
     code = """
-import os
+import json, os, shutil, sys
+from pathlib import Path
 from click.testing import CliRunner
 from headwater.cli.main import cli
-os.umask(0)
-done = CliRunner().invoke(cli, ["-c", "headwater.yml", "pipeline", "run"])
-print(done.exit_code, oct(os.umask(0)), done.output)
+from headwater.log.queue.log import Log
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.log.rejects.store import NewReject, RejectStore
+
+here = Path()
+given = {*here.iterdir()}
+def make():
+    data = here / "headwater-data"
+    log = Log.open(data / "log")
+    log.append_wait([b"{}"] * 3)
+    log.close()
+    store = RejectStore(data / "rejects.db", max_bytes=1000)
+    store.add("gateway", [NewReject("bad", b"{}")])
+    store.close()
+    reject = EventError.of(b"{}", "bad", destination_id="d", source="f:1", at=1e9)
+    DestinationRejects(data / "events").append("d", [reject])
+for arguments in json.loads(sys.argv[1]):
+    umask = os.umask(0o077)
+    make()
+    os.umask(0)
+    known = {path for path in here.rglob("*")}
+    for name in ("log/index.db", "rejects.db.lock", "events/failed/lock"):  # a command makes them again
+        path = here / "headwater-data" / name
+        path.unlink(missing_ok=True)
+        known.discard(path)
+    done = CliRunner().invoke(cli, ["-c", "headwater.yml", *arguments])
+    assert done.exit_code == 0, (arguments, done.output)
+    made = {path for path in here.rglob("*")} - known
+    for path in sorted(made):
+        if path.stat().st_mode & 0o077:
+            print(*arguments, path, oct(path.stat().st_mode))
+    for path in {*here.iterdir()} - given:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
 """
-    config = (
-        '{"tokens": [{"id": "a", "client_secret": "x"}], "destinations": [{"id": "d", "type": "duckdb"}]}'
-    )
-    (tmp_path / "headwater.yml").write_text(config)
+    destination = {"id": "d", "type": "duckdb", "path": "d.duckdb"}
+    config = {"tokens": [{"id": "a", "client_secret": "x"}], "destinations": [destination]}
+    (tmp_path / "headwater.yml").write_text(json.dumps(config))
+    (tmp_path / "events.ndjson").write_bytes(b"\n".join(encoded(shop())))
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, json.dumps(WRITING)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert done.stdout.startswith("0 0o77 "), done.stdout
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""

@@ -8,7 +8,6 @@ import click
 
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import echo, format_bytes, json_text
-from headwater.cli.process import keep_files_private
 from headwater.log.backup import back_up
 from headwater.settings import Settings
 
@@ -26,7 +25,6 @@ def command(settings: Settings, folder: Path, with_archive: bool, as_json: bool)
     Every event that was acknowledged before the command is in the copy, unless all receivers have it. Tables
     are not: back up the warehouse by its own means, before or after. `headwater restore` puts it back.
     """
-    keep_files_private()
     made = back_up(Path(settings.data_dir), settings.events_dir, folder, with_archive=with_archive)
     if as_json:
         echo(json_text({"folder": str(folder), "files": len(made.files), "bytes": made.bytes}))

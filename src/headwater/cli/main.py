@@ -85,6 +85,13 @@ class Commands(click.Group):
             formatter.write_dl([(name, found.help) for name, found in COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
+        umask = os.umask(0o077)  # every command creates files as 0600 and folders as 0700 (G12)
+        try:
+            return self._invoke(ctx)
+        finally:
+            os.umask(umask)
+
+    def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except HeadwaterError as error:

@@ -16,7 +16,7 @@ import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
 from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
-from headwater.cli.process import announce, announce_ready, configure_logging, keep_files_private
+from headwater.cli.process import announce, announce_ready, configure_logging
 from headwater.cli.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.installation import install_command
@@ -64,7 +64,6 @@ with_lineage = click.option(
 @click.group("pipeline")
 def command() -> None:
     """Load events into tables."""
-    keep_files_private()
 
 
 @command.command("run")

@@ -8,7 +8,6 @@ import click
 
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import echo, format_time, json_text
-from headwater.cli.process import keep_files_private
 from headwater.log.backup import restore
 from headwater.settings import Settings
 
@@ -23,7 +22,6 @@ def command(settings: Settings, folder: Path, as_json: bool) -> None:
     Each file is compared with its checksum first. Server and pipeline must not be running. Events that are
     acknowledged afterwards are loaded once, also beside tables that are newer or older than the backup.
     """
-    keep_files_private()
     made = restore(folder, Path(settings.data_dir), settings.events_dir)
     if as_json:
         echo(json_text({"data_dir": settings.data_dir, "files": len(made.files), "at": made.at}))

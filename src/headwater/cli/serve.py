@@ -21,7 +21,7 @@ from headwater.cli.exposure import exposures
 from headwater.cli.left_over_readers import GRAPH_READER, left_over_readers
 from headwater.cli.options import log_folder, with_settings
 from headwater.cli.pipeline_watch import PipelineWatch
-from headwater.cli.process import announce, announce_ready, configure_logging, keep_files_private
+from headwater.cli.process import announce, announce_ready, configure_logging
 from headwater.cli.signals import Signals, end_when_a_thread_dies
 from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlet_worker import GRACE_SECONDS, OutletWorker
@@ -78,7 +78,6 @@ def command(ctx: click.Context, settings: Settings, graph: bool | None) -> None:
     what each thread does.
     """
     configure_logging(settings)
-    keep_files_private()
     descriptors.raise_limit()
     with_graph = graph if graph is not None else bool(settings.graph.enabled)
     config = ctx.params.get("config") or ctx.find_root().obj

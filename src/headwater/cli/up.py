@@ -20,7 +20,7 @@ import msgspec
 
 from headwater.cli.options import Duration, with_settings
 from headwater.cli.output import echo
-from headwater.cli.process import READY, announce_ready, configure_logging, keep_files_private
+from headwater.cli.process import READY, announce_ready, configure_logging
 from headwater.cli.signals import Signals
 from headwater.durable_files import FolderLock
 from headwater.printable import printable_line
@@ -209,7 +209,6 @@ def command(ctx: click.Context, settings: Settings, every: float | None, wait: b
     error; 2 the configuration of a part is wrong.
     """
     config = ctx.params.get("config") or ctx.find_root().obj
-    keep_files_private()
     folder = supervisor_folder(settings)
     if wait:
         again = ("-c", str(Path(config).resolve())) if config else ()

@@ -245,7 +245,7 @@ class _TokenFile:
         crash_point("incoming.after_sync")
 
     def _create(self) -> int:
-        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        return os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
 
     def _tick(self) -> None:
         try:

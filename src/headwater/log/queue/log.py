@@ -521,7 +521,7 @@ class Log:
 
 
 def _open_tail(folder: Path) -> int:
-    return os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    return os.open(folder / "tail", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _state_of(folder: Path) -> tuple[int, int, int] | None:

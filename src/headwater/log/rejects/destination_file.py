@@ -105,7 +105,7 @@ class DestinationRejects:
         with self._exclusive():
             path = self._folder.errors(destination_id)
             _add_checksums(path)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             try:
                 cut_torn_line(fd)
                 buffer = bytearray()

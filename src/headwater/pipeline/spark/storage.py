@@ -140,7 +140,7 @@ class Staging:
             store.check()
         self.path = root / f"cycle-{uuid.uuid4().hex}"
         self.path.mkdir()
-        self._fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._fd = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try_lock(self._fd)
         self._objects = store / self.path.name if store is not None else None
         self._shared: set[str] = set()
