@@ -37,7 +37,8 @@ def _paragraph(text: str) -> str:
 SETTINGS_INTRO = _paragraph("""
     Read from the file named by `-c`, else by `$HEADWATER_CONFIG`, else from `./headwater.yml`; without any of
     them the defaults hold. `headwater init` writes a file to begin with, `headwater check` says what is wrong
-    with it. Any value may hold `${env.NAME}` or `${env.NAME|default}`. A key that is not listed here is
+    with it. Relative paths in it are relative to its own folder, those in variables to the working directory.
+    Any value may hold `${env.NAME}` or `${env.NAME|default}`. A key that is not listed here is
     refused, and the nearest known one is named. Sizes and times may have a unit: `4GiB`, `64 MB`, `500ms`,
     `30s`, `5m`, `24h`, `7d`. An environment variable takes precedence over the file: `HEADWATER_` and the
     setting in capitals, with two underscores between sections, such as `HEADWATER_DATA_DIR`,

@@ -36,6 +36,7 @@ from headwater.destinations.sql.file_load import FileLoadDestination
 from headwater.destinations.staged_files import Form
 from headwater.destinations.table import Column, Table
 from headwater.errors import DestinationUnavailable, TableRefused
+from headwater.settings import PATH
 
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)
@@ -58,6 +59,7 @@ class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
     credentials_file: Annotated[
         str,
         msgspec.Meta(description="Key file of a service account; empty: Google's default credentials."),
+        PATH,
     ] = ""
     api_endpoint: Annotated[
         str, msgspec.Meta(description="Another address of the service; with http:// no credentials are sent.")

@@ -24,6 +24,7 @@ from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
 from headwater.durable_files import exclusive, sync_file, sync_folder
 from headwater.errors import DestinationUnavailable, WarehouseError
+from headwater.settings import PATH
 
 _ROW_ERRORS = (
     duckdb.ConstraintException,
@@ -48,7 +49,7 @@ def exact_cast(value: str, form: Form, target: str) -> str:
 class DuckDBSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Options of the type `duckdb`."""
 
-    path: Annotated[str, msgspec.Meta(description="The database file; created if it does not exist.")]
+    path: Annotated[str, msgspec.Meta(description="The database file; created if it does not exist."), PATH]
     memory_limit: Annotated[
         str, msgspec.Meta(description="Memory limit of the engine, such as `2GB`; empty: DuckDB's default.")
     ] = ""

@@ -33,6 +33,7 @@ from headwater.destinations.sql.file_load import FileLoadDestination, TransferFo
 from headwater.destinations.sql.ledger import LEDGER, Ledger
 from headwater.destinations.staged_files import Form
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
+from headwater.settings import PATH
 
 logger = logging.getLogger(__name__)
 logging.getLogger("snowflake.connector").setLevel(logging.WARNING)  # it logs every statement at INFO
@@ -63,7 +64,7 @@ class SnowflakeSettings(msgspec.Struct, frozen=True, kw_only=True):
     role: Annotated[str, msgspec.Meta(description="Role; empty: the user's default.")] = ""
     password: Annotated[str, msgspec.Meta(description="The password; write it as `${env.NAME}`.")] = ""
     private_key_file: Annotated[
-        str, msgspec.Meta(description="File of the user's private key, instead of a password.")
+        str, msgspec.Meta(description="File of the user's private key, instead of a password."), PATH
     ] = ""
     private_key_password: Annotated[str, msgspec.Meta(description="Password of `private_key_file`.")] = ""
     login_timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for the login.")] = 30

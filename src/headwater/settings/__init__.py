@@ -5,6 +5,7 @@ Start reading at `settings`.
 """
 
 from headwater.settings.load import convert, load, parse
+from headwater.settings.relative_paths import LIBRDKAFKA, PATH
 from headwater.settings.settings import (
     ApiKeySettings,
     Bytes,
@@ -37,6 +38,8 @@ from headwater.settings.settings import (
 )
 
 __all__ = [
+    "LIBRDKAFKA",
+    "PATH",
     "ApiKeySettings",
     "Bytes",
     "Count",

@@ -20,6 +20,7 @@ import msgspec
 from headwater.errors import SettingsError
 from headwater.settings.consistency import inconsistencies
 from headwater.settings.environment import overlay
+from headwater.settings.relative_paths import OptionsOfFile, joined, resolved
 from headwater.settings.settings import DestinationSettings, OutletSettings, Settings
 from headwater.settings.units import examples, in_its_unit, unit_of
 from headwater.yaml_text import BadYaml, load_yaml
@@ -118,7 +119,13 @@ def load(path: str | Path | None = None, environ: Mapping[str, str] = os.environ
         text = Path(chosen).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError([f"cannot be read: {error}"], source=str(chosen)) from None
-    return from_tree(_tree(text, str(chosen)), environ, source=str(chosen), with_variables=True)
+    folder = Path(chosen).parent
+    try:
+        folder = Path() if folder.samefile(".") else folder
+    except OSError:  # the working directory is gone
+        pass
+    tree = _tree(text, str(chosen))
+    return from_tree(tree, environ, source=str(chosen), with_variables=True, folder=folder)
 
 
 def parse(text: str, environ: Mapping[str, str] = os.environ, *, source: str = "settings") -> Settings:
@@ -140,10 +147,12 @@ def from_tree(
     *,
     source: str = "settings",
     with_variables: bool = False,
+    folder: Path = Path(),
 ) -> Settings:
     """Return the settings of a tree as YAML has it; SettingsError with all problems if there are any.
 
-    With `with_variables`, environment variables named after settings replace what the tree has.
+    With `with_variables`, environment variables named after settings replace what the tree has. Relative
+    paths of the tree are relative to `folder`, those of variables to the working directory.
     """
     problems: list[str] = []
     if not isinstance(raw, dict):
@@ -156,9 +165,17 @@ def from_tree(
             raw[section] = [_split_options(item, kind) for item in raw[section]]
     raw = _in_units(raw, Settings)
     problems += problems_of(raw, Settings, "")
+    if "data_dir" not in named:
+        problems += _left_behind(raw.setdefault("data_dir", Settings().data_dir), folder)
+    raw = resolved(raw, Settings, folder, but=named)
     if problems:
         raise SettingsError([_with_variable(problem, named) for problem in problems], source=source)
     settings = _convert(raw, Settings, source)
+    for section in ("outlets", "destinations"):
+        if section not in named:
+            settings = msgspec.structs.replace(
+                settings, **{section: _of_file(getattr(settings, section), folder)}
+            )
     problems = list(inconsistencies(settings))
     if problems:
         raise SettingsError(problems, source=source)
@@ -168,9 +185,29 @@ def from_tree(
 def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
     """Convert an extension's settings to its Struct, with the same checks as for the whole tree."""
     tree = _in_units(dict(raw), kind)
+    if isinstance(raw, OptionsOfFile):
+        tree = resolved(tree, kind, raw.folder)
     if problems := list(problems_of(tree, kind, "")):
         raise SettingsError(problems, source=source)
     return _convert(tree, kind, source)
+
+
+def _left_behind(data_dir: Any, folder: Path) -> Iterator[str]:
+    """Yield a line if the data is where an earlier release put it: in the working directory."""
+    place = joined(folder, data_dir) if isinstance(data_dir, str) else data_dir
+    if place != data_dir and Path(data_dir).exists() and not Path(place).exists():
+        here = Path(data_dir).absolute()
+        yield (
+            f"`data_dir` is relative to this file: {place} does not exist, but {here} does. "
+            "Move that folder, or write its whole path"
+        )
+
+
+def _of_file(sections: tuple[Any, ...], folder: Path) -> tuple[Any, ...]:
+    """The outlets or destinations, with options that know the folder of their file."""
+    return tuple(
+        msgspec.structs.replace(each, options=OptionsOfFile(each.options, folder)) for each in sections
+    )
 
 
 def _with_variable(problem: str, named: Mapping[str, str]) -> str:

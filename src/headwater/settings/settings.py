@@ -8,6 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
+from headwater.settings.relative_paths import LIBRDKAFKA, PATH
+
 MIB = 1024 * 1024
 
 # The upper limits are those of timers, clocks, databases and C libraries, which fail on larger numbers.
@@ -34,9 +36,11 @@ def doc(text: str) -> msgspec.Meta:
 class TlsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """TLS for the gateway; without it the gateway speaks plain HTTP."""
 
-    certificate: Annotated[str, doc("PEM file with the certificate and its chain.")]
-    key: Annotated[str, doc("PEM file with the private key.")]
-    client_ca: Annotated[str, doc("PEM file; where set, clients must show a certificate signed by it.")] = ""
+    certificate: Annotated[str, doc("PEM file with the certificate and its chain."), PATH]
+    key: Annotated[str, doc("PEM file with the private key."), PATH]
+    client_ca: Annotated[
+        str, doc("PEM file; where set, clients must show a certificate signed by it."), PATH
+    ] = ""
 
 
 class ApiKeySettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,7 +306,9 @@ class KafkaSettings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 10.0
     buffer_bytes: Annotated[Bytes, doc("Most bytes that wait for the brokers; beyond it: 503.")] = 64 * MIB
     config: Annotated[
-        dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
+        dict[str, str],
+        doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`."),
+        LIBRDKAFKA,
     ] = msgspec.field(default_factory=dict)
 
     def topic(self, token_id: str) -> str:
@@ -317,7 +323,7 @@ class EventsSettings(msgspec.Struct, frozen=True, kw_only=True):
         KafkaSettings | None,
         doc("Kafka as the log, instead of files and queues; all destinations are then in stream mode."),
     ] = None
-    dir: Annotated[str, doc("Folder of the files; empty: `events` in the data folder.")] = ""
+    dir: Annotated[str, doc("Folder of the files; empty: `events` in the data folder."), PATH] = ""
     rotation_minutes: Annotated[
         float,
         msgspec.Meta(gt=0, le=1_000_000),
@@ -469,7 +475,7 @@ class LockSettings(msgspec.Struct, frozen=True, kw_only=True):
         doc("A file (all pipelines on one machine), a Postgres server, or a Redis server."),
     ] = "file"
     url: Annotated[str, doc("The server, for `postgres` and `redis`.")] = ""
-    dir: Annotated[str, doc("Folder of the files, for `file`; empty: `locks` in the data folder.")] = ""
+    dir: Annotated[str, doc("Folder of the files, for `file`; empty: `locks` in the data folder."), PATH] = ""
     timeout_seconds: Annotated[Seconds, doc("Waiting longer than this for a lock is an error.")] = 60.0
 
 
@@ -517,7 +523,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         str, doc("Memory of the driver, such as `2g`; empty: a quarter of the machine's, 1 to 4 GB.")
     ] = ""
     staging_dir: Annotated[
-        str, doc("Folder of staged Parquet files; empty: `staging` in the data folder.")
+        str, doc("Folder of staged Parquet files; empty: `staging` in the data folder."), PATH
     ] = ""
     staging_url: Annotated[
         str,
@@ -531,7 +537,7 @@ class PipelineSettings(msgspec.Struct, frozen=True, kw_only=True):
         doc("Send the Python packages that executors of a cluster need; false: they are installed there."),
     ] = True
     city_database: Annotated[
-        str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only.")
+        str, doc("A `.mmdb` file for `ip_lookup`; empty: the bundled one, countries only."), PATH
     ] = ""
     lock: Annotated[LockSettings, doc("Lock service: one pipeline at a time changes a table.")] = (
         LockSettings()
@@ -573,7 +579,7 @@ class GraphSettings(msgspec.Struct, frozen=True, kw_only=True):
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The whole configuration."""
 
-    data_dir: Annotated[str, doc("Folder of the log, the rejects and the events.")] = "./headwater-data"
+    data_dir: Annotated[str, doc("Folder of the log, the rejects and the events."), PATH] = "./headwater-data"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], doc("Least severe line that is printed.")
     ] = "info"

@@ -14,14 +14,14 @@ from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Outl
 from headwater.durable_files import Disk, cut_torn_line, one_line, sync_folder
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
-from headwater.settings import OutletSettings
+from headwater.settings import PATH, OutletSettings
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The file to write."""
 
     path: Annotated[
-        str, msgspec.Meta(description="The file; it is created with its folders, and appended to.")
+        str, msgspec.Meta(description="The file; it is created with its folders, and appended to."), PATH
     ]
 
 

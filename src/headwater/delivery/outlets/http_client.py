@@ -22,7 +22,7 @@ from headwater import __version__, zstd
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
-from headwater.settings import OutletSettings, doc
+from headwater.settings import PATH, OutletSettings, doc
 
 if TYPE_CHECKING:
     import httpx2
@@ -207,9 +207,9 @@ class TlsOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How the receiver's certificate is checked, and our own certificate."""
 
     verify: Annotated[bool, doc("Check the receiver's certificate; never switch it off for good.")] = True
-    ca: Annotated[str, doc("PEM file of the authorities to trust instead.")] = ""
-    certificate: Annotated[str, doc("PEM file with our own certificate.")] = ""
-    key: Annotated[str, doc("PEM file with its private key.")] = ""
+    ca: Annotated[str, doc("PEM file of the authorities to trust instead."), PATH] = ""
+    certificate: Annotated[str, doc("PEM file with our own certificate."), PATH] = ""
+    key: Annotated[str, doc("PEM file with its private key."), PATH] = ""
 
 
 def bare_url(url: str) -> str:

@@ -34,7 +34,7 @@ from headwater.log.kafka.client import (
     client_logger,
     refuse_fixed_settings,
 )
-from headwater.settings import OutletSettings, doc
+from headwater.settings import LIBRDKAFKA, OutletSettings, doc
 
 try:
     from confluent_kafka import KafkaError, KafkaException
@@ -71,7 +71,9 @@ class KafkaOptions(msgspec.Struct, frozen=True, kw_only=True):
         Literal["none", "gzip", "snappy", "lz4", "zstd"], doc("How the producer compresses.")
     ] = "zstd"
     config: Annotated[
-        dict[str, str], doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`.")
+        dict[str, str],
+        doc("Further librdkafka settings, such as `security.protocol` and `sasl.username`."),
+        LIBRDKAFKA,
     ] = {}
 
 

@@ -42,6 +42,7 @@ from headwater.destinations.sql.dialect import Dialect
 from headwater.destinations.sql.errors import CHANGED, first_line
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
+from headwater.settings import PATH
 
 _ENGINE_TYPES = {
     "string": "VARCHAR",
@@ -82,6 +83,7 @@ class DeltaSettings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(
             description="The folder of the tables: a local one, `s3://bucket/…`, `gs://…` or `abfss://…`."
         ),
+        PATH,
     ]
     storage_options: Annotated[
         dict[str, str],

@@ -73,6 +73,7 @@ from headwater.destinations.refused_rows import RowsRefused
 from headwater.destinations.sql.errors import CHANGED, first_line
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused, SettingsError, TableRefused, WarehouseError
+from headwater.settings import PATH
 
 _TYPES: dict[str, tuple[IcebergType, str]] = {
     "string": (StringType(), "VARCHAR"),
@@ -111,6 +112,7 @@ class IcebergSettings(msgspec.Struct, frozen=True, kw_only=True):
             description="A local folder for the tables and for a catalog in SQLite; no service is needed. "
             "With `catalog`: where new tables are stored, as a URL such as `s3://bucket/…`."
         ),
+        PATH,
     ] = ""
     catalog: Annotated[
         dict[str, str],
