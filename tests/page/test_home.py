@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
+from headwater.log.files.file_status import PipelineNow
+from headwater.log.files.layout import EventFolder
 from headwater.log.rejects.groups import MAX_GROUPS, OTHER, Grouping, reason_pattern
+from headwater.page.views.system import EVENTS_SECONDS
+from tests.graph.events import facet, flow
 from tests.page.client import HOST, ORIGIN, page_client
 from tests.page.shop import BOARD, ORDERS, story
 
@@ -26,7 +31,7 @@ def test_what_failed_changed_and_was_rejected_is_shown_when_there_is_some(tmp_pa
         client.reject_lineage(b"{}", "`eventTime` is missing.")
         client.reject_lineage(b"[]", "`run` is missing.")
         text = client.get("/").text
-        assert "step-1" not in text
+        assert '<details id="more-sources">' in text
         failed, recent, reasons = (
             text.partition(f'<section id="{part}">')[2].partition("</section>")[0]
             for part in ("failed", "recent", "reasons")
@@ -99,3 +104,55 @@ def test_the_rest_is_counted_together_when_reasons_are_too_many() -> None:
     groups = {group.pattern: group.total for group in found.groups()}
     assert groups[OTHER] == 50
     assert sum(groups.values()) == MAX_GROUPS + 50
+
+
+def test_what_the_first_rows_wait_for_is_shown_when_a_batch_is_on_its_way(tmp_path: Path) -> None:
+    with page_client(tmp_path) as client:
+        incoming = EventFolder(client.events_dir)
+        incoming.make()
+        (incoming.incoming / "incoming.tok=web.log").write_bytes(b"{}\n" * 100)
+        home = client.get("/").text
+        assert "The file of token web, 300 B, is complete 5 s after its first event" in home
+        assert "after up to 5 min" in home
+        assert "No pipeline runs that would load them" in home
+        PipelineNow(doing="starting Spark", at=time.time()).save(client.events_dir)
+        (incoming.incoming / "incoming.tok=web-2026-01-01T00-00-01.000.log").write_bytes(b"{}\n")
+        time.sleep(EVENTS_SECONDS)  # the counts are cached
+        for address in ("/", "/system"):
+            text = client.get(address).text
+            assert "1 complete file waits to be loaded" in text
+            assert "The pipeline is starting Spark" in text
+
+
+@pytest.mark.parametrize(
+    ("integration", "namespace", "arrived"),
+    [
+        ("", "etl", [True, False, False]),
+        ("SPARK", "etl", [True, True, False]),
+        ("AIRFLOW", "etl", [True, False, True]),
+        ("SPARK", "headwater", [True, False, False]),
+    ],
+)
+def test_a_first_step_ticks_when_its_event_arrives(
+    tmp_path: Path, integration: str, namespace: str, arrived: list[bool]
+) -> None:
+    event = flow("load", ["events"], ["orders"])
+    event["job"] = {
+        "namespace": namespace,
+        "name": "load",
+        "facets": {"jobType": facet(processingType="BATCH", integration=integration)} if integration else {},
+    }
+    with page_client(tmp_path, [event]) as client:
+        text = client.get("/").text
+        steps = [text.partition(f'id="step-{number}"')[2].partition("</li>")[0] for number in (1, 2, 3)]
+        assert ["arrived" in step for step in steps] == arrived
+
+
+def test_the_first_steps_are_gone_when_all_have_arrived(tmp_path: Path) -> None:
+    events = []
+    for integration in ("SPARK", "AIRFLOW"):
+        event = flow(integration, ["events"], ["orders"])
+        event["job"]["facets"] = {"jobType": facet(processingType="BATCH", integration=integration)}
+        events.append(event)
+    with page_client(tmp_path, events) as client:
+        assert "step-1" not in client.get("/").text

@@ -11,9 +11,8 @@ from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_seconds, format_table, format_time, json_text
 from headwater.errors import HeadwaterError, LogUnavailable
+from headwater.log.files.awaited import awaited
 from headwater.log.files.event_counts import EventsStat, stat_events
-from headwater.log.files.file_status import STOPPED
-from headwater.log.files.incoming import FIRST_ROTATION_SECONDS
 from headwater.log.queue.offline import LogStat, ReaderStat, stat
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
@@ -63,24 +62,18 @@ def command(settings: Settings, as_json: bool) -> None:
 
 def _print_awaited(settings: Settings, events: EventsStat) -> None:
     """Print what the next rows wait for, and until when at the latest."""
-    if not any(destination.is_batch for destination in settings.destinations):
+    if (waiting := awaited(settings, events)) is None:
         return
-    longest = settings.events.rotation_minutes * 60
-    for token in events.tokens:
-        if token.active_bytes:
-            echo(
-                f"next: the file of token {token.id}, {format_bytes(token.active_bytes)}, is complete "
-                f"{format_seconds(min(FIRST_ROTATION_SECONDS, longest))} after its first event; in a steady "
-                f"flow after up to {format_seconds(longest)} (events.rotation_minutes)"
-            )
-    files = sum(token.waiting_files for token in events.tokens) + events.replays
-    if not files and not any(token.active_bytes for token in events.tokens):
-        return
-    now = events.pipeline
-    if now is None or now.doing == STOPPED:
-        echo("next: no pipeline runs that would load them; `headwater up` or `headwater pipeline run` does")
+    for token in waiting.open_files:
+        echo(
+            f"next: the file of token {token.id}, {format_bytes(token.active_bytes)}, is complete "
+            f"{format_seconds(waiting.first_seconds)} after its first event; in a steady "
+            f"flow after up to {format_seconds(waiting.longest_seconds)} (events.rotation_minutes)"
+        )
+    if waiting.doing:
+        echo(f"next: the pipeline loads them; it is {waiting.doing}, since {format_time(waiting.since)}")
     else:
-        echo(f"next: the pipeline loads them; it is {now.doing}, since {format_time(now.at)}")
+        echo("next: no pipeline runs that would load them; `headwater up` or `headwater pipeline run` does")
 
 
 def _rejects(settings: Settings) -> tuple[Totals, str]:

@@ -43,6 +43,7 @@ MAX_DETAILED_COLUMNS = 10_000  # in the details of a dataset
 MAX_VERSION_BYTES = 4 * 1024 * 1024  # of the schemas in the details of a dataset
 MAX_USERS = 1_000  # of a dataset, and datasets of a job
 MAX_COUNTED = 100_000  # of those; the number of more is not counted
+LATEST_JOBS = 1_000  # whose integrations are read
 RUNS = 20  # the latest runs in the details of a job
 POINTS = 200  # of a dataset's statistics
 CHILDREN = 200
@@ -346,6 +347,18 @@ def job(connection: apsw.Connection, id: int) -> Job:
         used[Direction.INPUT][1],
         used[Direction.OUTPUT][1],
     )
+
+
+def integrations(connection: apsw.Connection, without: str) -> set[str]:
+    """The integrations that the latest jobs name in `jobType`, except those of one namespace."""
+    query = (
+        "SELECT f.value FROM (SELECT id, namespace FROM jobs ORDER BY last_at DESC LIMIT ?2) j"
+        " CROSS JOIN facets f ON f.owner = j.id AND f.container = 0 AND f.key = 'jobType'"
+        " WHERE NOT f.deleted AND j.namespace != ?1"
+    )
+    rows = select(connection, query, without, LATEST_JOBS)
+    found = {text(mapping(orjson.loads(value)).get("integration")).upper() for (value,) in rows}
+    return found - {""}
 
 
 _PARENT_JOB = (

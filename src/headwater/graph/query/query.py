@@ -171,6 +171,11 @@ class GraphQuery:
         with self.reading() as connection:
             return details.summary(connection)
 
+    def integrations(self, without: str = "") -> set[str]:
+        """What the jobs of the latest events run on, such as SPARK, except those of one namespace."""
+        with self.reading() as connection:
+            return details.integrations(connection, without)
+
     def search(
         self,
         text: str,

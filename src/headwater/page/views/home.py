@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from headwater.graph.query.query import GraphQuery
 from headwater.log.rejects.rejects import Rejects
-from headwater.page.views.system import Status, SystemStatus
+from headwater.page.views.system import Status, SystemStatus, rows_loaded
 from headwater.page.views.view import Parameters, View
 from headwater.settings import Settings
 
@@ -30,11 +30,17 @@ def home_view(status: SystemStatus, rejects: Rejects, query: GraphQuery, paramet
     now = status.read(query)
     summary = status.summary(query)
     received = status.received()
+    is_empty = not (summary.datasets or summary.jobs)
+    own = status.settings.pipeline.lineage.namespace
+    senders = set() if is_empty else status.cached("senders", lambda: query.integrations(own))
+    steps = _steps(status.settings, parameters, senders, has_any=bool(received) or not is_empty)
     values: dict[str, Any] = {
         "summary": summary,
         "received": received,
         "problems": _problems(now),
-        "steps": [] if summary.datasets or summary.jobs else _steps(status.settings, parameters, received),
+        "is_empty": is_empty,
+        "awaited": now.awaited if now.events is not None and not rows_loaded(now.events) else None,
+        "steps": [] if all(step.is_done for step in steps) else steps,
         "failed": status.cached("failed", lambda: _failed(query)),
         "recent": query.search("", kinds=("dataset",), limit=SHOWN),
         "groups": status.cached("groups", rejects.groups)[:SHOWN],
@@ -65,7 +71,9 @@ def _problems(status: Status) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def _steps(settings: Settings, parameters: Parameters, received: float) -> list[FirstStep]:
+def _steps(
+    settings: Settings, parameters: Parameters, senders: set[str], *, has_any: bool
+) -> list[FirstStep]:
     address = parameters.address
     key = " \\\n  -H 'Authorization: Bearer YOUR-KEY'" if settings.gateway.api_keys else ""
     with_key = " OPENLINEAGE_API_KEY=YOUR-KEY" if settings.gateway.api_keys else ""
@@ -89,19 +97,19 @@ def _steps(settings: Settings, parameters: Parameters, received: float) -> list[
     if settings.gateway.api_keys:
         transport["auth"] = {"type": "api_key", "apiKey": "YOUR-KEY"}
     return [
-        FirstStep("Send an event", "From any program that speaks HTTP.", sent, received > 0),
+        FirstStep("Send an event", "From any program that speaks HTTP.", sent, has_any),
         FirstStep(
             "Attach a Spark job",
             "Columns included; the script stays as it is.",
             f"pip install 'headwater[lineage]'\nOPENLINEAGE_URL={address}{with_key} \\\n"
             "  headwater lineage run your_job.py",
-            False,
+            "SPARK" in senders,
         ),
         FirstStep(
             "Point Airflow at it",
             "Also dbt, Flink, Trino: all that send OpenLineage.",
             f"pip install apache-airflow-providers-openlineage\n"
             f"export AIRFLOW__OPENLINEAGE__TRANSPORT='{json.dumps(transport)}'",
-            False,
+            bool(senders - {"SPARK"}),
         ),
     ]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from headwater.errors import HeadwaterError
 from headwater.graph.query.answers import Summary
 from headwater.graph.query.query import GraphQuery
+from headwater.log.files.awaited import Awaited, awaited
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import LogStat, ReaderStat
@@ -101,6 +102,7 @@ class Status(NamedTuple):
     events: EventsStat | None
     destinations: dict[str, str]
     rejects: dict[str, int]
+    awaited: Awaited | None
 
 
 class SystemStatus:
@@ -129,7 +131,7 @@ class SystemStatus:
 
     def _rows_loaded(self) -> float:
         events = self.events()
-        return float(_rows(events)) if events is not None else 0.0
+        return float(rows_loaded(events)) if events is not None else 0.0
 
     def summary(self, query: GraphQuery) -> Summary:
         """The counts of the graph; those of a large graph are some seconds old."""
@@ -198,6 +200,7 @@ class SystemStatus:
             events,
             {destination.id: destination.type for destination in self.settings.destinations},
             self.open_rejects(),
+            awaited(self.settings, events) if events is not None else None,
         )
 
     def _stage(self, id: str, facts: list[tuple[float, str]], error: str = "") -> Stage:
@@ -249,7 +252,7 @@ class SystemStatus:
 
     def _pipeline(self, events: EventsStat) -> Stage:
         waiting = sum(each.waiting_files for each in events.tokens) + events.replays
-        facts: list[tuple[float, str]] = [(_rows(events), "rows"), (waiting, "files waiting")]
+        facts: list[tuple[float, str]] = [(rows_loaded(events), "rows"), (waiting, "files waiting")]
         errors = [pair.error for pair in events.open] or [each.error for each in events.streams if each.error]
         if not errors and events.last_cycle is not None:
             errors = events.last_cycle.errors
@@ -267,7 +270,7 @@ class SystemStatus:
         return self._stage("graph", facts, stalled)
 
 
-def _rows(events: EventsStat) -> int:
+def rows_loaded(events: EventsStat) -> int:
     """The rows that batch and stream mode have loaded."""
     return sum(destination.rows for destination in events.destinations) + sum(
         stream.rows for stream in events.streams
