@@ -37,6 +37,8 @@ CRASH_POINTS = (
     "backup.after_file",
     "restore.after_file",
     "failed.after_write",
+    "failed.after_selection",
+    "failed.after_removal",
     "failed.after_rename",
     "failed.after_unwrap",
     "failed.after_count",

@@ -237,3 +237,61 @@ def test_no_reject_is_lost_when_a_replay_comes_between_writers(tmp_path: Path) -
     DestinationRejects(tmp_path).request_replay("dwh", NOW)
     found = [json.loads(line)["n"] for line in lines(tmp_path)]
     assert sorted(found) == sorted(n for i in range(3) for n in range(100 * i, 100 * i + 30))
+
+
+def because(reason: str, number: int) -> EventError:
+    found = reject(b'{"n":%d}' % number, number)
+    found.error = reason
+    return found
+
+
+def is_type(error: EventError) -> bool:
+    return error.error == "type"
+
+
+MIXED = [because("type", 1), because("null", 2), because("type", 3)]
+
+
+def test_some_are_replayed_and_the_others_stay_when_they_are_selected(tmp_path: Path) -> None:
+    rejects = DestinationRejects(tmp_path)
+    rejects.append("dwh", MIXED)
+    assert rejects.request_replay("dwh", NOW, lambda error: error.error == "other") == 0
+    assert (unprocessed(tmp_path), rejects.counts()) == ([], {"dwh": 3})
+    assert rejects.request_replay("dwh", NOW, is_type) == 2
+    assert lines(tmp_path) == [b'{"n":1}\n', b'{"n":3}\n']
+    assert kept(tmp_path) == [b'{"n":2}']
+    rejects.append("dwh", [because("type", 4)])
+    assert rejects.drop("dwh", is_type) == 1
+    assert kept(tmp_path) == [b'{"n":2}']
+    assert rejects.drop("dwh", lambda error: True) == 1
+    assert rejects.counts() == {}
+
+
+REPLAY_SOME = """
+import sys
+from pathlib import Path
+from headwater.log.rejects.destination_file import DestinationRejects
+DestinationRejects(Path(sys.argv[1])).request_replay(
+    "dwh", 1_800_000_000.0, lambda error: error.error == "type"
+)
+"""
+
+
+@pytest.mark.parametrize(
+    "point", ["failed.after_selection", "failed.after_removal", "failed.after_rename", "failed.after_unwrap"]
+)
+def test_each_reject_is_replayed_or_kept_when_a_replay_of_some_was_interrupted(
+    tmp_path: Path, point: str
+) -> None:
+    rejects = DestinationRejects(tmp_path)
+    rejects.append("dwh", MIXED)
+    killed(REPLAY_SOME, str(tmp_path), at=point)
+    rejects.append("dwh", [because("type", 4)])
+    finish_interrupted(tmp_path)
+    finish_interrupted(tmp_path)
+    replayed, left = (
+        [json.loads(line)["n"] for line in lines(tmp_path)],
+        [json.loads(line)["n"] for line in kept(tmp_path)],
+    )
+    assert sorted(replayed + left) == [1, 2, 3, 4]
+    assert replayed == ([] if point == "failed.after_selection" else [1, 3])

@@ -124,10 +124,10 @@ class PageClient:
         """A reject of the gateway."""
         self.store.add("gateway", [NewReject(reason, body)])
 
-    def reject_order(self, reason: str = "It does not fit.", **fields: Any) -> None:
+    def reject_order(self, reason: str = "It does not fit.", row: int = 1, **fields: Any) -> None:
         """A reject of the destination, as the pipeline writes it."""
         line = json.dumps(ORDER | fields).encode()
-        error = EventError.of(line, reason, destination_id="warehouse", source="a.log:1", at=time.time())
+        error = EventError.of(line, reason, destination_id="warehouse", source=f"a.log:{row}", at=time.time())
         DestinationRejects(self.events_dir).append("warehouse", [error])
 
     def close(self) -> None:

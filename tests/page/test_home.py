@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from headwater.log.files.file_status import PipelineNow
-from headwater.log.files.layout import EventFolder
+from headwater.log.files.layout import EventFolder, unprocessed
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.rejects.groups import MAX_GROUPS, OTHER, Grouping, reason_pattern
 from headwater.page.views.system import EVENTS_SECONDS
 from tests.graph.events import facet, flow
@@ -104,6 +105,26 @@ def test_the_rest_is_counted_together_when_reasons_are_too_many() -> None:
     groups = {group.pattern: group.total for group in found.groups()}
     assert groups[OTHER] == 50
     assert sum(groups.values()) == MAX_GROUPS + 50
+
+
+def test_a_group_of_a_destination_is_replayed_and_dropped_when_its_buttons_are_pressed(
+    tmp_path: Path,
+) -> None:
+    with page_client(tmp_path) as client:
+        for number, reason in enumerate(["It does not fit.", "The column 'a' is NULL.", "It does not fit."]):
+            client.reject_order(reason, number)
+        stage = "destination:warehouse"
+        text = client.get(f"/rejects?stage={stage}").text
+        assert "Replay 2: It does not fit." in text
+        assert "Drop these 1" in text
+        group = {"stage": stage, "reason": "It does not fit."}
+        answer = client.post("/rejects/replay", group, origin=ORIGIN)
+        assert "count=2" in answer.headers["location"]
+        assert DestinationRejects(client.events_dir).counts() == {"warehouse": 1}
+        assert [file.destination_id for file in unprocessed(client.events_dir)] == ["warehouse"]
+        group = {"stage": stage, "reason": "The column … is NULL."}
+        assert "count=1" in client.post("/rejects/drop", group, origin=ORIGIN).headers["location"]
+        assert DestinationRejects(client.events_dir).counts() == {}
 
 
 def test_what_the_first_rows_wait_for_is_shown_when_a_batch_is_on_its_way(tmp_path: Path) -> None:

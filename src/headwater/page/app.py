@@ -232,13 +232,23 @@ class Page:
 
     async def _replay(self, request: Request) -> None:
         rejects = self._sources.rejects
-        await self._change(request, "replay", lambda ids, stage: sum(rejects.request_replay(ids, stage)))
+        await self._change(
+            request,
+            "replay",
+            lambda ids, stage: sum(rejects.request_replay(ids, stage)),
+            lambda stage, reason: sum(rejects.replay_group(stage, reason)),
+        )
 
     async def _drop(self, request: Request) -> None:
-        await self._change(request, "drop", self._sources.rejects.drop)
+        rejects = self._sources.rejects
+        await self._change(request, "drop", rejects.drop, rejects.drop_group)
 
     async def _change(
-        self, request: Request, name: str, change: Callable[[list[int], str | None], int]
+        self,
+        request: Request,
+        name: str,
+        change: Callable[[list[int], str | None], int],
+        change_group: Callable[[str, str], int],
     ) -> None:
         form = _form(request)
         ids = [int(id) for id in form.get("id", ()) if id.isascii() and id.isdecimal() and len(id) < 18]
@@ -247,10 +257,9 @@ class Page:
         reason = form.get("reason", [""])[-1]
 
         def apply() -> int:
-            if not (reason and stage):
-                return change(ids, stage) if ids or stage else 0
-            group = self._sources.rejects.ids_of_group(stage, reason)
-            return change([*group], None) if group else 0
+            if reason and stage:
+                return change_group(stage, reason)
+            return change(ids, stage) if ids or stage else 0
 
         try:
             count = await asyncio.to_thread(apply)

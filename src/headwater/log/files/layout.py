@@ -40,6 +40,12 @@ def _checked(id: str) -> str:
     return id
 
 
+def rotated_id(name: str) -> str:
+    """The token or destination in the name of a complete file, which a suffix may follow."""
+    match = _ROTATED.match(name)
+    return match[3] if match else ""
+
+
 class EventFolder:
     """The folder of the settings (`Settings.events_dir`) and its parts."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -29,7 +29,7 @@ from headwater.log.files.checked_lines import (
     has_checksums,
 )
 from headwater.log.files.file_status import FileStatus
-from headwater.log.files.layout import EventFolder, rotated_name, status_path
+from headwater.log.files.layout import EventFolder, rotated_id, rotated_name, status_path
 from headwater.log.rejects.destination_counts import RejectCount
 from headwater.log.rejects.destination_limits import drop_beyond, dropped_rejects, finish_cut
 from headwater.log.rejects.totals import DESTINATION_PREFIX, Dropped
@@ -37,6 +37,7 @@ from headwater.log.rejects.totals import DESTINATION_PREFIX, Dropped
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")
 REPLAY_IN_PROGRESS = ".errors"  # the suffix of a file of rejects that is being turned into a file of events
+SELECTED = ".selected"  # after that: a copy of rejects that are about to leave their file
 
 
 class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -80,6 +81,8 @@ class EventError(msgspec.Struct, omit_defaults=True, kw_only=True):
         """The event as a line of an incoming file."""
         return bytes(self.event) or self.malformed_event.encode()
 
+
+Wanted = Callable[[EventError], bool]
 
 _DECODER = json_decoder(EventError)
 
@@ -160,11 +163,12 @@ class DestinationRejects:
             self._counts[destination_id] = RejectCount(path, lambda line, number: _origin(path, line, number))
         return self._counts[destination_id]
 
-    def request_replay(self, destination_id: str, now: float) -> int:
-        """Have the next cycle of the pipeline load the destination's rejects; returns how many."""
+    def request_replay(self, destination_id: str, now: float, wanted: Wanted | None = None) -> int:
+        """Have the next cycle of the pipeline load the destination's rejects, or some; returns how many."""
         with self._exclusive():
             path = self._folder.errors(destination_id)
             finish_cut(path)
+            self._finish_selections()
             if not path.exists():
                 return 0
             at = datetime.fromtimestamp(now, UTC)
@@ -172,16 +176,33 @@ class DestinationRejects:
             if taken := [file.rotated_at for file in files if file.destination_id == destination_id]:
                 at = max(at, taken[-1] + timedelta(milliseconds=1))
             name = rotated_name("failed", destination_id, at) + REPLAY_IN_PROGRESS
-            wrapped = path.rename(self._folder.failed / name)
+            wrapped = self._folder.failed / name
+            if wanted is None:
+                path.rename(wrapped)
+            else:
+                selected = wrapped.with_name(name + SELECTED)
+                if not _copy(path, selected, wanted):
+                    selected.unlink()
+                    return 0
+                crash_point("failed.after_selection")
+                _remove(path, wanted)
+                crash_point("failed.after_removal")
+                selected.rename(wrapped)
             sync_folder(self._folder.failed)
             crash_point("failed.after_rename")
             return _write_replay_file(wrapped)
 
-    def drop(self, destination_id: str) -> int:
-        """Remove the destination's rejects for good; returns how many."""
+    def drop(self, destination_id: str, wanted: Wanted | None = None) -> int:
+        """Remove the destination's rejects, or some, for good; returns how many."""
         with self._exclusive():
             path = self._folder.errors(destination_id)
             finish_cut(path)
+            self._finish_selections()
+            if wanted is not None:
+                count = sum(1 for each in _read(path) if wanted(each))
+                if count:
+                    _remove(path, wanted)
+                return count
             count = sum(1 for _ in _read(path))
             path.unlink(missing_ok=True)
             sync_folder(self._folder.failed)
@@ -190,11 +211,23 @@ class DestinationRejects:
     def finish_interrupted(self) -> None:
         """Finish replays that a crash interrupted."""
         with self._exclusive():
+            self._finish_selections()
             for wrapped in sorted(self._folder.failed.glob(f"failed.dst=*.log{REPLAY_IN_PROGRESS}")):
                 if wrapped.with_suffix("").exists():
                     wrapped.unlink()
                 else:
                     _write_replay_file(wrapped)
+
+    def _finish_selections(self) -> None:
+        """Go on with replays of some rejects that have left their file; of others remove the copy."""
+        for selected in sorted(self._folder.failed.glob(f"failed.dst=*.log{REPLAY_IN_PROGRESS}{SELECTED}")):
+            first = next(_read(selected), None)
+            path = self._folder.errors(rotated_id(selected.name))
+            if first is None or any(each == first for each in _read(path)):
+                selected.unlink()
+            else:
+                selected.rename(selected.with_suffix(""))
+            sync_folder(self._folder.failed)
 
     def _exclusive(self) -> AbstractContextManager[None]:
         """Lock the files, so that none is renamed while another process appends to it."""
@@ -225,6 +258,22 @@ def _write_replay_file(wrapped: Path) -> int:
     wrapped.unlink()
     sync_folder(target.parent)
     return count
+
+
+def _copy(source: Path, target: Path, wanted: Wanted) -> int:
+    """Write those of a file's rejects to a file that takes the place of the target; returns how many."""
+    count = 0
+    with replacing(target) as file:
+        for error in _read(source):
+            if wanted(error):
+                file.write(checked_line(msgspec.json.encode(error)))
+                count += 1
+    return count
+
+
+def _remove(path: Path, wanted: Wanted) -> None:
+    if not _copy(path, path, lambda error: not wanted(error)):
+        path.unlink()
 
 
 def _add_checksums(path: Path) -> None:

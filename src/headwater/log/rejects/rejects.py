@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -150,7 +150,7 @@ class Rejects:
         return found.groups()
 
     def ids_of_group(self, stage: str, pattern: str) -> Sequence[int]:
-        """The ids of a stage's rejects with this reason; those of a destination have none of their own."""
+        """The ids of the rejects of the gateway or an outlet with this reason."""
         if self._store is None or _is_destination(stage):
             return []
         return [id for id, _, _, reason in self._store.reasons(stage) if reason_pattern(reason) == pattern]
@@ -190,11 +190,26 @@ class Rejects:
                 if id in configured:
                     pipeline += self._files.request_replay(id, time.time())
                 elif stage is not None:
-                    raise HeadwaterError(
-                        f"The settings no longer have the destination {id}.",
-                        hint=f"Add it again, or remove its rejects: headwater rejects drop --stage {stage}",
-                    )
+                    self._require_configured(id)
         return ReplayCounts(server, pipeline)
+
+    def replay_group(self, stage: str, pattern: str) -> ReplayCounts:
+        """Request a replay of a stage's rejects with this reason."""
+        if not _is_destination(stage):
+            ids = self.ids_of_group(stage, pattern)
+            return self.request_replay(ids) if ids else ReplayCounts()
+        pipeline = 0
+        for id in self._destinations(stage):
+            self._require_configured(id)
+            pipeline += self._files.request_replay(id, time.time(), _has_reason(pattern))
+        return ReplayCounts(pipeline=pipeline)
+
+    def drop_group(self, stage: str, pattern: str) -> int:
+        """Remove a stage's rejects with this reason for good; returns how many."""
+        if not _is_destination(stage):
+            ids = self.ids_of_group(stage, pattern)
+            return self.drop(ids) if ids else 0
+        return sum(self._files.drop(id, _has_reason(pattern)) for id in self._destinations(stage))
 
     def drop(self, ids: Sequence[int] = (), stage: str | None = None) -> int:
         """Remove these ids for good or, without ids, the stage; without a stage, all. Returns how many."""
@@ -238,6 +253,14 @@ class Rejects:
             )
         return [id] if id in known else []
 
+    def _require_configured(self, id: str) -> None:
+        if id not in {destination.id for destination in self._settings.destinations}:
+            stage = DESTINATION_PREFIX + id
+            raise HeadwaterError(
+                f"The settings no longer have the destination {id}.",
+                hint=f"Add it again, or remove its rejects: headwater rejects drop --stage {stage}",
+            )
+
     def _of_files(self, stage: str | None, after: str) -> Iterator[ListedReject]:
         last, _, number = after.rpartition(":")
         skip = int(number) if number.isdecimal() else 0
@@ -246,6 +269,10 @@ class Rejects:
                 start = skip if id == last else 0
                 for place, error in enumerate(islice(self._files.read(id), start, None), start + 1):
                     yield _of_file(id, place, error)
+
+
+def _has_reason(pattern: str) -> Callable[[EventError], bool]:
+    return lambda error: reason_pattern(error.error) == pattern
 
 
 def _time(at: float | str) -> float:
