@@ -103,6 +103,7 @@ def _search(
 ) -> Any:
     """Datasets and jobs by a part of their name."""
     kinds = (filter_.lower(),) if filter_ else ("dataset", "job")
+    total = query.count_matches(q, kinds=kinds, namespace=namespace)
     results = [
         {
             "type": result.kind.upper(),
@@ -113,7 +114,7 @@ def _search(
         }
         for result in query.search(q, kinds=kinds, namespace=namespace, limit=limit)
     ]
-    return {"totalCount": len(results), "results": results}
+    return {"totalCount": total, "results": results}
 
 
 def _tags(query: GraphQuery, limit: Limit = 100, offset: Offset = 0) -> Any:

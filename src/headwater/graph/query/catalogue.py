@@ -40,9 +40,10 @@ _AFTER = {
     "updated": "(t.last_at, t.id) < (:after_0, :after_1)",
 }
 _Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]  # of SQLite
+# Where a page begins, and the total that the first page counted: to count again takes a scan.
 _CURSORS: dict[str, msgspec.json.Decoder[Any]] = {
-    "name": json_decoder(tuple[str, str]),
-    "updated": json_decoder(tuple[_Integer, _Integer]),
+    "name": json_decoder(tuple[str, str, _Integer]),
+    "updated": json_decoder(tuple[_Integer, _Integer, _Integer]),
 }
 
 _NAMESPACES = (
@@ -83,24 +84,27 @@ def catalogue(
     if state and kind == "job":
         conditions.append(_FAILED)
     where = " AND ".join(conditions)
-    counted: list[tuple[Any, ...]] = connection.execute(f"SELECT count(*) FROM {where}", values).fetchall()  # noqa: S608
     if after:
         try:
-            first, second = _CURSORS[sort].decode(after)
+            first, second, total = _CURSORS[sort].decode(after)
         except msgspec.DecodeError:
             raise NotFound("No page begins there.", hint="Begin with the first page.") from None
         where += f" AND {_AFTER[sort]}"
         values |= {"after_0": first, "after_1": second}
+    else:
+        count = f"SELECT count(*) FROM {where}"  # noqa: S608
+        counted: list[tuple[Any, ...]] = connection.execute(count, values).fetchall()
+        total = counted[0][0]
     query = f"SELECT t.id, t.namespace, t.name, t.last_at FROM {where} ORDER BY {_ORDER[sort]} LIMIT :limit"  # noqa: S608
     rows: list[tuple[Any, ...]] = connection.execute(query, values | {"limit": limit + 1}).fetchall()
     next_after = None
     if len(rows) > limit:
         rows = rows[:limit]
         id, *name, last_at = rows[-1]
-        next_after = msgspec.json.encode(name if sort == "name" else [last_at, id]).decode()
+        next_after = msgspec.json.encode([*(name if sort == "name" else [last_at, id]), total]).decode()
     entries = {id: CatalogueEntry(kind, space, name, iso(last_at)) for id, space, name, last_at in rows}
     _describe(connection, kind, entries)
-    return CataloguePage(list(entries.values()), counted[0][0], next_after)
+    return CataloguePage(list(entries.values()), total, next_after)
 
 
 _LATEST_WRITE = (

@@ -7,6 +7,7 @@ paragraph is the description.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -45,9 +46,10 @@ from headwater.graph.query.catalogue import CatalogueKind, Sort, StateFilter, ca
 from headwater.graph.query.compare import Comparison, compare
 from headwater.graph.query.impact import impact
 from headwater.graph.query.neighbourhood import neighbourhood
-from headwater.graph.query.search import search
+from headwater.graph.query.search import count_matches, search
 from headwater.graph.query.trace import edges_of_dataset, trace
 from headwater.graph.store.database import FILE, open_reader
+from headwater.graph.store.ids import Kind
 from headwater.log.queue.sqlite import classify, is_damage, select
 
 __all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout", "QueryTooLarge"]
@@ -57,6 +59,8 @@ logger = logging.getLogger(__name__)
 MAX_DEPTH = 100
 MAX_LIMIT = 5_000
 MAX_CACHED = 16  # drawings, each some hundred kilobytes at most
+SLOW_SECONDS = 0.05  # of a count of whole tables
+SHARE = 20  # a slow count is repeated after so many times its duration
 STEPS = 20_000  # of SQLite's virtual machine between two checks of the budget
 
 
@@ -84,6 +88,8 @@ class GraphQuery:
         self._file = file
         self._cache: dict[Hashable, Any] = {}
         self._cache_version = -1
+        self._summary: Summary | None = None
+        self._summary_until = 0.0
         # A long statement is interrupted, and every statement and row is counted.
         self.connection.set_progress_handler(self._is_over, STEPS)
         self.connection.exec_trace = self._count_statement
@@ -167,9 +173,17 @@ class GraphQuery:
         return cast(T, self._cache[key])
 
     def summary(self) -> Summary:
-        """The numbers of nodes in the graph, and the time of its latest event."""
+        """The numbers of nodes in the graph, and the time of its latest event.
+
+        Counting reads whole tables: those of a large graph are counted in a twentieth of the time.
+        """
+        began = time.monotonic()
         with self.reading() as connection:
-            return details.summary(connection)
+            if self._summary is None or began >= self._summary_until:
+                self._summary = details.summary(connection)
+                took = time.monotonic() - began
+                self._summary_until = began + (SHARE * took if took > SLOW_SECONDS else 0.0)
+            return self._summary
 
     def integrations(self, without: str = "") -> set[str]:
         """What the jobs of the latest events run on, such as SPARK, except those of one namespace."""
@@ -187,6 +201,15 @@ class GraphQuery:
         """Datasets, jobs and columns whose names contain all words of a text; without one, the latest."""
         with self.reading() as connection:
             return search(connection, text, kinds=kinds, namespace=namespace, limit=_bounded_limit(limit))
+
+    def count_matches(
+        self, text: str, *, kinds: Iterable[str] = ("dataset", "job"), namespace: str = ""
+    ) -> int:
+        """How many datasets and jobs `search` would find without a limit; of each at most 20,000."""
+        with self.reading() as connection:
+            return sum(
+                count_matches(connection, text.strip(), Kind[kind.upper()], namespace) for kind in kinds
+            )
 
     def namespaces(self, limit: Limit = 1_000) -> list[NamespaceSummary]:
         """The namespaces with the numbers of their datasets and jobs, the largest first."""

@@ -98,15 +98,49 @@ _TABLES = {
 }
 
 
+def count_matches(connection: apsw.Connection, text: str, kind: Kind, namespace: str = "") -> int:
+    """How many datasets or jobs have a name that contains all words of a text; without one, all of them."""
+    table, _ = _TABLES[kind]
+    counted = "DISTINCT t.dataset" if kind is Kind.DATASET else "*"
+    where = _matches(text, kind, namespace)
+    if where is None:
+        where = f"{table} t WHERE :namespace IN ('', t.namespace)", {"namespace": namespace}
+    rows, values = where
+    query = f"SELECT count({counted}) FROM {rows}"  # noqa: S608
+    found: list[tuple[Any, ...]] = connection.execute(query, values).fetchall()
+    return int(found[0][0])
+
+
 def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: str = "") -> list[int]:
     """Ids of this kind whose name contains all words, the closest first; at most `CANDIDATES`.
 
     The index has substrings of three characters, so a shorter word only narrows the names that have a longer
     one; a text of short words alone must begin the name.
     """
+    where = _matches(text, kind, namespace)
+    if where is None:
+        return []
+    rows, values = where
+    table, column = _TABLES[kind]
+    # fields have no index of texts
+    same = "t.id = :id" if kind is Kind.FIELD else f"t.{column} = :text AND :namespace IN ('', t.namespace)"
+    query = f"SELECT t.id FROM {table} t WHERE {same} LIMIT :candidates"  # noqa: S608
+    found = dict.fromkeys(_ids(connection, query, values))
+    closest = (
+        f"lower(t.{column}) != lower(:text),"
+        f" t.{column} NOT LIKE :after_dot ESCAPE '\\' AND t.{column} NOT LIKE :after_slash ESCAPE '\\',"
+        f" length(t.{column}), t.{column}"
+    )
+    query = f"SELECT t.id FROM {rows} ORDER BY {closest} LIMIT :candidates"  # noqa: S608
+    found |= dict.fromkeys(_ids(connection, query, values))
+    return [id for id in found if kind_of(id) is kind]
+
+
+def _matches(text: str, kind: Kind, namespace: str) -> tuple[str, dict[str, Any]] | None:
+    """Rows `t` of the table whose name contains all words, with the values; None without a word."""
     long, short = match_expression(text)
     if not (long or short):
-        return []
+        return None
     table, column = _TABLES[kind]
     values: dict[str, Any] = {
         "text": text,
@@ -120,11 +154,7 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: 
         "after_dot": f"%.{pattern_escaped(text)}",
         "after_slash": f"%/{pattern_escaped(text)}",
     }
-    conditions = [] if kind is Kind.FIELD else ["(:namespace = '' OR t.namespace = :namespace)"]
-    # fields have no index of texts
-    same = "t.id = :id" if kind is Kind.FIELD else f"t.{column} = :text"
-    query = f"SELECT t.id FROM {table} t WHERE {' AND '.join([same, *conditions])} LIMIT :candidates"  # noqa: S608
-    found = dict.fromkeys(_ids(connection, query, values))
+    conditions = [] if kind is Kind.FIELD else [":namespace IN ('', t.namespace)"]
     if long:
         rows = (
             "(SELECT rowid AS id FROM search WHERE search MATCH :match AND rowid & 3 = :kind LIMIT :matches)"  # noqa: S608
@@ -137,15 +167,8 @@ def matching_ids(connection: apsw.Connection, text: str, kind: Kind, namespace: 
     else:
         rows = f"{table} t"
         conditions.append(f"t.{column} LIKE :beginning ESCAPE '\\'")
-    closest = (
-        f"lower(t.{column}) != lower(:text),"
-        f" t.{column} NOT LIKE :after_dot ESCAPE '\\' AND t.{column} NOT LIKE :after_slash ESCAPE '\\',"
-        f" length(t.{column}), t.{column}"
-    )
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-    query = f"SELECT t.id FROM {rows}{where} ORDER BY {closest} LIMIT :candidates"  # noqa: S608
-    found |= dict.fromkeys(_ids(connection, query, values))
-    return [id for id in found if kind_of(id) is kind]
+    return rows + where, values
 
 
 def match_expression(text: str) -> tuple[str, list[str]]:

@@ -24,7 +24,7 @@ function row(tailed) {
   const item = document.createElement("li");
   const details = document.createElement("details");
   const summary = document.createElement("summary");
-  const time = part("time", "", new Date(tailed.at * 1000).toISOString().slice(11, 23));
+  const time = part("time", "", new Date(tailed.at * 1000).toISOString().slice(11, 24));
   summary.append(time, part("span", "tag", tailed.source), part("b", "", tailed.title), part("small", "", tailed.note));
   details.append(summary, part("pre", "", tailed.body));
   item.append(details);

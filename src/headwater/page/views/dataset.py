@@ -34,6 +34,7 @@ def dataset_view(query: GraphQuery, parameters: Parameters) -> View:
         "upstream": _related_columns(dataset.key, edges, nodes, "up"),
         "downstream": _related_columns(dataset.key, edges, nodes, "down"),
         "is_cut": is_cut,
+        "max_edges": MAX_EDGES,
         "facets": described(dataset.facets, dataset.input_facets, dataset.output_facets),
         "charts": _charts(dataset),
         "chart_size": CHART_SIZE,
