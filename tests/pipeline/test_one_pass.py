@@ -20,12 +20,15 @@ from headwater.pipeline.steps.fit_table import fit_table
 from headwater.pipeline.steps.mapping import map_fields
 from headwater.pipeline.steps.parse_events import FieldCollector, find_fields
 from headwater.pipeline.steps.project import project
-from headwater.pipeline.steps.read_lines import LINE
+from headwater.pipeline.steps.read_lines import LINE, read_lines
 from headwater.settings import DestinationSettings, MappingSettings
 from tests.pipeline.rig import BROWSER_KEY, Rig
 
 SAMPLE = 5
-KNOWN = [{"id": number, "text": f"t{number}", "o": {"x": number / 4}} for number in range(SAMPLE * 4)]
+KNOWN = [
+    {"id": number, "text": f"t{number}", "o": {"x": number / 4, "z": number / 8}}
+    for number in range(SAMPLE * 4)
+]
 LATER: dict[str, list[Any]] = {
     "nothing": [],
     "a field": [{"late": 1}],
@@ -34,6 +37,10 @@ LATER: dict[str, list[Any]] = {
     "a text": [{"o": {"x": "much"}}],
     "a malformed line": [b'{"id": 1, "evil": 2', b"[]", b""],
     "a repeated key": [b'{"id": 1, "id": 2}'],
+    "fractions beside a repeated key": [
+        b'{"id": 1, "id": 2, "o": {"x": 0.25, "z": 0.12345678901234568}}',
+        b'{"id": 1, "id": 2, "o": {"x": 0.12345678901234568, "z": 0.5}}',
+    ],
     "a long number": [b'{"o": {"x": 0.99999999999999999999}}'],
     "a browser": [{"api_key": BROWSER_KEY, "source_ip": "8.8.8.8"}],
     "a key of other letters": [{"ID": 3}],
@@ -101,3 +108,18 @@ def test_lines_are_parsed_in_one_job_when_the_sample_has_all_fields(sampled: Rig
     # the sample, and the pass
     assert sampled.jobs_of(lambda: sampled.cycle()) == 2
     assert sampled.sql("SELECT count(*), min(length(pad)) FROM events") == [(60, 50_000)]
+
+
+@pytest.mark.usefixtures("codegen")
+def test_generated_code_takes_values_from_the_event_itself_when_rows_are_projected(sampled: Rig) -> None:
+    lines = read_lines(sampled.spark, sampled.file(KNOWN))
+    wanted, capabilities = find_fields(lines), DuckDBDestination.capabilities
+    columns = batch_columns(map_fields(wanted.root, MappingSettings()), capabilities)
+    settings = DestinationSettings(id="dwh", type="duckdb")
+    rows = project(lines, fit_table(wanted.root, columns, None, settings, capabilities))
+    plan = rows._jdf.queryExecution().executedPlan().toString().splitlines()
+    stages = {line.partition("*(")[2].partition(")")[0] for line in plan if "Project" in line}
+    assert stages == {"1"}, "the event would be copied before its values are read"
+    assert rows.selectExpr("sum(o_x)", "sum(o_z)", "max(text)").toArrow().to_pylist() == [
+        {"sum(o_x)": 47.5, "sum(o_z)": 23.75, "max(text)": "t9"}
+    ]

@@ -13,12 +13,12 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.function.Function;
 import org.apache.spark.TaskContext;
 import org.apache.spark.sql.catalyst.expressions.Expression;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnaryExpression;
 import org.apache.spark.sql.catalyst.expressions.codegen.CodegenContext;
-import org.apache.spark.sql.catalyst.expressions.codegen.CodegenFallback;
 import org.apache.spark.sql.catalyst.expressions.codegen.ExprCode;
 import org.apache.spark.sql.catalyst.trees.TreeNode;
 import org.apache.spark.sql.types.DataType;
@@ -26,6 +26,7 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.CollectionAccumulator;
 import org.apache.spark.util.TaskCompletionListener;
+import scala.runtime.AbstractFunction1;
 
 /*
  * The line of an event as a flat struct: a field for each expected value, `_rest` and `_reason`.
@@ -38,10 +39,13 @@ import org.apache.spark.util.TaskCompletionListener;
  *
  * Of a key that an object repeats the last value is the value, and the others go to `_rest`.
  *
- * With an accumulator it also collects the fields of the events, as Scan does, an answer for each task. It counts as not deterministic, so that
- * Spark never evaluates it twice for one line.
+ * With an accumulator it also collects the fields of the events, as Scan does, an answer for each task. It counts
+ * as not deterministic, so that Spark never evaluates it twice for one line.
+ *
+ * Generated code calls it as a Function, which it can name: the driver compiles that code too, and its class loader
+ * does not know this class. So the values go from the struct straight into the row, without a copy of the struct.
  */
-public final class ParseEvents extends UnaryExpression implements CodegenFallback, Serializable {
+public final class ParseEvents extends UnaryExpression implements Function, Serializable {
     private static final int BOOL = 0, INT64 = 1, FLOAT64 = 2, STRING = 3, TIMESTAMP = 4, JSON = 5, ASIDE = 6;
 
     private final Expression child;
@@ -116,11 +120,12 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
         }
 
         Node find(String part) {
-            // Most events have their keys in the same order, and Jackson interns them: a comparison, no hashing.
-            if (next < children.size()) {
-                Node guess = (Node) children.get(next);
+            // Most events have their keys in the same order, and Jackson interns them: comparisons, no hashing.
+            int last = Math.min(next + Scan.GUESSES, children.size());
+            for (int i = next; i < last; i++) {
+                Node guess = (Node) children.get(i);
                 if (guess.name == part) {
-                    next++;
+                    next = i + 1;
                     return guess;
                 }
             }
@@ -237,6 +242,10 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
 
     private static String escaped(String part) {
         return part.indexOf('~') < 0 && part.indexOf('/') < 0 ? part : part.replace("~", "~0").replace("/", "~1");
+    }
+
+    public Object apply(Object value) {
+        return nullSafeEval(value);
     }
 
     public Object nullSafeEval(Object value) {
@@ -365,6 +374,8 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
                 if (depth == 1 && scan.isBrowser(json, token, noted)) {
                     isBrowser = true;
                 }
+            } else if (scan != null) {
+                scan.isHeld = false;
             }
             if (found == null) {
                 if (node != null && node.isKept && token != JsonToken.VALUE_NULL) {
@@ -452,7 +463,7 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
                 value = Values.toLong(json, token, texts);
                 break;
             case FLOAT64:
-                value = Values.toDouble(json, token, texts);
+                value = scan == null ? Values.toDouble(json, token, texts) : scan.toDouble(json, token, texts);
                 break;
             case STRING:
                 value = Values.toText(json);
@@ -640,7 +651,20 @@ public final class ParseEvents extends UnaryExpression implements CodegenFallbac
     }
 
     public ExprCode doGenCode(CodegenContext context, ExprCode code) {
-        return CodegenFallback.doGenCode$(this, context, code);
+        return defineCodeGen(context, code, new Call(context.addReferenceObj("events", this, "java.util.function.Function")));
+    }
+
+    /* The generated call of a function that returns a row. */
+    static final class Call extends AbstractFunction1 {
+        final String function;
+
+        Call(String function) {
+            this.function = function;
+        }
+
+        public Object apply(Object argument) {
+            return "(InternalRow) " + function + ".apply(" + argument + ")";
+        }
     }
 
     public int productArity() {

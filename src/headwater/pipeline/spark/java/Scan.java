@@ -31,6 +31,8 @@ public class Scan implements FlatMapFunction {
     static final int BROKEN_TEXT = 4096;    // half a surrogate pair: no UTF-8
     static final int REPEATED = 8192;       // an object has the key more than once
 
+    public static final int GUESSES = 4;    // children that a key is compared with before it is looked up
+
     private final int maxDepth;
     private final int maxFields;
     private final String browserKeys;  // each api_key of browser events, between two line ends
@@ -40,6 +42,8 @@ public class Scan implements FlatMapFunction {
     private Found counted;
     private long objects;
     private ArrayList changed = new ArrayList();  // Node, Integer: the types before this line
+    private double held;  // the double that the last float noted is, if it is long; NaN: it is none
+    boolean isHeld;
 
     /* byTable: rows are a line, the table that it goes to (empty: none), the reason why it has none, and its file number. */
     public Scan(int maxDepth, int maxFields, String browserKeys, boolean byTable, boolean isChecked, int maxLines) {
@@ -101,11 +105,12 @@ public class Scan implements FlatMapFunction {
             parent.children = new ArrayList();
             parent.byName = new HashMap();
         }
-        // Most events have their keys in the same order, and Jackson interns them: a comparison, no hashing.
-        if (parent.next < parent.children.size()) {
-            Node guess = (Node) parent.children.get(parent.next);
+        // Most events have their keys in the same order, and Jackson interns them: comparisons, no hashing.
+        int last = Math.min(parent.next + GUESSES, parent.children.size());
+        for (int i = parent.next; i < last; i++) {
+            Node guess = (Node) parent.children.get(i);
             if (guess.name == name) {
-                parent.next++;
+                parent.next = i + 1;
                 return guess;
             }
         }
@@ -269,7 +274,9 @@ public class Scan implements FlatMapFunction {
                 add(child, integer(parser));
                 break;
             case 8: // float
-                add(child, Values.isExact(parser) ? FLOAT64 : TOO_LARGE);
+                isHeld = !Values.isShort(parser);
+                held = isHeld ? Values.toExact(parser) : 0;
+                add(child, held == held ? FLOAT64 : TOO_LARGE);
                 break;
             case 9: // true
             case 10: // false
@@ -282,6 +289,14 @@ public class Scan implements FlatMapFunction {
                 add(child, ARRAY);
                 break;
         }
+    }
+
+    /* Values.toDouble of the token that was noted last. */
+    Double toDouble(JsonParser parser, JsonToken token, int texts) throws IOException {
+        if (token != JsonToken.VALUE_NUMBER_FLOAT || !isHeld) {
+            return Values.toDouble(parser, token, texts);
+        }
+        return held == held ? Double.valueOf(held) : null;
     }
 
     private static int integer(JsonParser parser) throws IOException {

@@ -26,6 +26,7 @@ public final class Values {
     private static final long LAST_SECOND = 253402300799L;   // 9999-12-31T23:59:59Z
     private static final int SAFE_DIGITS = 15;               // a double keeps every number of so many digits
     private static final int MOST_DIGITS = 17;               // and so many distinguish any two doubles
+    private static final double[] POWERS = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14};
     private static final Long ZERO = Long.valueOf(0), ONE = Long.valueOf(1);
 
     private Values() {
@@ -91,7 +92,7 @@ public final class Values {
             default:
                 return null;
         }
-        double found = exact(json.getTextCharacters(), json.getTextOffset(), json.getTextLength());
+        double found = toExact(json);
         return found != found ? null : Double.valueOf(found);
     }
 
@@ -234,6 +235,12 @@ public final class Values {
      * 0.10000000000000001 and 0.99999999999999999999 are none, and neither is 18446744073709551616.
      */
     public static double exact(char[] text, int from, int length) {
+        if (length <= SAFE_DIGITS) {
+            double quotient = quotient(text, from, from + length);
+            if (quotient == quotient) {
+                return quotient;
+            }
+        }
         int significant = 0, zeros = 0, exponent = 0;
         boolean begun = false, hasExponent = false;
         for (int i = from; i < from + length; i++) {
@@ -277,6 +284,28 @@ public final class Values {
                 || isShorter(held, significant, RoundingMode.UP, found) ? Double.NaN : found;
     }
 
+    /*
+     * A short number without an exponent, as its digits divided by a power of ten; NaN for another one. A double holds
+     * both, so the quotient is rounded once, as it is when the text is read.
+     */
+    private static double quotient(char[] text, int from, int end) {
+        boolean isNegative = from < end && text[from] == '-';
+        long digits = 0;
+        int point = -1;
+        for (int i = isNegative ? from + 1 : from; i < end; i++) {
+            char c = text[i];
+            if (c >= '0' && c <= '9') {
+                digits = digits * 10 + (c - '0');
+            } else if (c == '.' && point < 0) {
+                point = i;
+            } else {
+                return Double.NaN;
+            }
+        }
+        double found = point < 0 ? (double) digits : digits / POWERS[end - point - 1];
+        return isNegative ? -found : found;
+    }
+
     /* Whether a double can be written with one digit less. */
     private static boolean isShorter(BigDecimal held, int digits, RoundingMode mode, double found) {
         return digits > 1 && held.round(new MathContext(digits - 1, mode)).doubleValue() == found;
@@ -293,24 +322,25 @@ public final class Values {
         return value;
     }
 
-    public static boolean isExact(JsonParser json) throws IOException {
-        if (isShort(json.getTextCharacters(), json.getTextOffset(), json.getTextLength())) {
-            return true;
-        }
-        double found = exact(json.getTextCharacters(), json.getTextOffset(), json.getTextLength());
-        return found == found;
-    }
-
-    private static boolean isShort(char[] text, int from, int length) {
+    /* Whether a number has so few digits, and no exponent, that a double holds it. */
+    static boolean isShort(JsonParser json) throws IOException {
+        int length = json.getTextLength();
         if (length > SAFE_DIGITS + 1) {
             return false;
         }
+        char[] text = json.getTextCharacters();
+        int from = json.getTextOffset();
         for (int i = from; i < from + length; i++) {
             if (text[i] == 'e' || text[i] == 'E') {
                 return false;
             }
         }
         return true;
+    }
+
+    /* `exact` of the current number. */
+    public static double toExact(JsonParser json) throws IOException {
+        return exact(json.getTextCharacters(), json.getTextOffset(), json.getTextLength());
     }
 
     /* Whether an integer is a double, as `exact` says. */
@@ -379,7 +409,13 @@ public final class Values {
 
     /* Whether all surrogates of a text are pairs; others have no UTF-8. */
     public static boolean isWhole(char[] text, int from, int length) {
-        int end = from + length;
+        int end = from + length, all = 0;
+        for (int i = from; i < end; i++) {
+            all |= text[i];
+        }
+        if (all < 0xD800) {
+            return true;
+        }
         for (int i = from; i < end; i++) {
             if (text[i] >= 0xD800 && text[i] <= 0xDFFF) {
                 if (text[i] > 0xDBFF || i + 1 == end || text[i + 1] < 0xDC00 || text[i + 1] > 0xDFFF) {
