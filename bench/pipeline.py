@@ -1,8 +1,10 @@
 """Events become tables, side by side with peers: `make bench-pipeline`.
 
-    python -m bench.pipeline [--events N] [--dlt-events N] [--long MILLIONS] [--only PART,…]
+    python -m bench.pipeline [--events N] [--rounds N] [--dlt-events N] [--long MILLIONS] [--only PART,…]
 
     duckdb     ours, dlt and DuckDB's own reader of JSON, into DuckDB
+    plain      the same without dlt, and with events that do not drift
+    tables     300 events in one table, and in 300
     postgres   ours and dlt, into a Postgres server from a wheel
     enrich     what looking addresses up costs, with few and with many distinct ones
     long       only with --long or as the only part: ours, a million after the other in one session
@@ -11,20 +13,24 @@ The events drift and conflict (bench/pipeline_events.py). Every contender is a p
 and system time of it and all that it started, the JVM too, and memory the most that these had together.
 Spark's start and the first, cold, million are counted; `again` is the next million of the same session, as a
 pipeline that runs every few minutes has it. CPU seconds are the figures to compare: wall time depends on
-what else the machine does.
+what else the machine does. With several rounds each figure is the median. The archive of Spark's classes,
+which a pipeline makes in its first minutes, is made before and not counted. `--record FILE.jfr` keeps the
+flight recording of our JVM for bench/flame_graph.py.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -35,11 +41,14 @@ from bench.pipeline_events import write
 from bench.pipeline_load import Done, Plan, Step
 from bench.report import Table, write_result
 from bench.usage import Usage
+from headwater.pipeline.spark import class_archive
 
 ROOT = Path(__file__).parent.parent
 DLT = ROOT / ".cache" / "bench-dlt"
 DLT_PACKAGE = "dlt[duckdb,parquet,postgres]>=1.30"
-PARTS = ("duckdb", "postgres", "enrich", "long")
+PARTS = ("duckdb", "plain", "tables", "postgres", "enrich", "long")
+TABLES = 300
+BY_TABLE = "t{{ n }}"
 LONG_FILES = 10
 FLAT = 1.1  # times the peak; what a garbage collector has not looked at yet differs by as much
 LOOKUP = [{"name": "ip_lookup", "from": "/source_ip", "to": "/eventn_ctx/location"}]
@@ -70,15 +79,22 @@ class Files:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._made: dict[tuple[int, int], Path] = {}
+        self._made: dict[tuple[int, int, bool], Path] = {}
 
-    def get(self, events: int, addresses: int = 1_000) -> Path:
-        if (events, addresses) not in self._made:
-            path = self._folder / f"events-{events}-{addresses}.log"
-            size = write(path, events, addresses=addresses)
+    def get(self, events: int, addresses: int = 1_000, *, drifts: bool = True) -> Path:
+        key = events, addresses, drifts
+        if key not in self._made:
+            path = self._folder / f"events-{events}-{addresses}-{drifts}.log"
+            size = write(path, events, addresses=addresses, drifts=drifts)
             print(f"made {events:,} events of {size / events:,.0f} bytes", flush=True)
-            self._made[events, addresses] = path
-        return self._made[events, addresses]
+            self._made[key] = path
+        return self._made[key]
+
+    def of_tables(self) -> Path:
+        """Small events, each with a number of its own."""
+        path = self._folder / "tables.log"
+        path.write_text("".join(f'{{"n":{number},"text":"event {number}"}}\n' for number in range(TABLES)))
+        return path
 
 
 def dlt_python() -> Path:
@@ -119,12 +135,16 @@ def watched(command: Sequence[str | Path], name: str, events: int, *, server: in
     )
 
 
-def ours(plan: Plan, *, server: int = 0) -> tuple[list[Done], list[float], int]:
+def ours(plan: Plan, *, server: int = 0, record: Path | None = None) -> tuple[list[Done], list[float], int]:
     """Run our pipeline; what each step cost, the server's CPU seconds by step, and the peak memory."""
-    began = time.monotonic()
+    began, more = time.monotonic(), {}
+    if record is not None:
+        options = f"settings=profile,filename={record.resolve()},dumponexit=true"
+        more["JDK_JAVA_OPTIONS"] = f"-XX:StartFlightRecording={options}"
     child = subprocess.Popen(
         [sys.executable, "-m", "bench.pipeline_load", msgspec.json.encode(plan).decode()],
         stdout=subprocess.PIPE,
+        env=os.environ | more,
         cwd=ROOT,
     )
     done: list[Done] = []
@@ -196,11 +216,27 @@ def profile(done: list[Done]) -> None:
     print(f"\n{table}", flush=True)
 
 
-def to_duckdb(files: Files, folder: Path, events: int, dlt_events: int) -> dict[str, Any]:
-    source = str(files.get(events))
+class Round(msgspec.Struct):
+    """One round of a part: its figures, and the steps of ours."""
+
+    figures: list[Figure]
+    steps: list[Done]
+
+
+def to_duckdb(
+    files: Files,
+    folder: Path,
+    events: int,
+    dlt_events: int,
+    *,
+    drifts: bool = True,
+    record: Path | None = None,
+) -> Round:
+    """Ours and DuckDB's own reader; also dlt, if it gets events."""
+    source = str(files.get(events, drifts=drifts))
     destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "ours.duckdb")}}
     steps = [Step("first", source), Step("again", source)]
-    done, served, peak = ours(Plan(str(folder / "ours"), destination, steps))
+    done, served, peak = ours(Plan(str(folder / "ours"), destination, steps), record=record)
     figures = both(done, served, peak)
     peers = ROOT / "bench" / "peers"
     figures.append(
@@ -210,27 +246,88 @@ def to_duckdb(files: Files, folder: Path, events: int, dlt_events: int) -> dict[
             events,
         )
     )
-    figures.append(
-        watched(
-            [dlt_python(), peers / "dlt_load.py", files.get(dlt_events), f"duckdb:{folder / 'dlt.duckdb'}"],
-            "dlt, JSON, 2 workers",
-            dlt_events,
-            DLT_FOLDER=str(folder / "dlt"),
+    if dlt_events:
+        figures.append(
+            watched(
+                [
+                    dlt_python(),
+                    peers / "dlt_load.py",
+                    files.get(dlt_events),
+                    f"duckdb:{folder / 'dlt.duckdb'}",
+                ],
+                "dlt, JSON, 2 workers",
+                dlt_events,
+                DLT_FOLDER=str(folder / "dlt"),
+            )
         )
-    )
-    show("to DuckDB", figures)
-    profile(done)
-    first, again, duck, peer = figures
-    print(
-        f"\nrows/s against dlt: {first.rate / peer.rate:.1f} times with the start, "
-        f"{again.rate / peer.rate:.1f} times without (aim: 5)"
-        f"\nCPU against dlt: {first.cpu_per_million / peer.cpu_per_million:.2f} and "
-        f"{again.cpu_per_million / peer.cpu_per_million:.2f}"
-        f"\nCPU against DuckDB: {first.cpu / duck.cpu:.2f} times with the start, "
-        f"{again.cpu / duck.cpu:.2f} times without (aim: at most 2.5)",
-        flush=True,
-    )
-    return {"figures": figures, "steps": done}
+    return Round(figures, done)
+
+
+def medians(rounds: Sequence[Round]) -> list[Figure]:
+    """Each figure as the median of the rounds."""
+    found = []
+    for same in zip(*(each.figures for each in rounds), strict=True):
+        values = {
+            name: statistics.median(getattr(each, name) for each in same)
+            for name in ("seconds", "cpu", "server_cpu")
+        }
+        peak = int(statistics.median(each.peak_bytes for each in same))
+        found.append(msgspec.structs.replace(same[0], **values, peak_bytes=peak))
+    return found
+
+
+def compare(title: str, rounds: Sequence[Round], *, cpu_aim: float) -> dict[str, Any]:
+    """Prints the figures, and the ratios beside the aims."""
+    figures = medians(rounds)
+    show(f"{title}, median of {len(rounds)}" if len(rounds) > 1 else title, figures)
+    profile(rounds[-1].steps)
+    first, again, duck, *others = figures
+    print("\nof DuckDB's own reader:")
+    for name, found, aim in (
+        ("CPU", again.cpu / duck.cpu, f"at most {cpu_aim}"),
+        ("CPU with the start", first.cpu / duck.cpu, "at most 2.5"),
+        ("rows/s", again.rate / duck.rate, "at least 0.9"),
+    ):
+        print(f"  {name}: {found:.2f} times (aim: {aim})")
+    print(f"peak: {first.peak_bytes / 1e9:.1f} GB (aim: at most 2.2)", flush=True)
+    for peer in others:
+        print(
+            f"{peer.name}: {first.rate / peer.rate:.1f} times its rows/s with the start, "
+            f"{again.rate / peer.rate:.1f} times without (aim: 5); CPU "
+            f"{first.cpu_per_million / peer.cpu_per_million:.2f} and "
+            f"{again.cpu_per_million / peer.cpu_per_million:.2f}",
+            flush=True,
+        )
+    return {"figures": figures, "rounds": list(rounds)}
+
+
+def tables(files: Files, folder: Path) -> Round:
+    """The same small events in one table and in many; what was before warms up."""
+    source = str(files.of_tables())
+    destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "tables.duckdb")}}
+    steps = [
+        Step("warm-up", source, template="w{{ n }}"),
+        Step("one table", source, template="one"),
+        Step(f"{TABLES} tables", source, template=BY_TABLE),
+        Step("the same again", source, template=BY_TABLE),
+    ]
+    done, _, _ = ours(Plan(str(folder / "tables"), destination, steps))
+    return Round([Figure(each.label, TABLES, each.seconds, each.cpu) for each in done[2:]], done)
+
+
+def compare_tables(rounds: Sequence[Round]) -> dict[str, Any]:
+    one, *many = medians(rounds)
+    table = Table(f"{TABLES} events", "seconds", "CPU s", "times the seconds of one", "times its CPU")
+    for each in (one, *many):
+        table.row(
+            each.name,
+            f"{each.seconds:.1f}",
+            f"{each.cpu:.1f}",
+            f"{each.seconds / one.seconds:.1f}",
+            f"{each.cpu / one.cpu:.1f}",
+        )
+    print(f"\n{table}\naim: at most 3 times the seconds of one table", flush=True)
+    return {"figures": [one, *many], "rounds": list(rounds)}
 
 
 def to_postgres(files: Files, folder: Path, events: int, dlt_events: int) -> dict[str, Any]:
@@ -346,23 +443,55 @@ def tenths(done: list[Done]) -> str:
     return "\n".join(lines)
 
 
+def fresh(folder: Path) -> Path:
+    """An empty folder for a round; that of the round before is removed."""
+    made = folder / "round"
+    shutil.rmtree(made, ignore_errors=True)
+    made.mkdir()
+    return made
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--events", type=int, default=1_000_000)
-    parser.add_argument("--dlt-events", type=int, default=0, help="by default a tenth: its rate is flat")
+    parser.add_argument("--rounds", type=int, default=1, help="of duckdb, plain, tables; medians are shown")
+    parser.add_argument("--dlt-events", type=int, help="by default a tenth: its rate is flat; 0: no dlt")
+    parser.add_argument("--record", type=Path, metavar="FILE.jfr", help="of the last round of `duckdb`")
     parser.add_argument("--long", type=int, default=0, metavar="FILES", help="so many files of --events")
     parser.add_argument("--only", default=",".join(PARTS), help="parts, by commas")
     options = parser.parse_args()
     events, parts = options.events, options.only.split(",")
-    dlt_events = options.dlt_events or max(1, events // 10)
+    dlt_events = max(1, events // 10) if options.dlt_events is None else options.dlt_events
     figures: dict[str, Any] = {}
+    class_archive.make()
     with tempfile.TemporaryDirectory(prefix="headwater-bench-") as name:
         folder = Path(name)
         files = Files(folder)
-        if dlt_events != events:
+        last = options.rounds - 1
+
+        def rounds(run: Callable[[int, Path], Round]) -> list[Round]:
+            return [run(number, fresh(folder)) for number in range(options.rounds)]
+
+        if 0 < dlt_events != events and {"duckdb", "postgres"} & {*parts}:
             print(f"dlt gets {dlt_events:,} events: its rate does not depend on how many there are.")
         if "duckdb" in parts:
-            figures["duckdb"] = to_duckdb(files, folder, events, dlt_events)
+            figures["duckdb"] = compare(
+                "to DuckDB",
+                rounds(
+                    lambda number, own: to_duckdb(
+                        files, own, events, dlt_events, record=options.record if number == last else None
+                    )
+                ),
+                cpu_aim=1.4,
+            )
+        if "plain" in parts:
+            figures["plain"] = compare(
+                "to DuckDB, without drift",
+                rounds(lambda _, own: to_duckdb(files, own, events, 0, drifts=False)),
+                cpu_aim=1.2,
+            )
+        if "tables" in parts:
+            figures["tables"] = compare_tables(rounds(lambda _, own: tables(files, own)))
         if "postgres" in parts:
             figures["postgres"] = to_postgres(files, folder, events, dlt_events)
         if "enrich" in parts:

@@ -2,7 +2,8 @@
 
 Half-way through a new field appears and at three quarters another; `value` is an integer, a float or text,
 `flag` a boolean or an integer, `when` a time or text; there are arrays of scalars and of objects, and one
-event in a hundred repeats an id. The same seed gives the same bytes.
+event in a hundred repeats an id. The same seed gives the same bytes. Without drift all events have the same
+fields, each of one type.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def _time(seconds: float) -> str:
     return f"2026-11-{1 + day % 28:02d}T{hour:02d}:{minute:02d}:{second:02d}.{micros:06d}Z"
 
 
-def events(count: int, *, seed: int = 7, addresses: int = 1_000) -> Iterator[bytes]:
+def events(count: int, *, seed: int = 7, addresses: int = 1_000, drifts: bool = True) -> Iterator[bytes]:
     """`count` events in order, each one line of JSON without its newline."""
     rng = random.Random(seed)
     pick, number, fraction = rng.choice, rng.randrange, rng.random
@@ -83,28 +84,30 @@ def events(count: int, *, seed: int = 7, addresses: int = 1_000) -> Iterator[byt
                 "tags": [pick(("a", "b", "c", "d")), f"t{number(99)}"],
             },
         }
-        if kind == "product_viewed":
+        if not drifts:
+            event["properties"] |= {"value": number(1000), "flag": fraction() < 0.5, "when": _time(at)}
+        if kind == "product_viewed" or not drifts:
             event["items"] = [
                 {"sku": f"S{number(9999)}", "n": number(5)},
                 {"sku": f"S{number(9999)}", "n": 1},
             ]
-        if kind == "user_identify":
+        if kind == "user_identify" or not drifts:
             event["traits"] = {
                 "email": f"u{number(10**6)}@mail.example",
                 "plan": pick(("free", "pro")),
                 "age": number(90),
             }
-        if i > count // 2:
+        if i > count // 2 and drifts:
             event["experiment"] = {"name": f"exp-{number(20)}", "variant": number(3)}
-        if i > count // 4 * 3:
+        if i > count // 4 * 3 and drifts:
             event["late field"] = fraction()
         yield orjson.dumps(event)
 
 
-def write(path: Path, count: int, *, seed: int = 7, addresses: int = 1_000) -> int:
+def write(path: Path, count: int, *, seed: int = 7, addresses: int = 1_000, drifts: bool = True) -> int:
     """Write `count` events as lines; answers the bytes."""
     with path.open("wb", buffering=1 << 20) as file:
-        for line in events(count, seed=seed, addresses=addresses):
+        for line in events(count, seed=seed, addresses=addresses, drifts=drifts):
             file.write(line)
             file.write(b"\n")
     return path.stat().st_size

@@ -36,6 +36,8 @@ class Step(msgspec.Struct):
     label: str
     file: str
     enrichment: list[dict[str, str]] = []
+    template: str = ""
+    """The table of each event; empty: one table."""
 
 
 class Plan(msgspec.Struct):
@@ -103,11 +105,14 @@ def _run(step: Step, settings: Settings, spark: SparkSession) -> Done:
 
 
 def _settings(plan: Plan, step: Step) -> Settings:
+    own: dict[str, Any] = {"enrichment": step.enrichment}
+    if step.template:
+        own |= {"table_name_template": step.template, "max_new_tables_per_hour": 10_000}
     raw = {
         "data_dir": plan.folder,
         "tokens": [{"id": "web", "server_secret": "bench"}],
         "pipeline": {"memory": plan.memory, "master": f"local[{psutil.cpu_count()}]"},
-        "destinations": [plan.destination | {"enrichment": step.enrichment}],
+        "destinations": [plan.destination | own],
     }
     return msgspec.convert(raw, Settings)
 
