@@ -11,7 +11,7 @@ import apsw
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue import cursors, partition_file
 from headwater.log.queue.partition_file import partition_paths
-from headwater.log.queue.sqlite import connect, files_of
+from headwater.log.queue.sqlite import files_of, look
 from headwater.log.rejects import schema
 
 MIGRATED = ("index.db", "rejects.db")
@@ -62,7 +62,7 @@ def _version(path: Path) -> int:
         if not wal.exists() or not wal.stat().st_size:
             return int.from_bytes(header[_VERSION])
         # a server was killed, or runs: the header may be old
-        connection = connect(path, reader=True)
+        connection = look(path)
     except (OSError, apsw.Error):
         return 0
     try:

@@ -22,6 +22,7 @@ from headwater.log.queue.sqlite import (
     check_version,
     connect,
     files_of,
+    look,
     migrate,
     move_to_damaged,
     select,
@@ -114,7 +115,10 @@ class Index:
         self._connection = self._open(reader)
 
     def _open(self, reader: bool) -> apsw.Connection:
-        connection = connect(self._path, vfs=self._vfs, create=not reader, reader=reader)
+        if reader:
+            connection = look(self._path, vfs=self._vfs)
+        else:
+            connection = connect(self._path, vfs=self._vfs, create=True)
         try:
             if reader:
                 check_version(connection, MIGRATIONS, self._path)

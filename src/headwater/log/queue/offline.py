@@ -127,7 +127,7 @@ def stat(folder: Path) -> LogStat:
     paths = partition_paths(folder)
     for path in paths:
         try:
-            ranges.append(partition_file.inspect(path, closed=path != paths[-1]))
+            ranges.append(partition_file.inspect(path, closed=path != paths[-1], looking=True))
         except (apsw.Error, ValueError) as error:
             if path.exists():  # else it was collected meanwhile
                 damaged.append(f"{path.name}: {error}")
@@ -152,7 +152,7 @@ def stat(folder: Path) -> LogStat:
     def lag_seconds(row: CursorRow) -> float:
         for partition in ranges:
             if partition.end > row.position:
-                at = received_at(partition, row.position, closed=partition is not ranges[-1])
+                at = received_at(partition, row.position, looking=True)
                 return max(0.0, time.time() - at)
         return 0.0
 
@@ -171,11 +171,16 @@ def stat(folder: Path) -> LogStat:
 
 
 def received_at(
-    partition: PartitionRange, position: int, *, closed: bool = False, vfs: str | None = None
+    partition: PartitionRange,
+    position: int,
+    *,
+    closed: bool = False,
+    looking: bool = False,
+    vfs: str | None = None,
 ) -> float:
     """When the event at a position was received; the partition's first time where that cannot be read."""
     try:
-        reader = PartitionReader(partition.path, closed=closed, vfs=vfs)
+        reader = PartitionReader(partition.path, closed=closed, looking=looking, vfs=vfs)
     except apsw.Error:
         return partition.first_at
     try:
@@ -205,15 +210,16 @@ def tail_of(folder: Path) -> int:
 
 def export(folder: Path, first: int | None = None, last: int | None = None) -> Iterator[Event]:
     """The events between two positions, both included. Damaged ranges are skipped."""
-    for commit in commits(folder, first or 1, None if last is None else last + 1):
+    for commit in commits(folder, first or 1, None if last is None else last + 1, looking=True):
         for number, body in enumerate(commit.bodies, commit.first):
             yield Event(number, commit.received_at, body)
 
 
-def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit]:
+def commits(folder: Path, first: int, end: int | None = None, *, looking: bool = False) -> Iterator[Commit]:
     """The commits that hold positions from `first` up to and without `end`, cut to them.
 
-    Damaged and collected ranges are skipped; the positions show the gap.
+    Damaged and collected ranges are skipped; the positions show the gap. `looking` is for a command that
+    makes no file; a pipeline, which reads beside a server that may begin to write, does without it.
     """
     position = first
     paths = partition_paths(folder)
@@ -225,7 +231,7 @@ def commits(folder: Path, first: int, end: int | None = None) -> Iterator[Commit
             return
         # a commit that failed and yet reached the disk: its positions are those of the next partition
         limit = min(each for each in (following, end, 1 << 62) if each is not None)
-        for commit in _readable(path, position, closed=following is not None):
+        for commit in _readable(path, position, closed=following is not None, looking=looking):
             start, stop = max(position, commit.first), min(commit.end, limit)
             if start < stop:
                 if (start, stop) != (commit.first, commit.end):
@@ -270,9 +276,9 @@ def verify(folder: Path, progress: Callable[[int, int], None] | None = None) -> 
 
 def _verify(path: Path, problems: list[Finding], *, closed: bool) -> int:
     expected = int(path.stem)
-    if partition_file.inspect(path, closed=closed).end == expected:
+    if partition_file.inspect(path, closed=closed, looking=True).end == expected:
         return expected  # it is being created, or a process died while creating it
-    reader = PartitionReader(path, closed=closed)
+    reader = PartitionReader(path, closed=closed, looking=True)
     try:
         problems += [Finding(path.name, text) for text in reader.problems()]
         for commit in reader.commits(0):
@@ -284,9 +290,9 @@ def _verify(path: Path, problems: list[Finding], *, closed: bool) -> int:
     return expected
 
 
-def _readable(path: Path, position: int, *, closed: bool) -> Iterator[Commit]:
+def _readable(path: Path, position: int, *, closed: bool, looking: bool) -> Iterator[Commit]:
     try:
-        reader = PartitionReader(path, closed=closed)
+        reader = PartitionReader(path, closed=closed, looking=looking)
     except apsw.Error:
         return
     try:
@@ -297,4 +303,4 @@ def _readable(path: Path, position: int, *, closed: bool) -> Iterator[Commit]:
             raise
     finally:
         reader.close()
-    yield from (commit for commit in partition_file.salvage(path) if commit.end > position)
+    yield from (commit for commit in partition_file.salvage(path, looking=looking) if commit.end > position)

@@ -18,6 +18,7 @@ from headwater.log.queue.sqlite import (
     connect,
     files_of,
     is_damage,
+    look,
     migrate,
     remove_database,
     select,
@@ -148,11 +149,14 @@ class PartitionReader:
 
     `closed` says that it is no longer written. It is then read without a shared-memory file, which
     leaves nothing behind and works on a full disk, where only reading and delivering events makes room.
+    `looking` is for a command that looks once: see `sqlite.look`.
     """
 
-    def __init__(self, path: Path, *, closed: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self, path: Path, *, closed: bool = False, looking: bool = False, vfs: str | None = None
+    ) -> None:
         self.path = path
-        self._connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+        self._connection = _connect_reader(path, closed=closed, looking=looking, vfs=vfs)
 
     def commit_at(self, position: int) -> Commit | None:
         """The commit that holds `position`, or else the next one after it. Holds no lock when it returns."""
@@ -173,6 +177,12 @@ class PartitionReader:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _connect_reader(path: Path, *, closed: bool, looking: bool, vfs: str | None) -> apsw.Connection:
+    if looking:
+        return look(path, vfs=vfs)
+    return connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
 
 
 def _commit_at(connection: apsw.Connection, position: int) -> Commit | None:
@@ -200,9 +210,11 @@ def _checked(row: tuple[Any, ...]) -> Commit:
     return commit
 
 
-def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> PartitionRange:
+def inspect(
+    path: Path, *, closed: bool = False, looking: bool = False, vfs: str | None = None
+) -> PartitionRange:
     """A partition's range by its first and last row; raises what SQLite raises when it is damaged."""
-    connection = connect(path, vfs=vfs, reader=True, immutable=closed and is_whole(path))
+    connection = _connect_reader(path, closed=closed, looking=looking, vfs=vfs)
     first = int(path.stem)
     try:
         check_version(connection, MIGRATIONS, path)
@@ -224,14 +236,14 @@ def inspect(path: Path, *, closed: bool = False, vfs: str | None = None) -> Part
     return PartitionRange(path, first, high.end, low.received_at, high.received_at, disk_bytes(path))
 
 
-def salvage(path: Path, *, vfs: str | None = None) -> Iterator[Commit]:
+def salvage(path: Path, *, looking: bool = False, vfs: str | None = None) -> Iterator[Commit]:
     """Every commit of a damaged partition that can still be found and read, in order, one at a time (G8).
 
     The keys are gathered from both ends, since one bad page stops a scan but not a scan from the other side;
     then each row is read by itself, so that a bad one costs no other.
     """
     try:
-        connection = connect(path, vfs=vfs, reader=True)
+        connection = _connect_reader(path, closed=False, looking=looking, vfs=vfs)
     except apsw.Error as error:
         if is_damage(error) or not path.exists():
             return

@@ -31,6 +31,16 @@ DAMAGE = (
     ValueError,
 )
 
+# Errors of a connection that cannot make or extend the shared memory of a file.
+NO_SHARED_MEMORY = (
+    apsw.SQLITE_FULL,
+    apsw.SQLITE_CANTOPEN,
+    apsw.SQLITE_READONLY_CANTINIT,
+    apsw.SQLITE_IOERR_SHMOPEN,
+    apsw.SQLITE_IOERR_SHMSIZE,
+    apsw.SQLITE_IOERR_SHMMAP,
+)
+
 LOW_SPACE_BYTES = 1024 * 1024  # below this an I/O error is read as "disk full", whatever its code
 
 Step = Callable[[apsw.Connection], None]
@@ -57,15 +67,61 @@ def connect(
         flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
         # On a read-only disk, or as another user, SQLite cannot make the companions of a file. With a WAL
         # they are there; without one all of it is in the file.
-        kind = "immutable=1" if immutable or not _has_wal(path) else "mode=ro"
-        name = f"file:{quote(str(path.absolute()))}?{kind}"
+        name = _uri(path, "immutable=1" if immutable or not _has_wal(path) else "mode=ro")
     connection = connection_class()(name, flags=flags, vfs=vfs)
     connection.set_busy_timeout(5000)
     if reader:
-        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-        connection.pragma("wal_autocheckpoint", 0)
-        connection.pragma("query_only", 1)
+        _only_read(connection)
     return connection
+
+
+def look(path: Path, *, vfs: str | None = None) -> apsw.Connection:
+    """A connection for a command that looks: it makes no file, also not for a moment, and needs no space.
+
+    For one short look: it may not see what a process that begins to write later adds. Readers that go on use
+    `connect`.
+    """
+    _, wal, shared_memory, journal = files_of(path)
+    if journal.exists():
+        return connect(path, vfs=vfs, reader=True)  # the file is being created
+    if not _has_wal(path) and not (wal.exists() and shared_memory.exists()):
+        return connect(path, vfs=vfs, reader=True, immutable=True)  # no process uses it; all is in the file
+    if not shared_memory.exists():
+        return _with_index_in_memory(path)
+    try:
+        connection = connect(path, vfs=vfs, reader=True)
+        try:
+            connection.pragma("user_version")
+        except BaseException:
+            connection.close()
+            raise
+    except (apsw.IOError, apsw.FullError, apsw.CantOpenError, apsw.ReadOnlyError) as error:
+        if getattr(error, "extendedresult", 0) not in NO_SHARED_MEMORY:
+            raise
+        return _with_index_in_memory(path)
+    return connection
+
+
+def _with_index_in_memory(path: Path) -> apsw.Connection:
+    """A connection to a file with a WAL that no process uses, by an index of the WAL in this process' memory.
+
+    Without locks: an exclusive one, which SQLite wants here, would keep a server from starting.
+    """
+    flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    connection = connection_class()(_uri(path, "mode=ro"), flags=flags, vfs="unix-none")
+    _only_read(connection)
+    connection.pragma("locking_mode", "exclusive")
+    return connection
+
+
+def _only_read(connection: apsw.Connection) -> None:
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    connection.pragma("wal_autocheckpoint", 0)
+    connection.pragma("query_only", 1)
+
+
+def _uri(path: Path, parameter: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?{parameter}"
 
 
 def _has_wal(path: Path) -> bool:

@@ -26,6 +26,7 @@ from headwater.log.queue.sqlite import (
     classify,
     connect,
     is_damage,
+    look,
     migrate,
     move_to_damaged,
     select,
@@ -100,7 +101,7 @@ class RejectReader:
             self._connection = self._open()
 
     def _open(self) -> apsw.Connection:
-        connection = connect(self._path, vfs=self._vfs, reader=True)
+        connection = look(self._path, vfs=self._vfs)
         try:
             self._version = check_version(connection, MIGRATIONS, self._path)
         except BaseException:
