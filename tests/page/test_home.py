@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from headwater.graph.query.query import ClientGone, GraphQuery
+from headwater.http.request import Request
 from headwater.log.files.file_status import PipelineNow
 from headwater.log.files.layout import EventFolder, unprocessed
-from headwater.log.rejects.destination_file import DestinationRejects
+from headwater.log.rejects.destination_file import DestinationRejects, EventError
 from headwater.log.rejects.groups import MAX_GROUPS, OTHER, Grouping, reason_pattern
+from headwater.log.rejects.store import NewReject
+from headwater.page.app import VIEWS
+from headwater.page.views import rejects as rejects_module
 from headwater.page.views.system import EVENTS_SECONDS
+from headwater.page.views.view import Parameters
 from tests.graph.events import facet, flow
 from tests.page.client import HOST, ORIGIN, page_client
 from tests.page.shop import BOARD, ORDERS, story
@@ -90,6 +98,59 @@ def test_a_group_is_dropped_and_replayed_when_its_buttons_are_pressed(tmp_path: 
             )
             == 1
         )
+
+
+def test_the_page_says_what_it_left_out_when_rejects_are_too_many_to_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rejects_module, "MAX_READ", 30)
+    with page_client(tmp_path) as client:
+        client.store.add("gateway", [NewReject("It is too large.", b"{}")] * 40)
+        client.store.add("gateway", [NewReject("It is deep.", b"{}")])
+        client.reject_order("It does not fit.")
+        text = client.get("/rejects").text
+        assert "<b>30×</b> It is too large." in text
+        assert "Reasons of the first 30 rejects" in text
+        assert text.count('id="reject-') == 42  # a page reads no more than it shows
+        deep = client.get("/rejects?stage=gateway&reason=It+is+deep.").text
+        assert "None of the 30 rejects that were searched in time" in deep
+        later = client.get("/rejects?stage=gateway&reason=It+is+deep.&after=40").text
+        assert later.count('id="reject-') == 1
+        assert "searched" not in later
+
+
+@pytest.mark.parametrize(
+    ("name", "address"),
+    [
+        ("rejects", ""),
+        ("rejects", "stage=destination:warehouse&reason=no+such"),
+        ("rejects", "stage=gateway&reason=no+such"),
+        ("rejects", "stage=destination:warehouse&after=warehouse:2999"),
+        ("reject", "id=warehouse:2999"),
+        ("home", ""),
+    ],
+)
+def test_rejects_are_not_read_to_the_end_when_the_client_has_left(
+    tmp_path: Path, name: str, address: str
+) -> None:
+    with page_client(tmp_path) as client, GraphQuery(client.settings.graph_dir) as query:
+        client.store.add("gateway", [NewReject("It is too large.", b"{}")] * 3_000)
+        errors = [
+            EventError.of(b"{}", "No.", destination_id="warehouse", source=f"f:{number}", at=time.time())
+            for number in range(3_000)
+        ]
+        DestinationRejects(client.events_dir).append("warehouse", errors)
+        asked = 0
+
+        def has_left() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > 5
+
+        parameters = Parameters(cast(Request, SimpleNamespace(headers={}, query=address)))
+        with pytest.raises(ClientGone), query.bounded(has_left):
+            VIEWS[name](client.page._sources, query, parameters)
+        assert asked < 10
 
 
 def test_reasons_are_one_when_only_quoted_text_and_numbers_differ() -> None:

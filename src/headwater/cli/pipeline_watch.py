@@ -44,13 +44,14 @@ class PipelineWatch:
         metrics: Metrics,
         *,
         clock: Clock | None = None,
+        files: DestinationRejects | None = None,
         witnessed_now: Callable[[], float] | None = None,
     ) -> None:
         """`witnessed_now` is the time by which rejects of destinations age."""
         self._settings, self._rejects, self._metrics = settings, rejects, metrics
         self._clock = clock or SystemClock()
         self._witnessed_now = witnessed_now or self._clock.now
-        self._files = DestinationRejects(settings.events_dir)
+        self._files = files or DestinationRejects(settings.events_dir)
         self._report = LossReport(metrics, self._clock)
         for destination in settings.destinations:
             self._report.begin_stage(DESTINATION_PREFIX + destination.id)

@@ -40,6 +40,7 @@ from headwater.log.kafka.topics import Topics
 from headwater.log.last_start import LastStart, losing_changes
 from headwater.log.orphans import orphans
 from headwater.log.queue.log import Log
+from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
 from headwater.log.streams import Queues
@@ -168,6 +169,7 @@ class Server:
         self._page: _Page | None = None
         self._statsd: StatsdPublisher | None = None
         self._pipeline: PipelineWatch | None = None
+        self.reject_files = DestinationRejects(settings.events_dir)  # counted once for all who show it
 
     def compose(self) -> None:
         """Open the log and build the parts; nothing is sent, and no port is opened.
@@ -213,7 +215,11 @@ class Server:
             # The cursor of a graph that is switched off would keep every event in the log.
             self._log.forget(GRAPH_READER)
         self._pipeline = PipelineWatch(
-            settings, self._rejects, self.metrics, witnessed_now=self._log.witnessed_now
+            settings,
+            self._rejects,
+            self.metrics,
+            files=self.reject_files,
+            witnessed_now=self._log.witnessed_now,
         )
         if (statsd := settings.metrics.statsd) is not None:
             self._statsd = StatsdPublisher(
@@ -503,12 +509,13 @@ class _Page:
 
         settings = server._settings
         self._rates: Rates = Rates(server.metrics)
-        status = SystemStatus(settings, log, rejects, self._rates, health=server._health)
+        files = server.reject_files
+        status = SystemStatus(settings, log, rejects, self._rates, files=files, health=server._health)
         self.access = PageAccess(settings.gateway)
         self._page: Page = Page(
             pool,
             self.access,
-            ViewSources(status, Rejects(settings, rejects)),
+            ViewSources(status, Rejects(settings, rejects, files)),
             lambda: EventTail(log_folder(settings), settings.events_dir),
             live=LiveStreams(client_of=pool.client_of),
         )

@@ -64,8 +64,10 @@ VIEWS: dict[str, MakeView] = {
     "home": lambda sources, query, parameters: home_view(sources.status, sources.rejects, query, parameters),
     "catalogue": lambda sources, query, parameters: catalogue_view(sources.status, query, parameters),
     "system": lambda sources, query, parameters: system_view(sources.status, query),
-    "rejects": lambda sources, query, parameters: rejects_view(sources.status, sources.rejects, parameters),
-    "reject": lambda sources, query, parameters: reject_view(sources.rejects, parameters),
+    "rejects": lambda sources, query, parameters: rejects_view(
+        sources.status, sources.rejects, query, parameters
+    ),
+    "reject": lambda sources, query, parameters: reject_view(sources.rejects, query, parameters),
     "runs": lambda sources, query, parameters: runs_view(sources.status, query, parameters),
     "run": lambda sources, query, parameters: run_view(query, parameters),
     "compare": lambda sources, query, parameters: compare_view(query, parameters),

@@ -18,6 +18,8 @@ from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.rejects.totals import Dropped
 from headwater.log.streams import StreamCursor, damage_of, stream_folder, topic_folders
 
+COUNT_SECONDS = 1.0  # to wait for another thread that counts rejects
+
 
 class TokenStat(msgspec.Struct):
     """Files of one token that are not done."""
@@ -105,7 +107,7 @@ def stat_events(events_dir: Path, now: float, rejects: DestinationRejects | None
     destinations, found.damaged = counts.destinations, counts.damaged
     rejects = rejects or DestinationRejects(events_dir)
     found.dropped_rejects = rejects.dropped()
-    for id, count in rejects.counts().items():
+    for id, count in rejects.counts(timeout_seconds=COUNT_SECONDS).items():
         destinations.setdefault(id, DestinationStat(id)).open_rejects = count
     for id, queue in folder.queues().items():
         found.streams += _streams(id, queue)

@@ -94,6 +94,7 @@ class DestinationRejects:
         self._folder = EventFolder(events_dir)
         self._counting = threading.Lock()
         self._counts: dict[str, RejectCount] = {}
+        self._known: dict[str, int] = {}
 
     @property
     def ids(self) -> list[str]:
@@ -130,10 +131,17 @@ class DestinationRejects:
         """The rejects of a destination in the order in which they were written, each once."""
         yield from _read(self._folder.errors(destination_id))
 
-    def counts(self) -> dict[str, int]:
-        """How many rejects each destination has; a file is read once, and then as it grows."""
-        with self._counting:
-            return {id: count for id in self.ids if (count := self._count(id).look())}
+    def counts(self, *, timeout_seconds: float = -1) -> dict[str, int]:
+        """How many rejects each destination has; a file is read once, and then as it grows.
+
+        With a time-out: as of the last look, if another thread still counts.
+        """
+        if self._counting.acquire(timeout=timeout_seconds):
+            try:
+                self._known = {id: count for id in self.ids if (count := self._count(id).look())}
+            finally:
+                self._counting.release()
+        return dict(self._known)
 
     def apply_limits(self, *, most_bytes: int, age_seconds: float, now: float) -> None:
         """Drop the oldest rejects of each destination beyond a size and an age, and count them (G3)."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -19,6 +19,18 @@ from headwater.log.rejects.totals import DESTINATION_PREFIX
 from headwater.settings import Settings
 
 PAGE_ROWS = 500
+COUNT_SECONDS = 1.0  # to wait for another thread that counts a large file for the first time
+
+T = TypeVar("T")
+
+
+# Asked before each reject that is read: the reading ends where it answers False.
+GoesOn = Callable[[], bool]
+
+
+def to_the_end() -> bool:
+    """Read all."""
+    return True
 
 
 def rejects_path(settings: Settings) -> Path:
@@ -77,10 +89,12 @@ class Rejects:
     `store` is None where only a pipeline runs, which has no such store.
     """
 
-    def __init__(self, settings: Settings, store: RejectReader | None) -> None:
+    def __init__(
+        self, settings: Settings, store: RejectReader | None, files: DestinationRejects | None = None
+    ) -> None:
         self._settings = settings
         self._store = store
-        self._files = DestinationRejects(settings.events_dir)
+        self._files = files or DestinationRejects(settings.events_dir)
 
     @classmethod
     def open(cls, settings: Settings, *, read_only: bool = False) -> Rejects:
@@ -99,10 +113,20 @@ class Rejects:
 
     def counts(self) -> dict[str, int]:
         """How many there are, by stage."""
-        found = {DESTINATION_PREFIX + id: count for id, count in self._files.counts().items()}
+        found = {
+            DESTINATION_PREFIX + id: count
+            for id, count in self._files.counts(timeout_seconds=COUNT_SECONDS).items()
+        }
         return (self._store.counts() if self._store is not None else {}) | found
 
-    def list(self, stage: str | None = None, *, limit: int = 50, after: str = "") -> Sequence[ListedReject]:
+    def list(
+        self,
+        stage: str | None = None,
+        *,
+        limit: int = 50,
+        after: str = "",
+        goes_on: GoesOn = to_the_end,
+    ) -> Sequence[ListedReject]:
         """A page of rejects, oldest first, those of destinations last; `after` is the last id of a page."""
         found: list[ListedReject] = []
         if not after or _is_stored(after):
@@ -111,7 +135,7 @@ class Rejects:
                 found = [_of_store(each) for each in rows]
             after = ""
         if stage is None or _is_destination(stage):
-            found += islice(self._of_files(stage, after), limit - len(found))
+            found += islice(self._of_files(stage, after, goes_on), limit - len(found))
         return found
 
     def select(
@@ -138,14 +162,14 @@ class Rejects:
             if (before is None or at < before) and reason.casefold() in text.casefold()
         ]
 
-    def groups(self, stage: str | None = None) -> Sequence[RejectGroup]:
+    def groups(self, stage: str | None = None, *, goes_on: GoesOn = to_the_end) -> Sequence[RejectGroup]:
         """The rejects by stage and reason, the latest first."""
         found = Grouping()
         if self._store is not None and self._includes_store(stage):
-            for number, of, at, reason in self._store.reasons(stage):
+            for number, of, at, reason in _while(goes_on, self._store.reasons(stage)):
                 found.add(of, at, str(number), reason)
         if stage is None or _is_destination(stage):
-            for each in self._of_files(stage, ""):
+            for each in self._of_files(stage, "", goes_on):
                 found.add(each.stage, each.at, each.id, each.reason)
         return found.groups()
 
@@ -155,22 +179,28 @@ class Rejects:
             return []
         return [id for id, _, _, reason in self._store.reasons(stage) if reason_pattern(reason) == pattern]
 
-    def list_group(self, stage: str, pattern: str, *, limit: int, after: str = "") -> Sequence[ListedReject]:
+    def list_group(
+        self, stage: str, pattern: str, *, limit: int, after: str = "", goes_on: GoesOn = to_the_end
+    ) -> Sequence[ListedReject]:
         """A page of the rejects of a stage with this reason, oldest first."""
         if _is_destination(stage):
-            rejects = self._of_files(stage, after)
+            rejects = self._of_files(stage, after, goes_on)
             return [*islice((each for each in rejects if reason_pattern(each.reason) == pattern), limit)]
+        if self._store is None:
+            return []
         first = int(after) if after and _is_stored(after) else 0
-        ids = [id for id in self.ids_of_group(stage, pattern) if id > first][:limit]
-        return [_of_store(self._stored().get(id)) for id in ids]
+        rows = _while(goes_on, self._store.reasons(stage, after=first))
+        ids = islice((id for id, _, _, reason in rows if reason_pattern(reason) == pattern), limit)
+        return [_of_store(self._store.get(id)) for id in [*ids]]
 
-    def get(self, id: str) -> ListedReject:
+    def get(self, id: str, *, goes_on: GoesOn = to_the_end) -> ListedReject:
         """The reject with this id; RejectNotFound if there is none."""
         if _is_stored(id):
             return _of_store(self._stored().get(int(id)))
         destination, _, number = id.rpartition(":")
         if destination in self._files.ids and number.isdecimal() and int(number):
-            for error in islice(self._files.read(destination), int(number) - 1, int(number)):
+            rejects = _while(goes_on, self._files.read(destination))
+            for error in islice(rejects, int(number) - 1, int(number)):
                 return _of_file(destination, int(number), error)
         raise RejectNotFound(f"No reject has the id {id[:80]}.", hint="See `headwater rejects list`.")
 
@@ -261,18 +291,25 @@ class Rejects:
                 hint=f"Add it again, or remove its rejects: headwater rejects drop --stage {stage}",
             )
 
-    def _of_files(self, stage: str | None, after: str) -> Iterator[ListedReject]:
+    def _of_files(
+        self, stage: str | None, after: str, goes_on: GoesOn = to_the_end
+    ) -> Iterator[ListedReject]:
         last, _, number = after.rpartition(":")
         skip = int(number) if number.isdecimal() else 0
         for id in self._destinations(stage):
             if id >= last:
                 start = skip if id == last else 0
-                for place, error in enumerate(islice(self._files.read(id), start, None), start + 1):
+                rejects = _while(goes_on, self._files.read(id))
+                for place, error in enumerate(islice(rejects, start, None), start + 1):
                     yield _of_file(id, place, error)
 
 
 def _has_reason(pattern: str) -> Callable[[EventError], bool]:
     return lambda error: reason_pattern(error.error) == pattern
+
+
+def _while(goes_on: GoesOn, items: Iterable[T]) -> Iterator[T]:
+    return takewhile(lambda _: goes_on(), items)
 
 
 def _time(at: float | str) -> float:

@@ -133,12 +133,11 @@ class RejectReader:
         except LogUnavailable as error:
             yield error.text
 
-    def reasons(self, stage: str | None = None) -> Iterator[tuple[int, str, float, str]]:
-        """Id, stage, time and reason of every reject, a bounded piece at a time."""
+    def reasons(self, stage: str | None = None, *, after: int = 0) -> Iterator[tuple[int, str, float, str]]:
+        """Id, stage, time and reason of every reject after an id, a bounded piece at a time."""
         sql = (
             "SELECT id, stage, at, reason FROM rejects WHERE id > ? AND ? IN ('', stage) ORDER BY id LIMIT ?"
         )
-        after = 0
         while True:
             with self._disk():
                 values = (after, stage or "", REASON_ROWS)

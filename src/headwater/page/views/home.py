@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from headwater.graph.query.query import GraphQuery
 from headwater.log.rejects.rejects import Rejects
+from headwater.page.views.rejects import reject_groups
 from headwater.page.views.system import Status, SystemStatus, rows_loaded
 from headwater.page.views.view import Parameters, View
 from headwater.settings import Settings
@@ -43,7 +44,7 @@ def home_view(status: SystemStatus, rejects: Rejects, query: GraphQuery, paramet
         "steps": [] if all(step.is_done for step in steps) else steps,
         "failed": status.cached("failed", lambda: _failed(query)),
         "recent": query.search("", kinds=("dataset",), limit=SHOWN),
-        "groups": status.cached("groups", rejects.groups)[:SHOWN],
+        "groups": reject_groups(status, rejects, query).groups[:SHOWN],
         "rejects_total": sum(now.rejects.values()),
     }
     return View("home.html", "Home", "home", values)

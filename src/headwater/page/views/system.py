@@ -115,6 +115,7 @@ class SystemStatus:
         rejects: RejectStore,
         rates: Rates,
         *,
+        files: DestinationRejects | None = None,
         health: Callable[[], list[str]] = list,
     ) -> None:
         self.settings = settings
@@ -125,7 +126,7 @@ class SystemStatus:
         self._lock = threading.Lock()
         self._events: EventsStat | None = None
         self._events_due = 0.0
-        self._files = DestinationRejects(settings.events_dir)
+        self._files = files or DestinationRejects(settings.events_dir)
         self._cache: dict[str, tuple[float, Any]] = {}
         rates.watch(ROWS_LOADED, self._rows_loaded)
 
