@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import pytest
 from click.testing import CliRunner, Result
 
@@ -70,6 +71,24 @@ def test_what_gathered_becomes_rows_and_the_numbers_add_up_when_it_is_run(
     (dwh,) = stat["destinations"]
     assert dwh["events"] == dwh["rows"] + dwh["skipped"] + dwh["rejected"] == 4
     assert stat["last_cycle"]["errors"] == []
+
+
+def test_the_numbers_are_those_of_whole_files_when_one_is_loaded_in_part(
+    headwater: Headwater, tmp_path: Path
+) -> None:
+    with duckdb.connect(str(tmp_path / "warehouse.duckdb")) as connection:
+        connection.execute("CREATE TABLE b AS SELECT 1::BIGINT AS n FROM range(2)")  # not unique
+    configure(tmp_path, adopt_tables=["b"], primary_key=["/n"])
+    send(tmp_path, {"kind": "a", "n": 1}, {"kind": "a", "n": 2}, {"kind": "b", "n": 3})
+    result = headwater("pipeline", "run")
+    assert result.exit_code == 1
+    assert "events =" not in result.output
+    assert "dwh: 1 file(s) not loaded whole, 2 rows of them are stored" in result.output
+    with duckdb.connect(str(tmp_path / "warehouse.duckdb")) as connection:
+        connection.execute("DELETE FROM b")
+    result = headwater("pipeline", "run")
+    assert "dwh: 3 events = 3 rows + 0 skipped + 0 rejected" in result.output
+    assert "not loaded whole" not in result.output
 
 
 def test_rejects_are_loaded_and_archived_when_they_are_replayed_after_the_fix(

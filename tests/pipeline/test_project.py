@@ -260,3 +260,28 @@ def test_context_columns_have_room_when_events_bring_more_fields_than_columns(ri
     [row] = rig.project(wide | context, max_columns=100).rows
     assert row["eventn_ctx_event_id"] == "e"
     assert {"_timestamp", "api_key", "source_ip"} < set(row)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "stored"),
+    [
+        (Kind.FLOAT64, 9007199254740992, 9007199254740992.0),
+        (Kind.FLOAT64, 9007199254740993, None),
+        (Kind.FLOAT64, "0.1", 0.1),
+        (Kind.FLOAT64, "0.10000000000000000001", None),
+        (Kind.FLOAT64, "12345678901234567890123", None),
+        (Kind.FLOAT64, "1e400", None),
+        (Kind.FLOAT64, 1.2345678901234567e-300, 1.2345678901234567e-300),
+        (Kind.FLOAT64, 1e300, 1e300),
+        (Kind.TIMESTAMP, "2026-11-16T10:00:00.1234560Z", datetime(2026, 11, 16, 10, 0, 0, 123456)),  # noqa: DTZ001
+        (Kind.TIMESTAMP, "2026-11-16T10:00:00.1234567Z", None),
+    ],
+)
+def test_a_constant_is_exact_or_aside_when_the_table_has_its_column(
+    rig: Rig, kind: Kind, value: Any, stored: Any
+) -> None:
+    table = table_of("events", [Column("c", kind)])
+    mapping = MappingSettings(fields=(FieldSettings(action="constant", dst="/c", value=value),))
+    [row] = rig.project({"n": 1}, existing=table, mapping=mapping).rows
+    assert row.get("c") == stored
+    assert unmapped(row) == ({} if stored is not None else {"c": value})

@@ -68,6 +68,30 @@ def test_every_template_gives_its_name_when_it_is_compiled(rig: Rig) -> None:
     assert found == NAMES
 
 
+@pytest.mark.parametrize(
+    ("number", "test", "expected"),
+    [
+        ("9007199254740993", "n == 9007199254740992", "no"),
+        ("9007199254740993", "n != 9007199254740992", "yes"),
+        ("9007199254740993", "n > 9007199254740992", "yes"),
+        ("9007199254740992.5", "9007199254740992 < n", "yes"),
+        ("9223372036854775807", "n >= 9223372036854775808", "no"),
+        ("5.0", "n == 5", "yes"),
+        ("0.10", "n == 0.1", "yes"),
+        ("1e3", "n == 1000", "yes"),
+        ("1e19", "n == 10000000000000000000", "yes"),
+        ('"many"', "n == 5", "no"),
+        ('"many"', "n != 5", "yes"),
+        ("null", "n < 5", "no"),
+    ],
+)
+def test_numbers_are_compared_by_their_digits_when_a_template_has_one(
+    rig: Rig, number: str, test: str, expected: str
+) -> None:
+    template = f"{{{{ 'yes' if {test} else 'no' }}}}"
+    assert named(rig, template, f'{{"n": {number}}}'.encode()) == [(expected, "")]
+
+
 def test_the_name_is_known_without_events_when_there_is_no_code() -> None:
     assert Template(" my table ").constant == "my table"
     assert Template("{# only a comment #}").constant == ""

@@ -5,10 +5,12 @@ What is expected comes from `tests.support.value_oracle`: plain Python, without 
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests.parts.clickhouse import ClickHouseEngine
@@ -97,6 +99,54 @@ def test_each_value_is_the_same_or_aside_when_very_many_meet_columns_of_any_kind
     pairs = 100_000 if full else 10_000
     problems = check(rig, products, events_of(seed=2026, count=pairs // (len(KINDS) * MIXES)))
     assert not any(problems.values()), listed(problems)
+
+
+# --- times of more digits than their column
+
+
+SECONDS = {
+    "duckdb": ("CREATE TABLE events (n BIGINT, moment TIMESTAMP_S)",),
+    "postgres": ("CREATE SCHEMA {schema}", "CREATE TABLE {schema}.events (n bigint, moment timestamp(0))"),
+    "clickhouse": (
+        "CREATE DATABASE {database}",
+        "CREATE TABLE {database}.events (n Int64, moment Nullable(DateTime('UTC'))) "
+        "ENGINE = MergeTree ORDER BY tuple()",
+    ),
+}
+
+
+def test_all_digits_of_a_time_are_aside_once_when_its_column_keeps_seconds(
+    rig: Rig, products: list[Product], postgres: PostgresServer, clickhouse: ClickHouseEngine
+) -> None:
+    def in_postgres(statement: str) -> None:
+        with psycopg.connect(postgres.url, autocommit=True) as connection:
+            connection.execute(statement.encode())
+
+    run: dict[str, Callable[[str], object]] = {
+        "duckdb": products[0].query,
+        "postgres": in_postgres,
+        "clickhouse": clickhouse.client.command,
+    }
+    for product in products:
+        for statement in SECONDS[product.name]:
+            run[product.name](statement.format(**product.options))
+    times = [f"2026-11-16T10:00:00{fraction}Z" for fraction in (".123456789", ".000000001", ".5", "")]
+    events = [f'{{"n":{n},"moment":"{at}"}}' for n, at in enumerate(times)]
+    load(rig, products, events, adopt_tables=["events"])
+    for product in products:
+        relation = ".".join([*filter(None, map(product.options.get, ("schema", "database"))), "events"])
+        rest = "_unmapped_data" if product.name == "clickhouse" else "CAST(_unmapped_data AS text)"
+        found = product.query(f"SELECT n, moment, {rest} AS rest FROM {relation} ORDER BY n")
+        stored = [row["moment"] is not None for row in found]
+        assert stored == [False, True, False, True], product.name
+        for row, at in zip(found[:3], times, strict=False):
+            # in the text itself: a parser would drop a repeated key
+            text = row["rest"].replace(" ", "")
+            assert json.loads(text) == {"moment": at if at != times[2] else json.loads(text)["moment"]}, (
+                product.name
+            )
+            assert text.count('"moment"') == 1, product.name
+        assert found[3]["rest"] is None, product.name
 
 
 # --- drift

@@ -412,11 +412,16 @@ def _print_report(report: Report) -> None:
     """Print loads by destination and table, the counts of each destination, and the errors."""
     pairs: dict[tuple[str, str], list[int]] = {}
     counts: dict[str, list[int]] = {}
+    in_part: dict[str, list[int]] = {}
     for file in report.files:
         for destination in file.destinations:
-            count = counts.setdefault(destination.destination, [0, 0, 0, 0])
-            mine = (destination.events, destination.rows, destination.skipped, destination.rejected)
-            counts[destination.destination] = [total + each for total, each in zip(count, mine, strict=True)]
+            mine = [destination.events, destination.rows, destination.skipped, destination.rejected]
+            if not destination.is_done:  # its events are counted when all its tables have them
+                mine = [1, destination.rows]
+            sums = (counts if destination.is_done else in_part).setdefault(
+                destination.destination, [0] * len(mine)
+            )
+            sums[:] = [total + each for total, each in zip(sums, mine, strict=True)]
             for pair in destination.pairs:
                 row = pairs.setdefault((destination.destination, pair.table), [0, 0, 0, 0])
                 added = (not pair.skipped and not pair.error, pair.rows * (not pair.skipped), pair.unmapped)
@@ -427,6 +432,8 @@ def _print_report(report: Report) -> None:
         echo(format_table(head, [(*key, *row) for key, row in sorted(pairs.items())]))
     for id, (events, rows, skipped, rejected) in counts.items():
         echo(f"{id}: {events:,} events = {rows:,} rows + {skipped:,} skipped + {rejected:,} rejected")
+    for id, (files, rows) in in_part.items():
+        echo(f"{id}: {files:,} file(s) not loaded whole, {rows:,} rows of them are stored")
     for table, names in report.without_room.items():
         listed = ", ".join(map(printable_line, names[:MAX_LISTED]))
         more = " and further ones" if len(names) > MAX_LISTED else ""

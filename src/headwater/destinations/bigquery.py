@@ -77,6 +77,10 @@ class BigQueryDialect(Dialect):
         escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
         return f"'{escaped}'"
 
+    def has_key(self, text: str, name: str) -> str:
+        path = self.literal(f'$."{name}"')  # a column's name has no quote
+        return f"JSON_QUERY({text}, {path}) IS NOT NULL"
+
 
 class BigQueryDestination(FileLoadDestination):
     """Rows in a dataset of BigQuery."""

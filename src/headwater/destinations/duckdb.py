@@ -74,6 +74,10 @@ class DuckDBDialect(Dialect):
     def parse_json(self, text: str) -> str:
         return f"CAST({text} AS JSON)"
 
+    def has_key(self, text: str, name: str) -> str:
+        found = f"list_contains(json_keys({text}), {self.literal(name)})"
+        return f"CASE WHEN json_valid({text}) THEN {found} ELSE FALSE END"
+
 
 class DuckDBDestination(SqlDestination):
     """Rows in a DuckDB file."""

@@ -131,6 +131,9 @@ class PostgresDialect(Dialect):
     def parse_json(self, text: str) -> str:
         return f"CAST({text} AS jsonb)"
 
+    def has_key(self, text: str, name: str) -> str:
+        return f"jsonb_exists(CAST({text} AS jsonb), {self.literal(name)})"
+
 
 class PostgresDestination(PostgresProtocolDestination):
     """Rows in a schema of a Postgres database."""

@@ -96,6 +96,9 @@ class SnowflakeDialect(Dialect):
     def parse_json(self, text: str) -> str:
         return f"COALESCE(TRY_PARSE_JSON({text}), TO_VARIANT({text}))"
 
+    def has_key(self, text: str, name: str) -> str:
+        return f"GET(TRY_PARSE_JSON({text}), {self.literal(name)}) IS NOT NULL"
+
 
 class SnowflakeDestination(FileLoadDestination):
     """Rows in a schema of a Snowflake database."""

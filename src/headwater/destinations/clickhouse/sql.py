@@ -62,6 +62,9 @@ class ClickHouseDialect(Dialect):
     def literal(self, text: str) -> str:
         return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
+    def has_key(self, text: str, name: str) -> str:
+        return f"JSONHas(assumeNotNull({text}), {self.literal(name)})"
+
     def last_value(self, column: str, row: str) -> str:
         return f"argMaxOrNullIf({column}, {row}, {column} IS NOT NULL)"
 

@@ -101,8 +101,10 @@ class LakeRows:
         self.key = tuple(key) if has_key else ()
         files = ", ".join(map(self._sql.literal, staged.files))
         self._source = f"read_parquet([{files}], hive_partitioning = false)"
+        unmapped = next((column.source for column in columns if column.name == UNMAPPED), "")
+        text = self._sql.staged(unmapped) if unmapped else "NULL"
         self._values = {
-            column.name: self._value(column, staged.types[column.source])
+            column.name: self._unless_aside(column, staged.types[column.source], text)
             for column in columns
             if column.source and column.source in sources
         }
@@ -163,6 +165,12 @@ class LakeRows:
     def _reader(self, query: str) -> pa.RecordBatchReader:
         found = self._engine.read(query)
         return pa.RecordBatchReader.from_batches(found.schema, _until_commit(found))
+
+    def _unless_aside(self, column: TargetColumn, type: pa.DataType, unmapped: str) -> ColumnValue:
+        value = self._value(column, type)
+        if form_of(type) is not Form.TIME:
+            return value
+        return statements.unless_aside(value, column.source, unmapped, self._sql)
 
     def _value(self, column: TargetColumn, type: pa.DataType) -> ColumnValue:
         value, form = self._sql.staged(column.source), form_of(type)

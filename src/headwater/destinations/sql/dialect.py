@@ -41,6 +41,10 @@ class Dialect:
         """A JSON text as a value of the type of `_unmapped_data`."""
         return text
 
+    def has_key(self, text: str, name: str) -> str:
+        """SQL condition that a JSON object, given as text, has a key; empty: the product cannot say."""
+        return ""
+
     def staged(self, name: str) -> str:
         """A column of the staging relation."""
         return f"staged.{self.quoted(name)}"

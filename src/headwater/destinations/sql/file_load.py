@@ -184,11 +184,17 @@ class FileLoadDestination(SqlDestination):
                 self.create_staging_table(name, definitions)
                 if path.exists():
                     self.load_file(name, path)
+                unmapped = texts.get(UNMAPPED, "NULL")
                 yield StagingRelation(
                     self.staging_table(name),
                     self.dialect.staged(_ROW_NAME),
-                    {each.column.target.name: self._column_value(each) for each in transfer},
-                    texts.get(UNMAPPED, "NULL"),
+                    {
+                        each.column.target.name: self.unless_aside(
+                            each.column, self._column_value(each), unmapped
+                        )
+                        for each in transfer
+                    },
+                    unmapped,
                     tuple(refused),
                 )
             finally:

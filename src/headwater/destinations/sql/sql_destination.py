@@ -440,9 +440,19 @@ class SqlDestination(Destination):
         column_value: Callable[[StagedColumn], ColumnValue],
     ) -> StagingRelation:
         """The relation of a source whose columns have their names in the staged files."""
-        values = {column.target.name: column_value(column) for column in columns}
         names = {column.target.name: self.dialect.staged(column.name) for column in columns}
-        return StagingRelation(source, self.dialect.staged(ROW), values, names.get(UNMAPPED, "NULL"))
+        unmapped = names.get(UNMAPPED, "NULL")
+        values = {
+            column.target.name: self.unless_aside(column, column_value(column), unmapped)
+            for column in columns
+        }
+        return StagingRelation(source, self.dialect.staged(ROW), values, unmapped)
+
+    def unless_aside(self, column: StagedColumn, value: ColumnValue, unmapped: str) -> ColumnValue:
+        """The value, with the condition that `unmapped`, the staged `_unmapped_data`, does not have it."""
+        if form_of(column.type) is not Form.TIME:
+            return value
+        return statements.unless_aside(value, column.name, unmapped, self.dialect)
 
     def load(self, load: Load) -> Loaded:
         if done := self.ledger_entry(load.id):

@@ -50,6 +50,17 @@ def count_not_fitting(source: str, condition: str, columns: Mapping[str, ColumnV
     return f"SELECT {counts} FROM {source} AS staged WHERE {condition}"
 
 
+def unless_aside(column: ColumnValue, name: str, text: str, dialect: Dialect) -> ColumnValue:
+    """The value of a time as its column stores it; one that does not fit may be aside already.
+
+    The pipeline puts all digits of a time beside the microseconds that it stages: that entry stays alone.
+    """
+    is_aside = dialect.has_key(text, name) if text != "NULL" and column.not_fitting else ""
+    if not is_aside:
+        return column
+    return column._replace(not_fitting=f"({column.not_fitting}) AND NOT coalesce({is_aside}, FALSE)")
+
+
 def with_unmapped_sql(value: str, text: str, columns: Mapping[str, ColumnValue], dialect: Dialect) -> str:
     """SQL of a row's `_unmapped_data`: its staged fields, and the values that do not fit.
 

@@ -10,6 +10,11 @@ from headwater.destinations.column_types import Kind
 from headwater.pipeline.steps.field_tree import PLAIN, TEXT, JsonTypes
 
 NUMBER = "^-?[0-9]+([.][0-9]+)?([eE][+-]?[0-9]+)?$"
+DECIMAL = "^-?[0-9]{1,20}([.][0-9]{1,18})?$"
+"""What a decimal(38,18) has all digits of."""
+# What every double of that many digits gives back.
+_SHORT = "^-?[0-9.]{1,15}([eE][+-]?[12]?[0-9]{1,2})?$"
+_FINE = "[.][0-9]{6}[0-9]*[1-9]"
 # A bare year or time of day would pass Spark's own cast.
 MOMENT = "^[0-9]{4}-[0-9]{2}-[0-9]{2}([T ][0-9]{2}:[0-9]{2}.*)?$"
 
@@ -63,10 +68,25 @@ def made_value_sql(text: str, kind: Kind) -> str:
                 f"CASE {text} WHEN 'true' THEN 1L WHEN 'false' THEN 0L ELSE try_cast({digits} AS bigint) END"
             )
         case Kind.FLOAT64:
-            number = f"CASE WHEN {text} RLIKE '{NUMBER}' THEN try_cast({text} AS double) END"
+            double = f"try_cast({text} AS double)"
+            # as texts: the digits that a double shows are those that every product writes
+            same = (
+                f"{text} RLIKE '{_SHORT}' OR {_plain_exponent(text)} = "
+                f"{_plain_exponent(f'cast({double} AS string)')} OR ({text} RLIKE '{DECIMAL}' "
+                f"AND try_cast({text} AS decimal(38,18)) = try_cast({double} AS decimal(38,18)))"
+            )
+            number = f"CASE WHEN {text} RLIKE '{NUMBER}' AND ({same}) THEN {double} END"
             return f"CASE {text} WHEN 'true' THEN 1D WHEN 'false' THEN 0D ELSE {number} END"
         case Kind.TIMESTAMP:
-            return f"CASE WHEN {text} RLIKE '{MOMENT}' THEN try_cast({text} AS timestamp) END"
+            moment = f"{text} RLIKE '{MOMENT}' AND NOT {text} RLIKE '{_FINE}'"
+            return f"CASE WHEN {moment} THEN try_cast({text} AS timestamp) END"
+
+
+def _plain_exponent(text: str) -> str:
+    """SQL of a number's text with one spelling of its exponent: 1E300, not 1e+300 or 1.0E300."""
+    for old, new in (("E+", "E"), ("E-0", "E-"), (".0E", "E")):
+        text = f"replace({text if old != 'E+' else f'upper({text})'}, '{old}', '{new}')"
+    return text
 
 
 def made_json_sql(text: str, json_types: JsonTypes) -> str:

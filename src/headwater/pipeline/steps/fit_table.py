@@ -19,7 +19,7 @@ from headwater.destinations.table import UNMAPPED, Column, Table, table_of
 from headwater.errors import TableBusy, TableNotAllowed, WarehouseError
 from headwater.pipeline.steps.batch_schema import BatchColumn, batch_columns, column_name
 from headwater.pipeline.steps.convert import may_not_fit
-from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Path, parse_pointer
+from headwater.pipeline.steps.field_tree import Field, Json, JsonTypes, Lookup, Path, parse_pointer
 from headwater.pipeline.steps.mapping import MappedField, map_fields
 from headwater.settings import DestinationSettings, MappingSettings
 
@@ -83,7 +83,7 @@ class TableFit:
 
     def may_not_fit(self, mapped: MappedField, source: Field, column: str) -> bool:
         """Whether a value of the field may not convert to its column."""
-        return may_not_fit(json_types_of(mapped, source), self.kinds[column])
+        return may_not_fit(made_types(source) | json_types_of(mapped, source), self.kinds[column])
 
     def has_same_rows(self, other: TableFit) -> bool:
         """Whether both give the same columns from the same fields."""
@@ -107,6 +107,14 @@ def _may_meet(column: BatchColumn) -> bool:
     fields = [each for mapped in column.mapped for each in mapped.fields]
     of_event = [each for each in fields if isinstance(each.source, Json)]
     return len(column.mapped) > 1 or len(of_event) > 1 or bool(of_event and of_event[0] is not fields[0])
+
+
+def made_types(source: Field) -> JsonTypes:
+    """The JSON types of a field; an integer that is looked up may have more digits than a double."""
+    types = source.json_types
+    if isinstance(source.source, Lookup) and JsonTypes.INT64 in types:
+        types |= JsonTypes.LARGE_INT64
+    return types
 
 
 def json_types_of(mapped: MappedField, source: Field) -> JsonTypes:

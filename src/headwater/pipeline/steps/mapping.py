@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from headwater.pipeline.steps.field_tree import (
+    NO_TYPE,
     VALUES,
     Constant,
     Field,
@@ -197,8 +198,10 @@ def _constant(value: Any) -> Field:
     if isinstance(value, bool):
         return Field(Constant(str(value).lower()), JsonTypes.BOOL)
     if isinstance(value, int):
-        fits = -(2**63) <= value < 2**63
-        return Field(Constant(str(value)), JsonTypes.INT64 if fits else JsonTypes.TOO_LARGE)
+        if not -(2**63) <= value < 2**63:
+            return Field(Constant(str(value)), JsonTypes.TOO_LARGE)
+        is_large = abs(value) > 2**53
+        return Field(Constant(str(value)), JsonTypes.INT64 | (JsonTypes.LARGE_INT64 if is_large else NO_TYPE))
     if isinstance(value, float):
         return Field(Constant(repr(value)), JsonTypes.FLOAT64)
     if isinstance(value, str):

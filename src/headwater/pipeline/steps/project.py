@@ -15,10 +15,16 @@ import msgspec
 from headwater.destinations.column_types import Kind
 from headwater.destinations.table import ROW, UNMAPPED
 from headwater.pipeline.steps.batch_schema import BatchColumn
-from headwater.pipeline.steps.convert import identifier, literal, made_json_sql, made_value_sql
+from headwater.pipeline.steps.convert import (
+    identifier,
+    literal,
+    made_json_sql,
+    made_value_sql,
+    may_not_fit,
+)
 from headwater.pipeline.steps.enrich.lookup_join import LookupTable
 from headwater.pipeline.steps.field_tree import Constant, Field, Json, Lookup, pointer
-from headwater.pipeline.steps.fit_table import TableFit
+from headwater.pipeline.steps.fit_table import TableFit, made_types
 from headwater.pipeline.steps.mapping import MappedField
 from headwater.pipeline.steps.parse_events import (
     IS_EVENT,
@@ -91,11 +97,11 @@ class _RowSql:
             if made is not None:
                 parts.append(made_value_sql(made, kind))
                 before.append(made)
-                if isinstance(source.field.source, Constant):
-                    value = made_value_sql(made, kind)
-                    self._entry(
-                        column.name, made_json_sql(made, source.field.json_types), f"({value}) IS NULL"
-                    )
+                if isinstance(source.field.source, Constant) or may_not_fit(made_types(source.field), kind):
+                    name = column.name if source.place == 0 else pointer(source.mapped.path)
+                    json = made_json_sql(made, source.field.json_types)
+                    condition = f"({made_value_sql(made, kind)}) IS NULL AND {made} IS NOT NULL"
+                    self._entry(name, json, condition)
                 continue
             assert isinstance(source.field.source, Json)
             path, is_whole = source.field.source.path, source.mapped.is_text

@@ -24,10 +24,12 @@ _LINE_BITS = 33
 _LINES = (1 << _LINE_BITS) - 1
 _NUMBER = f"(monotonically_increasing_id() & {_LINES}L)"
 # The split in which a line begins, then its number there. A split is a partition (see spark/session.py), so
-# the row number changes neither with the number of cores nor from cycle to cycle.
-_ROW = f"(shiftleft(cast(_metadata.file_block_start / 1048576 AS bigint), {_LINE_BITS}) + {_NUMBER}) AS {ROW}"
-# Small files have one split, so the number of the file stands in its place. (Where `pipeline.spark` sets
-# smaller splits, the start of the split keeps the numbers distinct: a split has more bytes than lines.)
+# the row number changes neither with the number of cores nor from cycle to cycle. Where `pipeline.spark` sets
+# smaller splits, the bytes before a split keep the numbers distinct: a split has no more lines than bytes.
+_BEFORE = "(_metadata.file_block_start % 1048576)"
+_SPLIT = "cast(_metadata.file_block_start / 1048576 AS bigint)"
+_ROW = f"(shiftleft({_SPLIT}, {_LINE_BITS}) + {_BEFORE} + {_NUMBER}) AS {ROW}"
+# Small files have one split, so the number of the file stands in its place.
 _ROW_OF_FILES = f"(shiftleft({{}}, {_LINE_BITS}) + _metadata.file_block_start + {_NUMBER}) AS {ROW}"
 FILE = f"shiftright({ROW}, {_LINE_BITS})"
 """SQL: the number of a line's file, where several are read together."""

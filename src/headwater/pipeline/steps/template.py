@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, TemplateSyntaxError, nodes
 
 from headwater.errors import HeadwaterError
-from headwater.pipeline.steps.convert import MOMENT, NUMBER, literal
+from headwater.pipeline.steps.convert import DECIMAL, MOMENT, NUMBER, literal
 
 DIRECTIVES = {
     "Y": "date_format({0}, 'yyyy')",
@@ -213,10 +213,20 @@ class _Compiler:
         operator = _OPERATORS[operand.op]
         sides = [self.expression(left), self.expression(right)]
         if any(isinstance(side, nodes.Const) and _is_number(side.value) for side in (left, right)):
-            sides = [f"if({side} RLIKE '{NUMBER}', try_cast({side} AS double), NULL)" for side in sides]
+            return self._number_comparison(operand.op, operator, *sides)
         if operand.op == "ne":  # what is missing differs from everything
             return f"(NOT coalesce({sides[0]} = {sides[1]}, false))"
         return f"coalesce({sides[0]} {operator} {sides[1]}, false)"
+
+    @staticmethod
+    def _number_comparison(op: str, operator: str, left: str, right: str) -> str:
+        """The comparison of numbers: of their digits where a decimal has them all, else as doubles."""
+        doubles = [f"if({side} RLIKE '{NUMBER}', try_cast({side} AS double), NULL)" for side in (left, right)]
+        decimals = [f"try_cast({side} AS decimal(38,18))" for side in (left, right)]
+        is_exact = " AND ".join(f"coalesce({side} RLIKE '{DECIMAL}', false)" for side in (left, right))
+        symbol = "=" if op == "ne" else operator
+        found = f"if({is_exact}, {f' {symbol} '.join(decimals)}, {f' {symbol} '.join(doubles)})"
+        return f"({'NOT ' if op == 'ne' else ''}coalesce({found}, false))"
 
     def filter(self, node: nodes.Filter) -> str:
         if node.node is None or node.name not in FILTERS:
