@@ -120,3 +120,15 @@ def test_lineage_has_nodes_with_edges_when_requested(client: Any) -> None:
     assert len(httpx2.get(f"{base}/jobs").json()["jobs"]) == 4
     facets = httpx2.get(f"{base}/jobs/runs/{run_id(8)}/facets").json()["facets"]
     assert set(facets) == {"processing_engine"}
+
+
+def test_the_total_of_a_search_counts_all_matches_when_the_page_is_short(client: Any) -> None:
+    def total(**params: str | int) -> tuple[int, int]:
+        found = httpx2.get(f"{client._api_base}/search", params=params).json()
+        return found["totalCount"], len(found["results"])
+
+    assert total(q="ers", filter="DATASET", limit=1)[1] == 1
+    assert total(q="ers", filter="DATASET", limit=1)[0] == total(q="ers", filter="DATASET", limit=100)[1] > 1
+    assert total(q="o", limit=1)[0] == total(q="o", limit=100)[1] > 1
+    assert total(q="", filter="JOB", limit=1) == (4, 1)
+    assert total(q="nothing has this name") == (0, 0)

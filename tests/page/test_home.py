@@ -9,6 +9,7 @@ from typing import cast
 
 import pytest
 
+from headwater.graph.query import details
 from headwater.graph.query.query import ClientGone, GraphQuery
 from headwater.http.request import Request
 from headwater.log.files.file_status import PipelineNow
@@ -17,10 +18,12 @@ from headwater.log.rejects.destination_file import DestinationRejects, EventErro
 from headwater.log.rejects.groups import MAX_GROUPS, OTHER, Grouping, reason_pattern
 from headwater.log.rejects.store import NewReject
 from headwater.page.app import VIEWS
+from headwater.page.views import dataset
 from headwater.page.views import rejects as rejects_module
 from headwater.page.views.system import EVENTS_SECONDS
 from headwater.page.views.view import Parameters
-from tests.graph.events import facet, flow
+from tests.graph.events import column_lineage, facet, flow, schema, source
+from tests.graph.events import dataset as table
 from tests.page.client import HOST, ORIGIN, page_client
 from tests.page.shop import BOARD, ORDERS, story
 
@@ -238,3 +241,21 @@ def test_the_first_steps_are_gone_when_all_have_arrived(tmp_path: Path) -> None:
         events.append(event)
     with page_client(tmp_path, events) as client:
         assert "step-1" not in client.get("/").text
+
+
+def test_what_a_limit_cut_is_stated_when_few_writers_are_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(details, "MAX_USERS", 3)
+    monkeypatch.setattr(dataset, "MAX_EDGES", 1)
+    lineage = column_lineage(a=[source("one", "x"), source("two", "x")], b=[source("one", "y")])
+    events = [
+        flow(f"load{number}", ["one"], [table("orders", schema=schema(a="int"), columnLineage=lineage)])
+        for number in range(5)
+    ]
+    with page_client(tmp_path, events) as client:
+        text = client.get("/dataset?namespace=db&name=orders").text
+        written = text.partition("Written by")[2].partition("</dd>")[0]
+        assert written.count("load") >= 3
+        assert "and 2 more" in written
+        assert "Shown: the edges of the first columns, 1 upstream" in text
