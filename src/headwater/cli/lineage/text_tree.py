@@ -8,7 +8,15 @@ from typing import NamedTuple
 
 import click
 
-from headwater.graph.query.answers import ColumnEdge, DatasetNode, JobNode, Neighbourhood, Trace, is_part
+from headwater.graph.query.answers import (
+    ColumnEdge,
+    DatasetNode,
+    Edge,
+    JobNode,
+    Neighbourhood,
+    Trace,
+    is_part,
+)
 from headwater.printable import printable_line
 
 MAX_LINES = 2_000
@@ -53,24 +61,23 @@ def dataset_tree(found: Neighbourhood, way: str) -> Iterator[Leaf]:
     """
     datasets = {node.key: node for node in found.datasets}
     jobs = {node.key: node for node in found.jobs}
-    neighbours: dict[str, list[tuple[str, bool]]] = {}
+    neighbours: dict[str, list[tuple[str, str]]] = {}
     for edge in found.edges:
         here, there = (edge.target, edge.source) if way == "up" else (edge.source, edge.target)
-        neighbours.setdefault(here, []).append((there, edge.current))
+        neighbours.setdefault(here, []).append((there, _marks(edge)))
     seen = {found.start}
 
     def below(key: str) -> Iterator[Leaf]:
-        for other, current in neighbours.get(key, ()):
-            stale = "" if current else click.style("  (not in its latest run)", fg="yellow")
+        for other, marks in neighbours.get(key, ()):
             if other in jobs:
                 state = jobs[other].state
                 suffix = click.style(f"  {state}", fg=STATES.get(state)) if state else ""
-                yield Leaf(_named(jobs[other], fg="cyan") + suffix + stale, partial(below, other))
+                yield Leaf(_named(jobs[other], fg="cyan") + suffix + marks, partial(below, other))
             elif other in seen:
-                yield Leaf(_named(datasets[other]) + stale + click.style("  ↑", dim=True))
+                yield Leaf(_named(datasets[other]) + marks + click.style("  ↑", dim=True))
             else:
                 seen.add(other)
-                yield Leaf(_named(datasets[other], bold=True) + stale, partial(below, other))
+                yield Leaf(_named(datasets[other], bold=True) + marks, partial(below, other))
 
     return below(found.start)
 
@@ -127,9 +134,14 @@ def _how(edge: ColumnEdge, jobs: dict[str, JobNode]) -> str:
     kind = " ".join(printable_line(part) for part in (edge.type, edge.subtype) if part)
     colour = "green" if edge.type == "DIRECT" else "magenta"
     masked = click.style(" masked", fg="yellow") if edge.masking else ""
-    stale = "" if edge.current else click.style("  (not in its latest run)", fg="yellow")
     job = click.style(f"  by {printable_line(jobs[edge.job].name)}", dim=True) if edge.job in jobs else ""
-    return f"  {click.style(kind, fg=colour)}{masked}{job}{stale}"
+    return f"  {click.style(kind, fg=colour)}{masked}{job}{_marks(edge)}"
+
+
+def _marks(edge: Edge | ColumnEdge) -> str:
+    """What speaks against an edge."""
+    stale = "" if edge.current else click.style("  (not in its latest run)", fg="yellow")
+    return stale + (click.style("  (only failed runs wrote it)", fg="red") if edge.failed else "")
 
 
 # --- Mermaid ------------------------------------------------------------------------------------------
@@ -158,13 +170,15 @@ def _for_mermaid(text: str) -> str:
 
 
 def dataset_picture(found: Neighbourhood) -> Picture:
-    """A neighbourhood; edges that the latest run did not mention are dashed."""
+    """A neighbourhood; edges that the latest run did not mention, or only failed runs, are dashed."""
     nodes = [
         (node.key, f"{printable_line(node.name)}\n{printable_line(node.namespace)}", False)
         for node in found.datasets
     ]
     nodes += [(node.key, printable_line(node.name), True) for node in found.jobs]
-    return Picture(nodes, [(edge.source, edge.target, not edge.current) for edge in found.edges])
+    return Picture(
+        nodes, [(edge.source, edge.target, not edge.current or edge.failed) for edge in found.edges]
+    )
 
 
 def column_picture(found: Trace) -> Picture:

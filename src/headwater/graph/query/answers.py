@@ -75,12 +75,13 @@ class JobNode(msgspec.Struct):
 class Edge(msgspec.Struct, frozen=True):
     """From a dataset to the job that reads it, from a job to the dataset that it writes, or between datasets.
 
-    Not `current`: the job did not mention it in its latest run.
+    Not `current`: the job did not mention it in its latest run. `failed`: all runs that wrote it failed.
     """
 
     source: str
     target: str
     current: bool
+    failed: bool = False
 
 
 def is_part(one: str | None, other: str | None) -> bool:
@@ -95,7 +96,8 @@ def is_part(one: str | None, other: str | None) -> bool:
 class ColumnEdge(msgspec.Struct, frozen=True):
     """From a column to one that is computed from it; a column that is null is the whole dataset.
 
-    `type` is DIRECT (its values are used) or INDIRECT (it filters, joins, groups, sorts, …).
+    `type` is DIRECT (its values are used) or INDIRECT (it filters, joins, groups, sorts, …). `failed`: all
+    runs of the job that wrote the target failed.
     """
 
     source: str
@@ -108,6 +110,7 @@ class ColumnEdge(msgspec.Struct, frozen=True):
     current: bool
     job: str
     description: str = ""
+    failed: bool = False
 
     @property
     def identity(self) -> tuple[str, ...]:

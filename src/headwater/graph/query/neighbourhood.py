@@ -16,6 +16,7 @@ from headwater.graph.query.answers import (
     key_of_job,
 )
 from headwater.graph.query.details import dataset_nodes, job_nodes
+from headwater.graph.query.failed_writes import failed_writes
 from headwater.graph.query.trace import column_edges, count_column_edges, in_turns
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import NO_JOB_ID, Direction, Statement
@@ -224,11 +225,14 @@ class NeighbourhoodSearch:
                     self._connection, _COUNT_DATASETS_OF_JOBS, self.jobs, int(direction), MAX_COUNTED
                 )
                 self.omitted_edges += count[0][0] - len(rows)
+            writes = {(dataset, job) for job, dataset, _ in rows if dataset in self.distances}
+            failed = failed_writes(self._connection, writes if direction is Direction.OUTPUT else ())
             for job, dataset, last_at in rows:
                 if dataset in self.distances:
                     ends = (key_of_dataset(dataset), key_of_job(job))
                     source, target = ends if direction is Direction.INPUT else ends[::-1]
-                    found.add(Edge(source, target, last_at >= since.get(job, last_at)))
+                    is_current = last_at >= since.get(job, last_at)
+                    found.add(Edge(source, target, is_current, (dataset, job) in failed))
         return sorted(found, key=lambda edge: (edge.source, edge.target))
 
 

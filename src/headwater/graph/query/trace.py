@@ -20,6 +20,7 @@ from headwater.graph.query.answers import (
     key_of_job,
 )
 from headwater.graph.query.details import dataset_nodes, job_nodes
+from headwater.graph.query.failed_writes import failed_writes
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.ids import WHOLE_DATASET, field_id
 from headwater.graph.store.schema import Direction, Statement
@@ -173,6 +174,7 @@ def count_column_edges(connection: apsw.Connection, datasets: Collection[int], l
 def _column_edges(connection: apsw.Connection, rows: Iterable[ColumnEdgeRow]) -> list[ColumnEdge]:
     rows = sorted(rows, key=lambda row: row.last_at)  # if several aliases have the edge, the last one counts
     names = field_names(connection, {ref[1] for row in rows for ref in (row.source, row.target)})
+    failed = failed_writes(connection, {(row.target[0], row.job) for row in rows})
     found: dict[tuple[Any, ...], ColumnEdge] = {}
     for row in rows:
         found[(row.source, row.target, row.job, row.type, row.subtype, row.masking)] = ColumnEdge(
@@ -186,6 +188,7 @@ def _column_edges(connection: apsw.Connection, rows: Iterable[ColumnEdgeRow]) ->
             row.last_at >= row.since,
             key_of_job(row.job),
             row.description,
+            (row.target[0], row.job) in failed,
         )
     return sorted(found.values(), key=lambda edge: edge.identity)
 

@@ -89,6 +89,7 @@ class Line(NamedTuple):
     is_traced: bool
     label: str
     thickness: int
+    is_failed: bool
 
 
 class Drawing(NamedTuple):
@@ -151,6 +152,7 @@ def draw(
             edge.is_traced,
             edge.label,
             min(4, len(str(edge.edges))),
+            edge.is_failed,
         )
         for (ends, edge), link, route in zip(edges.items(), links, arrangement.routes, strict=True)
     ]

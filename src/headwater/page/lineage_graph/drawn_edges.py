@@ -21,7 +21,8 @@ class DrawnEdge(NamedTuple):
     """A line between two ends.
 
     `kind` is `direct` or `indirect` where columns are known, `no-columns` where they are not (G11), `flow`
-    from or to a job or a stack. `edges` is the number that it stands for.
+    from or to a job or a stack. `edges` is the number that it stands for. `is_failed`: all runs of its jobs
+    that wrote the target failed.
     """
 
     kind: str
@@ -29,6 +30,10 @@ class DrawnEdge(NamedTuple):
     is_traced: bool
     label: str
     edges: int = 1
+    is_failed: bool = False
+
+
+FAILED = ", only failed runs wrote it"
 
 
 def merge_edges(
@@ -61,7 +66,11 @@ def merge_edges(
             kind = "direct" if count.direct else "indirect"
             direct = f", {count.direct:,} direct" if count.direct < count.total else ""
             text = f"{count.total:,} column edge{'' if count.total == 1 else 's'}{direct}"
-            found[(source, None), (target, None)] = DrawnEdge(kind, count.current, False, text, count.total)
+            is_failed = _is_failed(scene.graph, source, target)
+            text += FAILED if is_failed else ""
+            found[(source, None), (target, None)] = DrawnEdge(
+                kind, count.current, False, text, count.total, is_failed
+            )
         else:
             found[(source, None), (target, None)] = _without_columns(scene, source, target, pair in gaps)
     total = len(found)
@@ -96,14 +105,25 @@ def _merged(edges: Sequence[ColumnEdge], graph: Adjacency, is_traced: bool) -> D
     kind = "direct" if any(edge.type == "DIRECT" for edge in edges) else "indirect"
     labels = list(dict.fromkeys(_label(edge, graph) for edge in edges))
     is_current = any(edge.current for edge in edges)
-    return DrawnEdge(kind, is_current, is_traced, _listed(labels, len(labels), "; "))
+    is_failed = all(edge.failed for edge in edges)
+    return DrawnEdge(kind, is_current, is_traced, _listed(labels, len(labels), "; "), is_failed=is_failed)
+
+
+def _is_failed(graph: Adjacency, source: str, target: str) -> bool:
+    """Whether all jobs between two datasets only failed to write the second."""
+    jobs = graph.readers[source] & graph.writers[target]
+    return bool(jobs) and all((job, target) in graph.failed for job in jobs)
 
 
 def _label(edge: ColumnEdge, graph: Adjacency) -> str:
     how = (edge.subtype or edge.type).lower().replace("_", " ")
     by = f" by {graph.jobs[edge.job].name}" if edge.job in graph.jobs else ""
     masked = ", masked" if edge.masking else ""
-    return f"{how}{masked}{by}" + ("" if edge.current else ", not in its latest run")
+    return (
+        f"{how}{masked}{by}"
+        + ("" if edge.current else ", not in its latest run")
+        + (FAILED if edge.failed else "")
+    )
 
 
 def _listed(labels: Sequence[str], count: int, separator: str) -> str:
@@ -145,11 +165,17 @@ def _without_columns(scene: Scene, source: str, target: str, is_gap: bool) -> Dr
     if source in graph.jobs or target in graph.jobs:
         label = "reads" if target in graph.jobs else "writes"
         is_current = (source, target) in graph.current
-        return DrawnEdge("flow", is_current, False, label + ("" if is_current else ", not in its latest run"))
+        label += "" if is_current else ", not in its latest run"
+        is_failed = (source, target) in graph.failed
+        return DrawnEdge(
+            "flow", is_current, False, label + (FAILED if is_failed else ""), is_failed=is_failed
+        )
     jobs = sorted(graph.readers[source] & graph.writers[target], key=lambda job: graph.jobs[job].name)
     is_current = graph.without_job.get((source, target), False) or any(
         (source, job) in graph.current and (job, target) in graph.current for job in jobs
     )
     names = [graph.jobs[job].name for job in jobs[:MAX_LABELS]]
     by = f"by {_listed(names, len(jobs), ', ')}; " if names else ""
-    return DrawnEdge("no-columns", is_current, is_gap, f"{by}no column lineage")
+    is_failed = _is_failed(graph, source, target)
+    text = f"{by}no column lineage" + (FAILED if is_failed else "")
+    return DrawnEdge("no-columns", is_current, is_gap, text, is_failed=is_failed)

@@ -54,6 +54,7 @@ class Adjacency:
         self.readers: dict[str, set[str]] = defaultdict(set)  # the jobs of a dataset
         self.writers: dict[str, set[str]] = defaultdict(set)
         self.current: set[tuple[str, str]] = set()  # edges that the latest run of the job mentioned
+        self.failed: set[tuple[str, str]] = set()  # job and dataset: all runs that wrote it failed
         self.without_job: dict[tuple[str, str], bool] = {}
         inputs: dict[str, int] = defaultdict(int)
         outputs: dict[str, int] = defaultdict(int)
@@ -61,6 +62,8 @@ class Adjacency:
             work(1)
             if edge.current:
                 self.current.add((edge.source, edge.target))
+            if edge.failed:
+                self.failed.add((edge.source, edge.target))
             if edge.target in self.jobs:
                 self.readers[edge.source].add(edge.target)
                 inputs[edge.target] |= 1 << self.numbers[edge.source]

@@ -91,7 +91,8 @@ class _Builder:
         found = Branch(
             node,
             column,
-            list(dict.fromkeys((edge.subtype or edge.type).lower().replace("_", " ") for edge in edges)),
+            list(dict.fromkeys((edge.subtype or edge.type).lower().replace("_", " ") for edge in edges))
+            + (["only failed runs"] if edges and all(edge.failed for edge in edges) else []),
             any(edge.masking for edge in edges),
             [self._jobs[job] for job in made if job in self._jobs],
             [],
