@@ -12,8 +12,9 @@ from typing import Any
 import click
 import pytest
 
-from headwater.cli.lineage.text_tree import dataset_tree, draw
+from headwater.cli.lineage.text_tree import column_tree, dataset_tree, draw
 from headwater.graph.marquez.endpoints import ENDPOINTS
+from headwater.graph.query.answers import is_part
 from headwater.graph.query.query import GraphQuery
 from headwater.graph.store.database import GraphDatabase
 from tests.graph.events import column_lineage, dataset, encoded, flow, graph_of, schema, source
@@ -106,6 +107,18 @@ def of_terminal(query: GraphQuery, name: Name) -> set[Name]:
     return {(leaf[1], leaf[0]) for leaf in leaves} - jobs
 
 
+def columns_of_terminal(query: GraphQuery, name: Name, column: str) -> set[Any]:
+    """The sources of a column in the tree of its trace, without those of the same dataset."""
+    found = query.trace(*name, column, direction="up", depth=1)
+    lines = [click.unstyle(leaf.text).split("  ") for leaf in column_tree(found, "up")]
+    sources = {(line[2], line[1], line[0]) for line in lines if not line[0].startswith("? ")}
+    return {
+        (space, text, None if field == "(whole dataset)" else field)
+        for space, text, field in sources
+        if (space, text) != name
+    }
+
+
 def of_marquez(query: GraphQuery, name: Name) -> tuple[set[Name], Pairs]:
     graph = MARQUEZ["/api/v1/lineage"](query, f"dataset:{name[0]}:{name[1]}", 1)["graph"]
     nodes = {node["id"]: node for node in graph}
@@ -166,6 +179,9 @@ def test_all_answers_have_the_same_edges_when_the_events_are_real(
     edges = column_pairs = 0
     for name in names:
         datasets, columns = of_api(query, name)
+        for column in query.dataset(*name).columns:
+            expected = {source for source, target in columns if is_part(column.name, target[2])}
+            assert columns_of_terminal(query, name, column.name) == expected
         whole = {pair for pair in columns if None in (pair[0][2], pair[1][2])}
         assert of_terminal(query, name) == datasets
         marquez_datasets, marquez_columns = of_marquez(query, name)
