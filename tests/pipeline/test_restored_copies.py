@@ -1,8 +1,8 @@
-"""An earlier copy of any part beside newer others: no acknowledged event is lost, and none is doubled.
+"""An earlier copy of any part beside newer others, in stream mode: no event is lost, and none is doubled.
 
 The way of an event into a table runs without Spark here: the gateway's queues, the ranges, plans and ledger
 ids of the stream, and a real destination, for which pyarrow writes the staged file. `test_stream.py` runs
-cases with Spark.
+cases with Spark, `test_restored_files.py` has batch mode.
 """
 
 from __future__ import annotations
@@ -10,29 +10,22 @@ from __future__ import annotations
 import json
 import random
 import shutil
-import uuid
-from abc import ABC, abstractmethod
 from pathlib import Path
 
-import duckdb
 import msgspec
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from headwater.destinations.base import Destination, Load, load_destination
-from headwater.destinations.column_types import Kind
-from headwater.destinations.table import ROW, Column, table_of
+from headwater.destinations.base import Destination
 from headwater.log.backup import back_up, restore
 from headwater.log.files.layout import EventFolder
 from headwater.log.streams import Queues, StreamCursor, identity_of, stream_folder
 from headwater.pipeline.stream.next_range import KnownLoads, NextRange, next_range, plan, step_back
 from headwater.pipeline.stream.sources import QueueSource
-from headwater.settings import DestinationSettings, Settings
+from headwater.settings import Settings
 from tests.log.parts import small
 from tests.parts.postgres import PostgresServer
+from tests.pipeline.warehouses import DuckDB, Postgres, Warehouse, store
 
-TABLE = table_of("events", [Column("n", Kind.INT64)])
 PARTS = (
     "all",
     "queue",
@@ -43,92 +36,6 @@ PARTS = (
     "queue and cursor",
     "backup",
 )
-
-
-class Warehouse(ABC):
-    """A database with the table and the ledger."""
-
-    type = ""
-
-    @abstractmethod
-    def options(self) -> dict[str, str]: ...
-
-    @abstractmethod
-    def copy(self) -> None:
-        """Keep a copy of everything."""
-
-    @abstractmethod
-    def restore(self) -> None:
-        """Put the copy into its place."""
-
-    @abstractmethod
-    def rows(self) -> list[int]: ...
-
-    def connect(self) -> Destination:
-        made = load_destination(DestinationSettings(id="dwh", type=self.type, options=self.options()))
-        made.connect()
-        return made
-
-
-class DuckDB(Warehouse):
-    type = "duckdb"
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / "dwh.duckdb"
-        self._copy = folder / "dwh.copy"
-
-    def options(self) -> dict[str, str]:
-        return {"path": str(self._path)}
-
-    def copy(self) -> None:
-        shutil.copyfile(self._path, self._copy)
-
-    def restore(self) -> None:
-        shutil.copyfile(self._copy, self._path)
-
-    def rows(self) -> list[int]:
-        with duckdb.connect(str(self._path)) as connection:
-            return [n for (n,) in connection.execute("SELECT n FROM events").fetchall()]
-
-
-class Postgres(Warehouse):
-    type = "postgres"
-
-    def __init__(self, server: PostgresServer) -> None:
-        self._server = server
-        self._name = f"test_{uuid.uuid4().hex}"
-        self._execute(f"CREATE DATABASE {self._name}")
-
-    def _url(self, database: str) -> str:
-        import psycopg
-
-        return psycopg.conninfo.make_conninfo(self._server.url, dbname=database)
-
-    def _execute(self, *work: str, database: str = "") -> list[tuple[int]]:
-        import psycopg
-
-        url = self._url(database) if database else self._server.url
-        with psycopg.connect(url, autocommit=True) as connection:
-            for each in work:
-                found = connection.execute(each.encode())
-            return found.fetchall() if found.description else []
-
-    def options(self) -> dict[str, str]:
-        return {"url": self._url(self._name), "schema": "dwh"}
-
-    def copy(self) -> None:
-        self._execute(
-            f"DROP DATABASE IF EXISTS {self._name}_copy",
-            f"CREATE DATABASE {self._name}_copy TEMPLATE {self._name}",
-        )
-
-    def restore(self) -> None:
-        self._execute(
-            f"DROP DATABASE {self._name}", f"CREATE DATABASE {self._name} TEMPLATE {self._name}_copy"
-        )
-
-    def rows(self) -> list[int]:
-        return [n for (n,) in self._execute("SELECT n FROM dwh.events", database=self._name)]
 
 
 class Died(Exception):
@@ -193,7 +100,6 @@ class Installation:
             destination.close()
 
     def _pump(self, destination: Destination, max_events: int, dies: float) -> None:
-        table = destination.patch(TABLE)
         cursor = StreamCursor.load(self.queue, identity_of(self.queue), self._source.oldest())
         if step_back(self._source, cursor):
             cursor.save(self.queue)
@@ -204,18 +110,14 @@ class Installation:
             self._maybe_die(dies)
             positions = found.positions(cursor, "dwh")
             there = known.of(positions).already_loaded(positions, "events")
-            numbers = [
-                (position, json.loads(body)["n"])
+            numbers = {
+                position: json.loads(body)["n"]
                 for commit in found.events
                 for position, body in enumerate(commit.bodies, commit.first)
                 if not any(first <= position < end for first, end in there)
-            ]
+            }
             if numbers:
-                path = self.folder / "staged.parquet"
-                columns = {ROW: [row for row, _ in numbers], "n": [n for _, n in numbers]}
-                pq.write_table(pa.table(columns), path)
-                id = positions.load_id("events")
-                destination.load(Load(id=id, table=table, files=[str(path)], rows=len(numbers)))
+                store(destination, positions.load_id("events"), numbers, self.folder)
             self._maybe_die(dies)
             self._done(cursor, found)
 
@@ -274,7 +176,7 @@ class Installation:
         )
 
 
-def some_days(at: Installation, part: str, seed: int, *, is_hot: bool) -> None:
+def some_days(at: Installation, part: str, *, is_hot: bool) -> None:
     """Traffic, crashes and restarts; a copy, more of them, the restore of a part, and more again."""
     random = at._random
 
@@ -324,14 +226,19 @@ def test_no_event_is_lost_or_doubled_when_a_part_is_an_earlier_copy(
     for seed in seeds:
         folder = tmp_path / str(seed)
         folder.mkdir()
-        some_days(Installation(folder, DuckDB(folder), random.Random(seed)), part, seed, is_hot=is_hot)
+        some_days(Installation(folder, DuckDB(folder), random.Random(seed)), part, is_hot=is_hot)
 
 
-@pytest.mark.parametrize("part", ["all", "queue", "cursor", "warehouse"])
 def test_no_event_is_lost_or_doubled_when_a_part_is_an_earlier_copy_on_postgres(
-    tmp_path: Path, part: str, postgres: PostgresServer
+    tmp_path: Path, postgres: PostgresServer, request: pytest.FixtureRequest
 ) -> None:
-    some_days(Installation(tmp_path, Postgres(postgres), random.Random(7)), part, 7, is_hot=False)
+    is_full = request.config.getoption("--full")
+    cases = [(part, is_hot) for part in PARTS for is_hot in (False, True)]
+    for number, (part, is_hot) in enumerate(cases if is_full else random.sample(cases, 3)):
+        print(f"{part}, {'hot' if is_hot else 'cold'}")
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        some_days(Installation(folder, Postgres(postgres), random.Random(number)), part, is_hot=is_hot)
 
 
 def test_each_event_is_one_row_when_a_cloned_volume_lives_beside_the_original(tmp_path: Path) -> None:
