@@ -278,6 +278,21 @@ def test_a_second_signal_kills_the_parts_when_they_do_not_stop(up: Up) -> None:
     wait_until(lambda: not Path(f"/proc/{gateway}").exists())
 
 
+def test_it_goes_on_when_signals_come_that_are_not_for_stopping(up: Up) -> None:
+    [url] = wait_until(up.urls)
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT, signal.SIGHUP):
+        up.process.send_signal(number)
+    wait_until(lambda: "The settings were reloaded: nothing has changed" in up.output)
+    wait_until(lambda: "Thread MainThread: " in up.output)
+    assert "SIGUSR1 changes nothing" in up.output
+    assert "SIGUSR2 changes nothing" in up.output
+    assert post(url) == 200
+    up.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: "Stopping on SIGTERM" in up.output)
+    up.process.send_signal(signal.SIGTERM)  # as some supervisors do
+    assert up.process.wait(DEADLINE_SECONDS) == 0
+
+
 def test_a_part_is_tried_again_when_it_cannot_be_started(caplog: pytest.LogCaptureFixture) -> None:
     async def main() -> int:
         supervisor = Supervisor([Part("nowhere", ("/nowhere/at/all",))], lambda name, line: None)

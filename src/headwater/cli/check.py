@@ -35,6 +35,7 @@ from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.server import tls_context
 from headwater.installation import install_command
+from headwater.log.backup import refuse_half_restored
 from headwater.log.last_start import LastStart, losing_changes
 from headwater.log.orphans import has_left_over_files, left_over_queues, orphans
 from headwater.log.queue.offline import stat
@@ -117,7 +118,7 @@ def server_findings(settings: Settings, connect: bool = False) -> Iterator[Findi
     running = is_locked(log_folder(settings))
     parts = [_data_dir(settings, running), *_gateway(settings.gateway, running)]
     if parts[0].level != "problem":
-        parts += _schema_versions(settings)
+        parts += [*_half_restored(settings), *_schema_versions(settings)]
     if all(each.level != "problem" for each in (parts[0], *(x for x in parts if x.about == "schema"))):
         changes = losing_changes(settings, LastStart.load(Path(settings.data_dir)))
         parts += [Finding("changed settings", "problem", text) for text in changes]
@@ -151,6 +152,14 @@ def _readers(settings: Settings) -> Iterator[Finding]:
     if (folder := log_folder(settings)).exists():
         for warning in left_over_readers([reader.name for reader in stat(folder).readers], settings):
             yield Finding("readers", "warning", warning)
+
+
+def _half_restored(settings: Settings) -> Iterator[Finding]:
+    """The problem of a folder whose restore was interrupted."""
+    try:
+        refuse_half_restored(Path(settings.data_dir))
+    except HeadwaterError as error:
+        yield Finding("restore", "problem", str(error))
 
 
 def _schema_versions(settings: Settings) -> Iterator[Finding]:

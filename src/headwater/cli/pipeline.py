@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import logging
+import signal
 import threading
 import time
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from headwater.cli.process import announce, announce_ready, configure_logging
 from headwater.cli.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.installation import install_command
+from headwater.log.backup import refuse_half_restored
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
 from headwater.log.files.file_status import STOPPED, LastCycle, PipelineNow
@@ -48,6 +51,7 @@ logger = logging.getLogger(__name__)
 POLL_SECONDS = 0.5  # how often --follow looks for new files, and `stream` for ended streams
 GATHER_SECONDS = 10.0  # between two cycles of --follow, so that files of many tokens share a cycle
 RETRY_SECONDS = 60.0  # after which --follow tries files again that could not be loaded
+STOP_SECONDS = 280.0  # less than supervisors give: the process itself says what hangs
 MAX_LISTED = 20  # columns without room that a report names
 LINEAGE_SPOOL = "lineage-spool"
 # A staging folder exists for one cycle: it is cut from names, so that staged files are one dataset.
@@ -86,14 +90,16 @@ def run(
 
     A running server completes the file that it writes after `events.rotation_minutes`. Files that cannot be
     loaded are kept, and the next cycle tries them again; the exit code is 1 if there are any. SIGTERM or
-    Ctrl-C stops --every and --follow after the cycle in progress; Ctrl-C then exits at once, which
-    neither loses nor doubles an event. If Spark itself dies, the exit code is 1.
+    Ctrl-C stops it after the load in progress, without --every and --follow with exit code 1 if files may
+    be left; Ctrl-C then exits at once, which neither loses nor doubles an event. A stop that takes longer
+    than 280 s is ended, with exit code 1. If Spark itself dies, the exit code is 1.
     """
     configure_logging(settings)
     if every is not None and follow:
         raise click.UsageError("--every and --follow exclude each other.")
     if not settings.destinations:
         raise SettingsError(["`destinations` is empty; there is nowhere to load events into"])
+    refuse_half_restored(Path(settings.data_dir))
     refuse_orphans(settings)
     if not any(each.is_batch for each in settings.destinations) and not has_left_over_files(settings):
         text = "no destination is in batch mode; `headwater pipeline stream` serves those in stream mode"
@@ -104,7 +110,7 @@ def run(
     elif every is not None:
         cycles.repeat(every)
     else:
-        ctx.exit(0 if cycles.run() else 1)
+        ctx.exit(0 if cycles.once() else 1)
 
 
 @command.command("stream")
@@ -119,12 +125,13 @@ def stream(settings: Settings, lineage: bool | None) -> None:
     delays no other one; its events stay in its queue. If Spark itself dies, the exit code is 1.
     """
     configure_logging(settings)
+    refuse_half_restored(Path(settings.data_dir))
     wanted = [each.id for each in settings.destinations if each.is_stream]
     if not wanted:
         raise SettingsError(["no destination is in stream mode; set `mode: stream` in one of `destinations`"])
     refuse_orphans(settings)
     stopping = threading.Event()
-    Signals(stopping.set, "after the micro-batches in progress")
+    _stop_signals(stopping, "after the micro-batches in progress")
     from headwater.pipeline.left_overs import LeftOvers
     from headwater.pipeline.stream.streams import Streams
 
@@ -172,6 +179,7 @@ def backfill(
     out: its ledger knows them. Exit code 1 if a file could not be loaded.
     """
     configure_logging(settings)
+    refuse_half_restored(Path(settings.data_dir))
     destination = next((each for each in settings.destinations if each.id == id), None)
     if destination is None:
         known = ", ".join(each.id for each in settings.destinations) or "none"
@@ -192,14 +200,18 @@ def backfill(
             f"events from {limit:%Y-%m-%d %H:%M:%S} UTC on are left out: {id} has had a queue since; --until"
         )
     selection = Selection(since, limit, former)
-    spark = start_spark(settings)
-    is_complete, loaded = True, 0
-    with progress("loading") as update:
-        for report in batch.backfill(settings, spark, destination, files, selection, update):
-            _print_report(report)
-            is_complete = is_complete and report.is_complete
-            loaded += len(report.files)
-    if not loaded:
+    is_complete, loaded, stopping = True, 0, threading.Event()
+    with closing(_stop_signals(stopping, "after the file in progress")):
+        spark = start_spark(settings)
+        with progress("loading") as update:
+            for report in batch.backfill(settings, spark, destination, files, selection, update, stopping):
+                _print_report(report)
+                is_complete = is_complete and report.is_complete
+                loaded += len(report.files)
+    if stopping.is_set():
+        is_complete = False
+        echo("stopped before the end of the archive; the same command goes on, and doubles nothing")
+    elif not loaded:
         ends = f" and before {limit:%Y-%m-%d %H:%M:%S}" if limit else ""
         echo(
             f"none of {len(files):,} file(s) has an event for {id} since {since:%Y-%m-%d %H:%M:%S}{ends} "
@@ -260,6 +272,7 @@ def forget(settings: Settings, destination: str, yes: bool, as_json: bool) -> No
     They are not loaded there; other destinations still get theirs. Server and pipeline of settings that have
     the destination must not be running.
     """
+    refuse_half_restored(Path(settings.data_dir))
     if any(each.id == destination for each in settings.destinations):
         raise HeadwaterError(
             f"The settings have the destination {destination}.",
@@ -280,6 +293,10 @@ def forget(settings: Settings, destination: str, yes: bool, as_json: bool) -> No
     counts = {"files": found.files, "events": found.events}
     text = f"{found.files:,} event file(s) and {found.events:,} event(s) of a queue were given up"
     echo(json_text(counts) if as_json else text)
+
+
+def _stop_signals(stopping: threading.Event, order: str) -> Signals:
+    return Signals(stopping.set, order, stop_seconds=STOP_SECONDS)
 
 
 class _Cycles:
@@ -312,9 +329,14 @@ class _Cycles:
             logger.info("Removed %d archived files, older than `events.archive_days`.", removed)
         return report is None or report.is_complete
 
+    def once(self) -> bool:
+        """Run one cycle, until a signal; return whether every waiting file is loaded."""
+        with closing(_stop_signals(self._stop, "after the load in progress")):
+            return self.run() and not self._stop.is_set()
+
     def repeat(self, every_seconds: float) -> None:
         """Run a cycle every `every_seconds`, until a signal."""
-        Signals(self._stop.set, "after the cycle in progress")
+        _stop_signals(self._stop, "after the load in progress")
         announce_ready(self._settings, f"the pipeline loads files every {format_seconds(every_seconds)}")
         while not self._stop.is_set():
             began = time.monotonic()
@@ -328,7 +350,7 @@ class _Cycles:
 
         Spark starts before the first file is there, so that its start delays no row.
         """
-        Signals(self._stop.set, "after the cycle in progress")
+        _stop_signals(self._stop, "after the load in progress")
         self._now("starting Spark")
         self._session()
         announce_ready(self._settings, "the pipeline loads each file as soon as it is complete")
@@ -377,7 +399,7 @@ class _Cycles:
             spark = self._session()
             self._now(f"loading {last.files:,} file(s)")
             with progress("loading") as update:
-                report = run_cycle(settings, spark, update)
+                report = run_cycle(settings, spark, update, stopping=self._stop)
             last.files, last.errors = len(report.files), report.errors
             last.done = sum(file.archived for file in report.files)
             return report
@@ -455,7 +477,10 @@ def start_spark(settings: Settings, lineage: bool | None = False, application: s
 
     log_file = Path(settings.data_dir) / "spark.log"
     announce(settings, f"starting Spark on {settings.pipeline.master} ({log_file}) ...")
+    before = signal.getsignal(signal.SIGINT)
     spark = start(settings.pipeline, log_file=log_file)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, before)  # Spark's own handler ends the jobs, and with them the load
     install_pipeline_lineage(settings, spark, lineage, application)
     return spark
 

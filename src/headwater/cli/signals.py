@@ -34,6 +34,7 @@ WATCHED = (
     signal.SIGUSR2,
 )
 DIED = 0  # in the pipe, in place of a signal's number: the process cannot go on
+CLOSED = 255  # in the same place: the command has ended
 LAST_SECONDS = 5.0  # for the lines about a stop that hangs; then the kernel ends the process
 
 
@@ -64,9 +65,19 @@ class Signals:
         self._is_stopping = False
         self._pipe, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        threading.Thread(target=self._run, name="signals", daemon=True).start()
-        for number in WATCHED:
-            signal.signal(number, self._received)
+        self._thread = threading.Thread(target=self._run, name="signals", daemon=True)
+        self._thread.start()
+        self._before = {number: signal.signal(number, self._received) for number in WATCHED}
+
+    def close(self) -> None:
+        """Put the handlers of before back, for a process that lives longer than the command."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._put(CLOSED)
+        self._thread.join()
+        os.close(self._pipe)
+        os.close(self._write)
 
     def die(self, reason: str) -> None:
         """Stop because the process cannot go on, from any thread; its exit code will be 1."""
@@ -92,6 +103,8 @@ class Signals:
             if not poll.poll(left if left is None else 1000 * left):
                 self._end_late()
             number = os.read(self._pipe, 1)[0]
+            if number == CLOSED:
+                return
             try:
                 self._act(number)
             except Exception:  # the next signal must find this thread

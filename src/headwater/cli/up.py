@@ -23,6 +23,7 @@ from headwater.cli.output import echo
 from headwater.cli.process import READY, announce_ready, configure_logging
 from headwater.cli.signals import Signals
 from headwater.durable_files import FolderLock
+from headwater.log.backup import refuse_half_restored
 from headwater.printable import printable_line
 from headwater.settings import Settings
 
@@ -209,6 +210,7 @@ def command(ctx: click.Context, settings: Settings, every: float | None, wait: b
     error; 2 the configuration of a part is wrong.
     """
     config = ctx.params.get("config") or ctx.find_root().obj
+    refuse_half_restored(Path(settings.data_dir))
     folder = supervisor_folder(settings)
     if wait:
         again = ("-c", str(Path(config).resolve())) if config else ()

@@ -75,6 +75,7 @@ def back_up(
         raise HeadwaterError(f"{target} is there already.", hint="Name a folder that does not exist.")
     if not data_dir.is_dir():
         raise HeadwaterError(f"{data_dir} does not exist.", hint="Name the configuration with -c.")
+    refuse_half_restored(data_dir)
     if target.resolve().is_relative_to(data_dir.resolve()):
         raise HeadwaterError(
             f"{target} is in the data folder, which it would contain.", hint="Name a folder elsewhere."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import zlib
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, closing
@@ -93,8 +94,9 @@ def backfill(
     files: list[ArchivedFile],
     selection: Selection,
     progress: Callable[[int, int], None] | None = None,
+    stopping: threading.Event | None = None,
 ) -> Iterator[Report]:
-    """Loads the files one after the other, and keeps their rejects.
+    """Loads the files one after the other, until `stopping` is set, and keeps their rejects.
 
     Nothing is stored twice (G5), whatever other times, tokens or ways the destination got it by. A file that
     is selected whole has the same id in the ledger as in batch mode; of others, and of the archive of the
@@ -108,6 +110,8 @@ def backfill(
         known = stack.enter_context(closing(KnownEvents(stack.enter_context(staging.folder()))))
         OtherOrigins(settings, destination, files, selection, staging).add_to(known)
         for file in files:
+            if stopping is not None and stopping.is_set():
+                break
             if progress is not None:
                 progress(done, total)
             done += file.path.stat().st_size

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
@@ -72,8 +73,11 @@ def run_cycle(
     *,
     clock: Clock | None = None,
     files: Sequence[IncomingFile] | None = None,
+    stopping: threading.Event | None = None,
 ) -> Report:
     """Loads all complete files, or `files`. `progress` is called with bytes done and bytes in all.
+
+    Once `stopping` is set, no further files are begun.
 
     Errors of one file, destination or table are in the report and in the file's status; the others go on.
     """
@@ -89,6 +93,8 @@ def run_cycle(
         report.times = cycle.times
         stack.callback(cycle.close)
         for group in groups(list(sizes.items())):
+            if stopping is not None and stopping.is_set():
+                break
             if progress is not None:
                 progress(done, total)
             done += sum(sizes[file] for file in group)
