@@ -160,6 +160,8 @@ def _half_restored(settings: Settings) -> Iterator[Finding]:
         refuse_half_restored(Path(settings.data_dir))
     except HeadwaterError as error:
         yield Finding("restore", "problem", str(error))
+    except (OSError, ValueError):
+        return  # a folder that cannot be used is reported elsewhere
 
 
 def _schema_versions(settings: Settings) -> Iterator[Finding]:
