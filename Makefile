@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
+.PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-many-parts bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ bench-delivery: setup ## keyed delivery against dataset-go, which needs go; one 
 
 bench-restart: setup ## a million events, half of the keys failing, kill -9: memory, what is sent again
 	@$(RUN) -m bench.restart
+
+bench-many-parts: setup ## 300 outlets and 1,000 tokens: threads, memory, time to start and to stop
+	@$(RUN) -m bench.many_parts
 
 bench-pipeline: setup ## a million events into DuckDB and Postgres, against dlt and DuckDB's own reader
 	@$(RUN) -m bench.pipeline $(ARGS)

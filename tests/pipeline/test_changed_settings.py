@@ -166,6 +166,31 @@ def test_waiting_files_go_there_too_when_a_destination_is_added(events: Events) 
     assert events.numbers() == events.numbers("lake") == list(range(30))
 
 
+def test_files_that_wait_stay_with_their_token_when_another_is_added(events: Events) -> None:
+    only_web = {"id": "lake", "only_keys": ["web"]}
+    before = events.settings({"id": "dwh"}, only_web, tokens=[WEB])
+    events.take(before, range(20))
+    after = events.settings({"id": "dwh"}, only_web)
+    events.take(after, range(20, 40), "app")
+    events.take(after, range(40, 60))
+    run_cycle(after, events.spark)
+    assert events.numbers() == list(range(60))
+    assert events.numbers("lake") == [*range(20), *range(40, 60)]
+
+
+def test_a_new_stream_begins_with_new_events_when_a_destination_is_added_in_stream_mode(
+    events: Events,
+) -> None:
+    before = events.stream_settings({"id": "dwh"})
+    events.enqueue(before, range(20))
+    after = events.stream_settings({"id": "dwh"}, {"id": "live"})
+    for id in ("dwh", "live"):
+        events.enqueue(after, range(20, 30), id)
+        events.follow(after, id)
+    assert events.numbers() == list(range(30))
+    assert events.numbers("live") == list(range(20, 30))
+
+
 def test_events_go_where_the_settings_said_when_the_server_that_wrote_them_died(
     events: Events, tmp_path: Path
 ) -> None:
