@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.graph.query.catalogue import CatalogueKind
 from headwater.graph.query.names import NotFound
 from headwater.graph.query.query import GraphQuery
 from tests.graph.events import dataset, facet, graph_of, run_event, schema
@@ -31,6 +33,12 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphQuery]:
         run_event("COMPLETE", minute=40, run=40, job="load", outputs=[described]),
         run_event("FAIL", minute=41, run=41, job="report", inputs=[dataset("orders v2", "warehouse")]),
     ]
+    # what no standard allows, but some producer sends
+    odd = dataset("odd", "warehouse", ownership=facet(owners=["ann", 1]), tags=facet(tags={"pii": ["x"]}))
+    events += [
+        run_event("FAIL", minute=41, run=42, job="report", outputs=[odd]),
+        run_event("START", minute=42, run=43, job="slow"),
+    ]
     graph_of(folder, events).close()
     with GraphQuery(folder) as query:
         yield query
@@ -39,8 +47,8 @@ def query(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GraphQuery]:
 def test_namespaces_have_their_numbers_when_they_are_listed(query: GraphQuery) -> None:
     found = {each.name: (each.datasets, each.jobs) for each in query.namespaces()}
     assert found["lake"] == (23, 0)
-    assert found["warehouse"] == (1, 0)
-    assert sum(jobs for _, jobs in found.values()) == 3
+    assert found["warehouse"] == (2, 0)
+    assert sum(jobs for _, jobs in found.values()) == 4
 
 
 @pytest.mark.parametrize("sort", ["name", "updated"])
@@ -74,7 +82,7 @@ def test_only_failing_jobs_are_listed_when_they_are_selected(query: GraphQuery) 
     page = query.catalogue("job", state="failed")
     assert [entry.name for entry in page.entries] == ["report"]
     assert page.entries[0].state == "FAIL"
-    assert query.catalogue("job").total == 3
+    assert query.catalogue("job").total == 4
 
 
 @pytest.mark.parametrize("after", ["x", "[]", "[1, 2]", '["a"]'])
@@ -89,3 +97,32 @@ def test_a_page_by_name_is_refused_when_it_begins_nowhere(query: GraphQuery, aft
 def test_a_page_by_time_is_refused_when_it_begins_nowhere(query: GraphQuery, after: str) -> None:
     with pytest.raises(NotFound, match="No page begins there"):
         query.catalogue(sort="updated", after=after)
+
+
+@pytest.mark.parametrize(
+    ("kind", "filters", "names"),
+    [
+        ("dataset", {"owner": "ann"}, ["orders v2"]),
+        ("dataset", {"owner": "an"}, []),
+        ("dataset", {"tag": "pii"}, ["orders v2"]),
+        ("dataset", {"tag": "tier"}, ["orders v2"]),
+        ("dataset", {"tag": "tier: gold"}, ["orders v2"]),
+        ("dataset", {"tag": "tier: silver"}, []),
+        ("dataset", {"owner": "ann", "tag": "pii", "state": "complete"}, ["orders v2"]),
+        ("dataset", {"owner": "ann", "state": "failed"}, []),
+        ("dataset", {"q": "odd"}, ["odd"]),
+        ("dataset", {"state": "failed"}, ["odd"]),
+        ("job", {"state": "running"}, ["slow"]),
+        ("job", {"state": "complete"}, ["load", "many"]),
+        ("job", {"owner": "ann"}, []),
+    ],
+)
+def test_entries_are_filtered_when_owner_tag_or_state_is_given(
+    query: GraphQuery, kind: CatalogueKind, filters: dict[str, Any], names: list[str]
+) -> None:
+    assert [entry.name for entry in query.catalogue(kind, **filters).entries] == names
+
+
+def test_namespaces_are_found_by_a_part_of_their_name(query: GraphQuery) -> None:
+    assert [each.name for each in query.namespaces(q="AREH")] == ["warehouse"]
+    assert query.namespaces(q="%") == []

@@ -259,3 +259,21 @@ def test_what_a_limit_cut_is_stated_when_few_writers_are_listed(
         assert written.count("load") >= 3
         assert "and 2 more" in written
         assert "Shown: the edges of the first columns, 1 upstream" in text
+
+
+def test_owners_tags_and_states_are_links_that_filter_the_catalogue(tmp_path: Path) -> None:
+    described = table(
+        "orders", ownership=facet(owners=[{"name": "ann"}]), tags=facet(tags=[{"key": "tier", "value": "1"}])
+    )
+    with page_client(tmp_path, [flow("load", ["events"], [described])]) as client:
+        text = client.get("/catalogue").text
+        for address in ("/catalogue?owner=ann", "/catalogue?tag=tier%3A+1"):
+            assert f'href="{address}"' in text
+            shown = client.get(address).text
+            rows = shown.partition("<tbody>")[2].partition("</tbody>")[0]
+            assert rows.count("<tr>") == 1
+            assert "Remove the filter" in shown
+        assert "complete dataset" in client.get("/catalogue?state=complete").text
+        found = client.get("/catalogue?space=d").text.partition('<nav class="namespaces"')[2]
+        assert 'title="db"' in found
+        assert 'title="db"' not in client.get("/catalogue?space=x").text

@@ -15,13 +15,13 @@ from headwater.graph.query.details import columns_of, dataset_nodes, state_name
 from headwater.graph.query.names import NotFound
 from headwater.graph.query.search import match_expression, pattern_escaped
 from headwater.graph.store.database import rows_for
-from headwater.graph.store.schema import Direction
+from headwater.graph.store.schema import Direction, State
 from headwater.json_decoder import json_decoder
 from headwater.log.queue.sqlite import select
 
 CatalogueKind = Literal["dataset", "job"]
 Sort = Literal["name", "updated"]
-StateFilter = Literal["", "failed"]
+StateFilter = Literal["", "failed", "complete", "running"]
 MAX_SHOWN = 20  # owners, and tags, of one entry
 
 _ROWS = {"dataset": "dataset_names t WHERE t.dataset = t.id", "job": "jobs t WHERE 1"}
@@ -31,8 +31,33 @@ _MATCHING = {
     " WHERE s.text MATCH :match",
     "job": "SELECT rowid FROM search WHERE search MATCH :match",
 }
-_FAILED = (
-    "(SELECT level = 2 AND state > 3 FROM runs WHERE job = t.id ORDER BY last_at DESC, uuid DESC LIMIT 1)"
+_STATES = {
+    "failed": f"r.level = 2 AND r.state > {State.COMPLETE:d}",
+    "complete": f"r.level = 2 AND r.state = {State.COMPLETE:d}",
+    "running": "r.level = 1",
+}
+# The latest run of a job, or the latest that wrote one of the names of a dataset.
+_IN_STATE = {
+    "dataset": "EXISTS (SELECT 1 FROM dataset_names n WHERE n.dataset = t.id AND (SELECT {} FROM runs r"  # noqa: S608
+    f" WHERE r.id = (SELECT run FROM run_datasets WHERE name = n.id AND direction = {Direction.OUTPUT:d}"
+    " ORDER BY at DESC LIMIT 1)))",
+    "job": "(SELECT {} FROM runs r WHERE r.job = t.id ORDER BY r.last_at DESC, r.uuid DESC LIMIT 1)",
+}
+# Paths, not operators: an element that is no object has no name, and is no error.
+_FACET = {
+    "dataset": "EXISTS (SELECT 1 FROM dataset_names n JOIN facets f ON f.owner = n.id AND {}"
+    " WHERE n.dataset = t.id)",
+    "job": "EXISTS (SELECT 1 FROM facets f WHERE f.owner = t.id AND {})",
+}
+_OWNER = (
+    "f.container = 0 AND f.key = 'ownership' AND NOT f.deleted AND EXISTS (SELECT 1 FROM"
+    " json_each(f.value, '$.owners') o WHERE json_extract(f.value, o.fullkey || '.name') = :owner)"
+)
+_TAG = (
+    "f.container = 0 AND f.key = 'tags' AND NOT f.deleted AND EXISTS (SELECT 1 FROM"
+    " json_each(f.value, '$.tags') g WHERE json_extract(f.value, g.fullkey || '.key') = :tag"
+    " OR json_extract(f.value, g.fullkey || '.key') || ': '"
+    " || json_extract(f.value, g.fullkey || '.value') = :tag)"
 )
 _ORDER = {"name": "t.namespace, t.name", "updated": "t.last_at DESC, t.id DESC"}
 _AFTER = {
@@ -49,13 +74,15 @@ _CURSORS: dict[str, msgspec.json.Decoder[Any]] = {
 _NAMESPACES = (
     "SELECT namespace, sum(is_dataset), sum(NOT is_dataset) FROM"
     " (SELECT namespace, 1 AS is_dataset FROM dataset_names WHERE dataset = id"
-    " UNION ALL SELECT namespace, 0 FROM jobs) GROUP BY namespace ORDER BY count(*) DESC, namespace LIMIT ?"
+    " UNION ALL SELECT namespace, 0 FROM jobs) WHERE namespace LIKE ?1 ESCAPE '\\'"
+    " GROUP BY namespace ORDER BY count(*) DESC, namespace LIMIT ?2"
 )
 
 
-def namespaces(connection: apsw.Connection, limit: int) -> list[NamespaceSummary]:
-    """The namespaces, the largest first."""
-    return [NamespaceSummary(*row) for row in select(connection, _NAMESPACES, limit)]
+def namespaces(connection: apsw.Connection, limit: int, containing: str = "") -> list[NamespaceSummary]:
+    """The namespaces that contain a text, the largest first."""
+    pattern = f"%{pattern_escaped(containing)}%"
+    return [NamespaceSummary(*row) for row in select(connection, _NAMESPACES, pattern, limit)]
 
 
 def catalogue(
@@ -65,6 +92,8 @@ def catalogue(
     namespace: str,
     words: str,
     state: StateFilter,
+    owner: str = "",
+    tag: str = "",
     sort: Sort,
     after: str,
     limit: int,
@@ -81,8 +110,12 @@ def catalogue(
     for number, word in enumerate(short):
         conditions.append(f"t.namespace || char(10) || t.name LIKE :word_{number} ESCAPE '\\'")
         values[f"word_{number}"] = f"%{pattern_escaped(word)}%"
-    if state and kind == "job":
-        conditions.append(_FAILED)
+    if state:
+        conditions.append(_IN_STATE[kind].format(_STATES[state]))
+    for key, wanted, condition in (("owner", owner, _OWNER), ("tag", tag, _TAG)):
+        if wanted:
+            conditions.append(_FACET[kind].format(condition))
+            values[key] = wanted
     where = " AND ".join(conditions)
     if after:
         try:

@@ -211,10 +211,10 @@ class GraphQuery:
                 count_matches(connection, text.strip(), Kind[kind.upper()], namespace) for kind in kinds
             )
 
-    def namespaces(self, limit: Limit = 1_000) -> list[NamespaceSummary]:
-        """The namespaces with the numbers of their datasets and jobs, the largest first."""
+    def namespaces(self, limit: Limit = 1_000, q: str = "") -> list[NamespaceSummary]:
+        """The namespaces that contain a text, with their numbers of datasets and jobs, the largest first."""
         with self.reading() as connection:
-            return namespaces(connection, _bounded_limit(limit))
+            return namespaces(connection, _bounded_limit(limit), q)
 
     def catalogue(
         self,
@@ -223,13 +223,16 @@ class GraphQuery:
         namespace: str = "",
         q: str = "",
         state: StateFilter = "",
+        owner: str = "",
+        tag: str = "",
         sort: Sort = "name",
         after: str = "",
         limit: Limit = 50,
     ) -> CataloguePage:
         """Datasets or jobs by name or by their last update, in pages: those whose names contain all words.
 
-        `state=failed` selects jobs whose latest run failed; `after` is `next_after` of the page before.
+        `state` is that of the latest run of a job, or of the latest that wrote a dataset; `tag` is a key, or
+        `key: value`. `after` is `next_after` of the page before.
         """
         with self.reading() as connection:
             return catalogue(
@@ -238,6 +241,8 @@ class GraphQuery:
                 namespace=namespace,
                 words=q,
                 state=state,
+                owner=owner,
+                tag=tag,
                 sort=sort,
                 after=after,
                 limit=_bounded_limit(limit),

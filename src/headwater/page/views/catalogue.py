@@ -15,19 +15,35 @@ def catalogue_view(status: SystemStatus, query: GraphQuery, parameters: Paramete
     """A page of datasets or jobs, with the namespaces beside it."""
     kind: CatalogueKind = parameters.choice("kind", "dataset", "job")
     sort: Sort = parameters.choice("sort", "name", "updated")
-    state: StateFilter = parameters.choice("state", "", "failed")
+    state: StateFilter = parameters.choice("state", "", "failed", "complete", "running")
+    owner, tag = parameters.get("owner", ""), parameters.get("tag", "")
+    space = parameters.get("space", "").strip()[:200]
     namespace, words = parameters.get("namespace", ""), parameters.get("q", "").strip()
     after = parameters.get("after", "")
     page = query.catalogue(
-        kind, namespace=namespace, q=words, state=state, sort=sort, after=after, limit=PAGE_SIZE
+        kind,
+        namespace=namespace,
+        q=words,
+        state=state,
+        owner=owner,
+        tag=tag,
+        sort=sort,
+        after=after,
+        limit=PAGE_SIZE,
     )
-    namespaces = status.cached("namespaces", lambda: query.namespaces(NAMESPACES))
+    if space:
+        namespaces = query.namespaces(NAMESPACES, space)
+    else:
+        namespaces = status.cached("namespaces", lambda: query.namespaces(NAMESPACES))
     values = {
         "kind": kind,
         "sort": sort,
         "state": state,
         "namespace": namespace,
         "words": words,
+        "owner": owner,
+        "tag": tag,
+        "space": space,
         "after": after,
         "page": page,
         "namespaces": [each for each in namespaces if (each.jobs if kind == "job" else each.datasets)],
@@ -35,6 +51,9 @@ def catalogue_view(status: SystemStatus, query: GraphQuery, parameters: Paramete
             "kind": None if kind == "dataset" else kind,
             "sort": None if sort == "name" else sort,
             "state": state or None,
+            "owner": owner or None,
+            "tag": tag or None,
+            "space": space or None,
             "namespace": namespace or None,
             "q": words or None,
         },
