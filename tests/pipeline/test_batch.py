@@ -420,6 +420,21 @@ def test_the_report_names_the_columns_without_room_when_a_table_is_full(rig: Rig
     assert rig.types().keys() == {"often", "b", "_unmapped_data"}
 
 
+def test_normal_events_keep_their_columns_when_one_event_is_very_wide(rig: Rig) -> None:
+    wide = {f"k{number:03}": number for number in range(900)}
+    normal = [{"n": n, "text": f"{n}"} for n in range(3)]
+    report = rig.load(*normal, wide, max_new_columns=20)
+    # with `n` and `text`, which more events have; and `_unmapped_data`
+    assert len(rig.types()) == 21
+    assert {"n", "text"} <= rig.types().keys()
+    assert len(report.without_room["dwh/events"]) == 100
+    [kept] = rig.sql("SELECT json(_unmapped_data) FROM events WHERE _unmapped_data IS NOT NULL")
+    assert len(json.loads(kept[0])) == 900 - 18
+    rig.load({"n": 3, "late": 1}, {"n": 4, "late": 2}, max_new_columns=20)
+    assert [row.get("late") for row in rig.rows()][-2:] == [1, 2]
+    assert len(rig.types()) == 22
+
+
 def test_sparks_page_names_step_and_file_when_a_file_is_loaded(rig: Rig) -> None:
     path = rig.file([{"kind": "a", "n": 1}])
     rig.cycle(rig.settings({"table_name_template": "{{ kind }}"}))

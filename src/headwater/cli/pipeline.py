@@ -459,7 +459,8 @@ def _print_report(report: Report) -> None:
     for table, names in report.without_room.items():
         listed = ", ".join(map(printable_line, names[:MAX_LISTED]))
         more = " and further ones" if len(names) > MAX_LISTED else ""
-        echo(f"{table}: no room for {listed}{more}; their values are in _unmapped_data (`max_columns`)")
+        limits = "`max_columns`, `max_new_columns`"
+        echo(f"{table}: no room for {listed}{more}; their values are in _unmapped_data ({limits})")
     archived = sum(file.archived for file in report.files)
     echo(f"{archived:,} of {len(report.files):,} file(s) done")
     for damage in report.damaged:

@@ -434,6 +434,13 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_columns: Annotated[
         Count, doc("Most columns of a table; further fields go into `_unmapped_data`.")
     ] = 1_000
+    max_new_columns: Annotated[
+        Count,
+        doc(
+            "Most columns that one load adds to a table, those of the most events first; further fields go "
+            "into `_unmapped_data`."
+        ),
+    ] = 500
     widen_columns: Annotated[
         Literal["never", "numbers", "text"],
         doc(

@@ -130,11 +130,15 @@ def fit_table(
     existing: Table | None,
     settings: DestinationSettings,
     capabilities: Capabilities,
+    *,
+    may_add: bool = True,
 ) -> TableFit:
     """Decides the kind of each column: that of the table if it has the column, else the batch's own.
 
     If there is not room for all new columns, those of the key and of the context get theirs first, then those
     that most events have; the others overflow. Context columns that no event has yet keep their room.
+    `max_new_columns` limits what one batch adds, so that no wide event fills a table; a batch whose columns
+    are added already may add no more.
     """
     fold = str.lower if capabilities.folds_case else str
     stored = {fold(name): column for name, column in (existing.columns if existing else {}).items()}
@@ -145,7 +149,7 @@ def fit_table(
     over_limit = []
     key = [name for name in _key(settings, capabilities) if name in columns]
     new = [name for name in columns if fold(name) not in stored]
-    chosen = _with_room(new, columns, room, (*key, *CONTEXT), stored, settings.max_columns)
+    chosen = _with_room(new, columns, room, (*key, *CONTEXT), stored, settings) if may_add else set()
     for name in [*key, *(name for name in columns if name not in key)]:
         column = columns[name]
         if (found := stored.get(fold(name))) is not None:
@@ -170,11 +174,12 @@ def _with_room(
     room: int,
     first: Sequence[str],
     stored: Container[str],
-    max_columns: int,
+    settings: DestinationSettings,
 ) -> set[str]:
     """The new columns that get the room: those of `first`, then those with the most values."""
     reserved = sum(name not in stored and name not in columns for name in CONTEXT)
-    own_room = room - min(reserved, max_columns // RESERVED_PART)
+    own_room = room - min(reserved, settings.max_columns // RESERVED_PART)
+    own_room = min(own_room, settings.max_new_columns)
     chosen = {name for name in first if name in new}
     if len(chosen) > room:
         return set([name for name in dict.fromkeys(first) if name in chosen][: max(0, room)])
@@ -237,9 +242,11 @@ def plan_table(
     existing: Table | None,
     settings: DestinationSettings,
     capabilities: Capabilities,
+    *,
+    may_add: bool = True,
 ) -> tuple[TableFit, Table]:
     """How the batch fits the existing table, and the table that it needs."""
-    fit = fit_table(root, columns, existing, settings, capabilities)
+    fit = fit_table(root, columns, existing, settings, capabilities, may_add=may_add)
     structure = [column.column for column in fit.columns.values()]
     if fit.needs_unmapped:
         structure.append(Column(UNMAPPED, Kind.JSON))
@@ -273,8 +280,10 @@ class TablePatcher:
     def patch(self, name: str, root: Field, columns: dict[str, BatchColumn]) -> tuple[TableFit, Table]:
         """Adds the columns that the batch needs; returns the fit and the table as it is then."""
 
-        def plan(existing: Table | None) -> tuple[TableFit, Table]:
-            return plan_table(name, root, columns, existing, self._settings, self._destination.capabilities)
+        capabilities = self._destination.capabilities
+
+        def plan(existing: Table | None, *, may_add: bool = True) -> tuple[TableFit, Table]:
+            return plan_table(name, root, columns, existing, self._settings, capabilities, may_add=may_add)
 
         if (known := self._known.get(name)) is not None:
             fit, wanted = plan(known)
@@ -288,7 +297,7 @@ class TablePatcher:
         for _ in range(MAX_REFITS):
             with self._locks.hold(self._settings.id, name):
                 table = self._widen(self._destination.patch(wanted), columns)
-            fit, wanted = plan(table)
+            fit, wanted = plan(table, may_add=False)  # what is missing still has no room in this load
             if fit.fits(table):
                 break
         self._known[name] = with_mapping_casts(table, wanted)
