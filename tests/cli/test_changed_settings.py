@@ -101,7 +101,10 @@ def test_the_start_refuses_when_fewer_hours_would_drop_what_waits(
     assert "headwater log trim" in refused
     assert at.waiting() == {"slow": 100}
     at.settings(**lowered)
-    assert json.loads(headwater("log", "trim", "-y", "--json").stdout) == {"dropped": {"slow": 70}}
+    assert json.loads(headwater("log", "trim", "-y", "--json").stdout) == {
+        "dropped": {"slow": 70},
+        "rejects": 0,
+    }
     assert at.start(**lowered) == ""
     assert at.waiting() == {"slow": 30}
 
@@ -113,6 +116,52 @@ def test_the_start_refuses_when_fewer_bytes_would_drop_what_waits(at: Installati
     lowered = {"log": LOG | {"retention_bytes": 2 * MIB}}
     assert "`log.retention_bytes` was 8.38861e+06 and is 2.09715e+06: 6 event(s)" in at.start(**lowered)
     assert at.waiting() == {"slow": 8}
+
+
+@pytest.mark.parametrize("lowered", [{"retention_hours": 2}, {"retention_bytes": 2 * MIB}], ids=str)
+def test_the_start_refuses_when_lower_limits_would_drop_rejects_of_outlets(
+    at: Installation, headwater: Headwater, lowered: dict[str, int]
+) -> None:
+    path, clock = at.folder / "data" / "rejects.db", ManualClock(time.time() - 5 * 3600)
+    store = RejectStore(path, max_bytes=8 * MIB, clock=clock)
+    store.add("outlet:slow", [NewReject("no", bytes(MIB), position=n) for n in (1, 2)])
+    store.add("gateway", [NewReject("no", bytes(1000))] * 9)
+    clock.advance(4 * 3600)
+    store.add("outlet:slow", [NewReject("no", bytes(MIB), position=3)])
+    store.close()
+    limits = {"log": LOG | lowered}
+    refused = at.start(**limits)
+    assert "2 reject(s) of outlets" in refused
+    assert "headwater log trim" in refused
+    with closing(RejectReader(path)) as rejects:
+        assert rejects.counts() == {"gateway": 9, "outlet:slow": 3}
+    at.settings(**limits)
+    assert json.loads(headwater("log", "trim", "-y", "--json").stdout)["rejects"] == 2
+    with closing(RejectReader(path)) as rejects:
+        assert [reject.position for reject in rejects.list("outlet:slow")] == [3]
+        assert rejects.counts()["gateway"] == 9
+    assert at.start(**limits) == ""
+
+
+def test_a_reload_refuses_when_an_outlet_with_waiting_events_would_be_gone(
+    at: Installation, caplog: pytest.LogCaptureFixture
+) -> None:
+    at.take(b"{}", b"{}")
+    settings, fewer = at.settings(), at.settings(outlets=[])
+
+    async def run() -> None:
+        server = Server(settings)
+        server.compose()
+        try:
+            await server._reload_in_turn(lambda: fewer)
+            assert list(server._outlets) == ["slow"]
+        finally:
+            await server.close()
+
+    asyncio.run(run())
+    assert "2 event(s) wait for the outlet slow" in caplog.text
+    assert "2 event(s) wait for the outlet slow" in at.start(outlets=[])
+    assert at.waiting() == {"slow": 2}
 
 
 def test_the_start_goes_on_when_lower_limits_drop_nothing_that_waits(at: Installation) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from headwater.cli.output import echo, format_bytes, format_table, format_time, 
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.events import Event
 from headwater.log.files.layout import EventFolder
-from headwater.log.last_start import LastStart, events_beyond
+from headwater.log.last_start import LastStart, events_beyond, rejects_beyond
 from headwater.log.queue import offline
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader, RejectStore
@@ -239,19 +240,22 @@ def rename(settings: Settings, reader: str, name: str, as_json: bool) -> None:
 def trim(settings: Settings, yes: bool, as_json: bool) -> None:
     """Drop the events that are beyond `log.retention_hours` and `log.retention_bytes`, delivered or not.
 
-    The server refuses to start with lower limits than before while events wait that are beyond them; this
-    command drops and counts them. The server must not be running.
+    The rejects of outlets that are beyond them, too. The server refuses to start with lower limits than
+    before while events wait or rejects are open that are beyond them; this command drops and counts them.
+    The server must not be running.
     """
     from headwater.log.queue.log import Log
 
     folder = _folder(settings)
     before = _dropped(folder)
     if not yes:
-        count = events_beyond(offline.stat(folder), settings.log)
-        click.confirm(f"Drop {count:,} event(s) that are not delivered yet?", abort=True, err=True)
+        count, refused = events_beyond(offline.stat(folder), settings.log), rejects_beyond(settings)
+        text = f"Drop {count:,} event(s) that are not delivered yet, and {refused:,} reject(s) of outlets?"
+        click.confirm(text, abort=True, err=True)
     log = Log.open(folder, settings.log)
     try:
         log.collect()
+        refused = _trim_rejects(settings)
     finally:
         log.close()
     if (last := LastStart.load(Path(settings.data_dir))) is not None:
@@ -261,11 +265,27 @@ def trim(settings: Settings, yes: bool, as_json: bool) -> None:
         ).save(Path(settings.data_dir))
     dropped = {name: count - before.get(name, 0) for name, count in _dropped(folder).items()}
     if as_json:
-        echo(json_text({"dropped": dropped}))
+        echo(json_text({"dropped": dropped, "rejects": refused}))
         return
+    if refused:
+        echo(f"{refused:,} reject(s) of outlets dropped")
     for name, count in dropped.items():
         echo(f"{name}: {count:,} event(s) dropped")
     echo("the log is within its limits")
+
+
+def _trim_rejects(settings: Settings) -> int:
+    if not (path := rejects_path(settings)).exists():
+        return 0
+    limits = settings.log
+    store = RejectStore(
+        path,
+        max_bytes=limits.rejects_bytes,
+        retention_bytes=limits.retention_bytes,
+        retention_hours=limits.retention_hours,
+    )
+    with closing(store) as rejects:
+        return rejects.trim(time.time())
 
 
 def _dropped(folder: Path) -> dict[str, int]:

@@ -37,7 +37,7 @@ from headwater.log.backup import refuse_half_restored
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
 from headwater.log.kafka.topics import Topics
-from headwater.log.last_start import LastStart, losing_changes
+from headwater.log.last_start import LastStart, losing_changes, outlets_gone
 from headwater.log.orphans import orphans
 from headwater.log.queue.log import Log
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OPEN_FILES_SECONDS = 2.0  # between two looks at the number of open files
+FINISH_SECONDS = 2.0  # that an outlet which a reload removes has to finish its last events
 RELOADED = ("tokens", "outlets")  # and of `gateway`:
 RELOADED_KEYS = ("api_keys", "admin_token")
 
@@ -296,6 +297,7 @@ class Server:
         outlets = [outlet for outlet in settings.outlets if old.get(outlet.name) != outlet]
         for outlet in outlets:
             load_outlet(outlet)  # raises before anything has changed
+        await self._refuse_to_lose({outlet.name for outlet in settings.outlets}, set(old))
         changed = []
         if gateway != before.gateway:
             self._reload_keys(gateway)
@@ -323,6 +325,18 @@ class Server:
             self._save_last_start()
             self._warn_of_left_over_readers()
         return changed
+
+    async def _refuse_to_lose(self, outlets: set[str], before: set[str]) -> None:
+        """Raise SettingsError if events wait for an outlet that would be gone, as the next start would."""
+        assert self._log is not None
+        deadline = time.monotonic() + FINISH_SECONDS
+        while before - outlets:
+            found = await asyncio.to_thread(self._log.stat)
+            if not (problems := list(outlets_gone(found, outlets, before))):
+                return
+            if time.monotonic() > deadline:
+                raise SettingsError(problems)
+            await asyncio.sleep(0.05)
 
     def _reload_keys(self, settings: GatewaySettings) -> None:
         assert self._gateway is not None

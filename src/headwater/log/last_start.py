@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 
 from headwater.durable_files import replace
+from headwater.errors import LogUnavailable
 from headwater.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.layout import EventFolder
 from headwater.log.orphans import waiting_in
 from headwater.log.queue.offline import LogStat, stat
+from headwater.log.queue.partitions import HOUR_SECONDS
 from headwater.log.queue.retention import removals
+from headwater.log.rejects.rejects import rejects_path
+from headwater.log.rejects.store import RejectReader
 from headwater.settings import LogSettings, Settings
 
 NAME = "last-start.json"
@@ -65,8 +70,8 @@ def losing_changes(settings: Settings, last: LastStart | None) -> Iterator[str]:
     folder = Path(settings.data_dir) / "log"
     if folder.is_dir():
         found = stat(folder)
-        yield from _of_outlets(found, {outlet.name for outlet in settings.outlets}, last)
-        yield from _of_retention(found, settings.log, last)
+        yield from outlets_gone(found, {outlet.name for outlet in settings.outlets}, set(last.outlets))
+        yield from _of_retention(found, settings, last)
     before, now = Path(last.events_dir), settings.events_dir.resolve()
     if before != now and before.is_dir() and (waiting := _waiting(before)):
         yield (
@@ -75,9 +80,10 @@ def losing_changes(settings: Settings, last: LastStart | None) -> Iterator[str]:
         )
 
 
-def _of_outlets(found: LogStat, outlets: set[str], last: LastStart) -> Iterator[str]:
+def outlets_gone(found: LogStat, outlets: set[str], before: set[str]) -> Iterator[str]:
+    """Yield a line for each outlet of `before` that is not one of `outlets`, and for which events wait."""
     for reader in found.readers:
-        if reader.lag_events and reader.name in last.outlets and reader.name not in outlets:
+        if reader.lag_events and reader.name in before - outlets:
             yield (
                 f"{reader.lag_events:,} event(s) wait for the outlet {reader.name}, which the settings do "
                 f"not have any more. If it has another name now: headwater log rename {reader.name} "
@@ -85,12 +91,19 @@ def _of_outlets(found: LogStat, outlets: set[str], last: LastStart) -> Iterator[
             )
 
 
-def _of_retention(found: LogStat, now: LogSettings, last: LastStart) -> Iterator[str]:
+def _of_retention(found: LogStat, settings: Settings, last: LastStart) -> Iterator[str]:
+    now = settings.log
     lowered = [
         f"`log.{name}` was {getattr(last, name):g} and is {getattr(now, name):g}"
         for name in ("retention_hours", "retention_bytes")
         if getattr(now, name) < getattr(last, name)
     ]
+    if lowered and (refused := rejects_beyond(settings)):
+        yield (
+            f"{', '.join(lowered)}: {refused:,} reject(s) of outlets, whose events were acknowledged, are "
+            "beyond it, and would be dropped. Raise it again until they are replayed, or drop them: "
+            "headwater log trim"
+        )
     if lowered and (lost := events_beyond(found, now)):
         yield (
             f"{', '.join(lowered)}: {lost:,} event(s) that are not delivered yet are beyond it, and would be "
@@ -108,6 +121,19 @@ def events_beyond(found: LogStat, settings: LogSettings) -> int:
         for each in chosen
         if each.reason != "passed"
     )
+
+
+def rejects_beyond(settings: Settings) -> int:
+    """How many rejects of acknowledged events a server with these settings would drop."""
+    if not (path := rejects_path(settings)).exists():
+        return 0
+    limits = settings.log
+    before = time.time() - limits.retention_hours * HOUR_SECONDS
+    try:
+        with closing(RejectReader(path)) as rejects:
+            return rejects.beyond(limits.retention_bytes, before)
+    except LogUnavailable:  # damaged: the server sets it aside
+        return 0
 
 
 def _waiting(events_dir: Path) -> str:

@@ -163,6 +163,15 @@ class RejectReader:
                 totals.load(connection)
         return totals
 
+    def beyond(self, retention_bytes: int, before: float) -> int:
+        """How many rejects of acknowledged events are beyond the bytes, or were refused `before`."""
+        sql = (
+            f"SELECT count(*) FROM (SELECT at, sum({SIZE}) OVER (ORDER BY at DESC, id DESC) AS bytes"  # noqa: S608
+            f" FROM rejects WHERE {ACKNOWLEDGED}) WHERE at < ? OR bytes > ?"
+        )
+        with self._disk():
+            return int(select(self._fresh(), sql, before, retention_bytes)[0][0])
+
     def close(self) -> None:
         with self._lock:
             self._connection.close()
@@ -369,6 +378,13 @@ class RejectStore(RejectReader):
         while is_due and self._change(delete) == DROP_ROWS:
             pass
         self._report.log(self._totals)
+
+    def trim(self, now: float) -> int:
+        """Drop the rejects of acknowledged events that are beyond the limits; returns how many."""
+        open_before = sum(self.counts().values())
+        self.expire(now)
+        self._change(lambda connection: self._make_room(connection, acknowledged=True))
+        return open_before - sum(self.counts().values())
 
     def positions(self, stage: str, first: int) -> dict[int, float]:
         """The positions at and after the first that are rejects of the stage, and when each was received."""
