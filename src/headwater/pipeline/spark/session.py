@@ -14,7 +14,14 @@ from headwater.errors import ExtensionError
 from headwater.installation import install_command
 from headwater.pipeline.spark import cluster_packages as cluster
 from headwater.pipeline.spark.class_archive import with_archive
-from headwater.pipeline.spark.java_runtime import SparkUnavailable, find_java, start_jvm, with_collector
+from headwater.pipeline.spark.java_runtime import (
+    COMPILATION,
+    DEFAULT_OPTIONS,
+    SparkUnavailable,
+    find_java,
+    start_jvm,
+    with_collector,
+)
 from headwater.pipeline.spark.spark_errors import cause_of
 from headwater.pipeline.spark.standalone_master import check_master, is_standalone
 from headwater.settings import PipelineSettings
@@ -110,6 +117,7 @@ def configuration(settings: PipelineSettings) -> dict[str, str]:
     """The configuration that we set, overridden by the user's `pipeline.spark`."""
     cores = os.cpu_count() or 1
     chosen = {
+        DEFAULT_OPTIONS: COMPILATION,
         "spark.driver.memory": settings.memory or _memory(),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
