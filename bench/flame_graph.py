@@ -3,8 +3,8 @@
     python -m bench.flame_graph RECORDING.jfr PICTURE.svg [--thread WORD] [--title TEXT] [--top N]
 
 `bench/pipeline.py --record FILE.jfr` makes such a recording. The width of a box is its part of the samples;
-what stands on it was called by it. Boxes of less than a pixel are left out. `--top` prints the methods that
-ran most themselves, and those with most samples below them.
+what stands on it was called by it. Boxes of less than two pixels are left out. `--top` prints the methods
+that ran most themselves, and those with most samples below them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Stack = tuple[str, ...]
 WIDTH = 1_200
 BOX = 15
 MARGIN = 24
-LEAST_PIXELS = 1.0
+LEAST_PIXELS = 2.0
 LETTER = 6.2
 OWN = "headwater.pipeline."
 
