@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,15 @@ __all__ = ["Verdict", "have_same_rows", "judge", "rejected_ids", "rows_of_duckdb
 
 def checked(row: dict[str, Any]) -> tuple[Any, ...]:
     """What is compared, value by value."""
-    return (row["sender"], row["number"], row["text"], float(row["amount"]), bool(row["flag"]))
+    plain = (row["sender"], row["number"], row["text"], float(row["amount"]), bool(row["flag"]))
+    return (*plain, as_number(row["drift"]))
+
+
+def as_number(value: Any) -> str:
+    """A drifting value as one text, whatever the type of its column: `true`, 1 and `1.0` are the same."""
+    text = str(value).lower()
+    number = Decimal({"true": "1", "false": "0"}.get(text, text))
+    return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
 
 
 def expected(id: Id) -> tuple[Any, ...]:
@@ -56,15 +65,11 @@ def judge(destination: str, rows: Sequence[tuple[Any, ...]], acknowledged: set[I
     )
 
 
-SELECT = "SELECT sender, number, text, amount, nested_flag FROM {}"
-
-
 def rows_of_duckdb(path: Path) -> list[tuple[Any, ...]]:
     import duckdb
 
     with duckdb.connect(str(path), read_only=True) as connection:
-        found = [row for table in TABLES for row in connection.execute(SELECT.format(table)).fetchall()]
-    return [_row(row) for row in found]
+        return [row for table in TABLES for row in _rows(connection.execute(f"SELECT * FROM {table}"))]
 
 
 def rows_of_postgres(url: str) -> list[tuple[Any, ...]]:
@@ -72,12 +77,20 @@ def rows_of_postgres(url: str) -> list[tuple[Any, ...]]:
 
     # the destination's default schema, or the one that the loop names
     with psycopg.connect(url, options="-c search_path=headwater,public") as connection:
-        found = [row for table in TABLES for row in connection.execute(SELECT.format(table)).fetchall()]
-    return [_row(row) for row in found]
+        return [
+            row for table in TABLES for row in _rows(connection.execute(f"SELECT * FROM {table}".encode()))
+        ]
 
 
-def _row(row: Sequence[Any]) -> tuple[Any, ...]:
-    return checked(dict(zip(("sender", "number", "text", "amount", "flag"), row, strict=True)))
+def _rows(found: Any) -> Iterator[tuple[Any, ...]]:
+    names = [column[0] for column in found.description]
+    for values in found.fetchall():
+        row = dict(zip(names, values, strict=True))
+        aside = row.get("_unmapped_data") or {}
+        if isinstance(aside, str):
+            aside = json.loads(aside)
+        drift = row["drift"] if row["drift"] is not None else aside["drift"]
+        yield checked(row | {"flag": row["nested_flag"], "drift": drift})
 
 
 def have_same_rows(verdicts: Sequence[Verdict]) -> bool:

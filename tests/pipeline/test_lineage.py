@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +21,7 @@ from headwater.pipeline.steps.read_lines import LINE, read_lines
 from headwater.testing.lineage import collect_lineage
 from tests.parts.cache import Missing
 from tests.parts.object_store import ObjectStore
+from tests.pipeline.drift_corpus import DRIFT
 from tests.pipeline.rig import Rig
 from tests.pipeline.stream_rig import StreamRig
 
@@ -82,6 +85,35 @@ def test_every_column_leads_to_a_pointer_in_the_file_when_the_demos_events_are_l
                     assert column.lower().strip("_") == plain.strip("_"), (column, pointer)
     assert pointers["order_2026"]["customer_address_city"] == {"/customer/address/city"}
     assert pointers["pageview_2026"]["eventn_ctx_user_is_new"] == {"/eventn_ctx/user/is_new"}
+
+
+def test_every_column_leads_to_its_pointer_when_fields_drift(rig: Rig) -> None:
+    texts = [
+        "{"
+        + ",".join(f'"{name}":{values[n]}' for name, values in DRIFT.items() if n < len(values) and values[n])
+        + "}"
+        for n in range(max(map(len, DRIFT.values())))
+    ]
+    with collect_lineage(rig.spark) as events:
+        for part in (texts[:1], texts[1:]):
+            rig.file([text.encode() for text in part])
+            assert rig.cycle(rig.settings()).is_complete
+        completed = [event for event in events.select("COMPLETE") if event["outputs"]]
+    found: dict[str, set[str]] = {}
+    for event in completed:
+        [output] = event["outputs"]
+        for column, inputs in output["facets"]["columnLineage"]["fields"].items():
+            pointers = {one.get("jsonPointer", "") for one in inputs["inputFields"]}
+            assert {one["field"] for one in inputs["inputFields"]} == {"value"}, column
+            found.setdefault(column, set()).update(pointers)
+    columns = rig.types().keys() - INTERNAL
+    assert len(columns) >= len(DRIFT)
+    assert found.keys() - INTERNAL == columns
+    given = [json.loads(text) for text in texts]
+    for column in columns:
+        for pointer in found[column]:
+            assert any(value_at(event, pointer) for event in given), (column, pointer)
+            assert column == re.sub(r"\W", "_", pointer[1:].lower()), (column, pointer)
 
 
 def test_every_column_leads_to_a_pointer_in_the_queue_when_a_stream_loads(
