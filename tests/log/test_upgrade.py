@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
-import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,9 +20,8 @@ from headwater.log.schema_versions import other_versions
 from headwater.log.streams import Queues, StreamCursor, agreed_position, identity_of
 from headwater.settings import DestinationSettings
 from tests.log.parts import read_all
-from tests.sources import ROOT
+from tests.support.old_release import write_with_old_release
 
-BEFORE = "14a041c"
 WRITER = Path(__file__).with_name("write_old_data.py")
 LIVE = DestinationSettings(id="live", type="duckdb", mode="stream")
 # Opens everything with this release, appends one event to each, and is killed.
@@ -53,16 +49,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
     """The data folder that a server of the release before left when it was killed."""
-    archived = subprocess.run(["git", "archive", BEFORE, "src"], cwd=ROOT, capture_output=True, check=False)
-    if archived.returncode:
-        pytest.skip(f"the history of this clone does not have {BEFORE}; run `git fetch --unshallow`")
-    with tarfile.open(fileobj=io.BytesIO(archived.stdout)) as sources:
-        sources.extractall(tmp_path / "old", filter="data")
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "old" / "src")}
-    command = [sys.executable, str(WRITER), str(tmp_path / "data")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.returncode) == ("written\n", -9), done.stderr
-    return tmp_path / "data"
+    return write_with_old_release(WRITER, tmp_path)
 
 
 def numbers(bodies: Iterable[bytes]) -> list[int]:

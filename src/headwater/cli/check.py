@@ -33,6 +33,8 @@ from headwater.errors import HeadwaterError, LogTooNew, OutletUnavailable, Setti
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
 from headwater.gateway.senders.tokens import Sender, Token
+from headwater.graph.store import database as graph_database
+from headwater.graph.store import schema as graph_schema
 from headwater.http.server import tls_context
 from headwater.installation import install_command
 from headwater.log.backup import refuse_half_restored
@@ -167,8 +169,17 @@ def _half_restored(settings: Settings) -> Iterator[Finding]:
 def _schema_versions(settings: Settings) -> Iterator[Finding]:
     """Files that this release cannot open, or changes for good when it does."""
     with contextlib.suppress(OSError, ValueError):  # a folder that cannot be used is reported elsewhere
-        for each in list(other_versions(Path(settings.data_dir), settings.events_dir)):
-            if each.is_newer:
+        data_dir = Path(settings.data_dir)
+        graph = data_dir / "graph" / graph_database.FILE
+        further = ((graph, len(graph_schema.MIGRATIONS)),)
+        for each in list(other_versions(data_dir, settings.events_dir, further)):
+            if each.is_newer and each.path == graph:
+                text = (
+                    f"{graph} has schema version {each.found}, and this release knows up to {each.known}; "
+                    "the graph stands still: run the release that wrote it, or a newer one"
+                )
+                yield Finding("graph", "warning", text)
+            elif each.is_newer:
                 text = (
                     f"{each.path} has schema version {each.found}, and this release knows up to {each.known}"
                     "; run the release that wrote it, or a newer one"

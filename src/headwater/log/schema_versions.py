@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.sqlite import files_of, look
 from headwater.log.rejects import schema
 
-MIGRATED = ("index.db", "rejects.db")
+MIGRATED = ("index.db", "rejects.db", "graph.db")
 _MAGIC = b"SQLite format 3\0"
 _VERSION = slice(60, 64)  # of the header: `user_version`
 
@@ -32,17 +32,21 @@ class SchemaVersion(NamedTuple):
         return self.found > self.known
 
 
-def other_versions(data_dir: Path, events_dir: Path) -> Iterator[SchemaVersion]:
+def other_versions(
+    data_dir: Path, events_dir: Path, further: Iterable[tuple[Path, int]] = ()
+) -> Iterator[SchemaVersion]:
     """The files that have another version than this release writes.
 
-    Partitions are never migrated: an older one is read as it is.
+    Partitions are never migrated: an older one is read as it is. `further` are databases of other stages,
+    with the version that this release writes.
     """
     for folder in (data_dir / "log", *EventFolder(events_dir).queues().values()):
         files = [(folder / "index.db", len(cursors.MIGRATIONS))]
         files += [(path, len(partition_file.MIGRATIONS)) for path in partition_paths(folder)[-1:]]
         for path, known in files:
             yield from _other(path, known)
-    yield from _other(data_dir / "rejects.db", len(schema.MIGRATIONS))
+    for path, known in ((data_dir / "rejects.db", len(schema.MIGRATIONS)), *further):
+        yield from _other(path, known)
 
 
 def _other(path: Path, known: int) -> Iterator[SchemaVersion]:
