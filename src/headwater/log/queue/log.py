@@ -20,6 +20,7 @@ from headwater.durable_files import FolderLock, is_same_file, make_folder
 from headwater.errors import HeadwaterError, LogError, LogFull, LogUnavailable
 from headwater.log.leap_safe_clock import GAP_SECONDS, LeapSafeClock
 from headwater.log.queue import recovery, sqlite
+from headwater.log.queue.append_times import AppendTimes
 from headwater.log.queue.commit_format import Packer
 from headwater.log.queue.cursors import Cursor, CursorRow, Outcome, doomed
 from headwater.log.queue.group_commit import GroupCommit, OnCommitted, PendingAppend, Receipt
@@ -73,6 +74,8 @@ class Log:
         self._metrics = metrics
         self._on_commit_error = on_commit_error
         self._losses = RecentLosses(clock)
+        self._append_times = AppendTimes(found.end)
+        self._opened_at = clock.monotonic()
         self._damaged = 0  # files, at the last count
         self.partitions = Partitions(folder, found.ranges, settings, clock=clock, vfs=vfs)
         self._cursors = {row.reader: Cursor(self._index, row) for row in self._index.cursors()}
@@ -198,6 +201,7 @@ class Log:
                 self._look()
         except Exception as error:
             raise self._commit_failed(error) from error
+        self._append_times.add(position, began)
         self.end, self._stamp, self.healthy = position, stamp, True
         try:
             # Not synced: it is used only to count the lost events if this partition is found damaged.
@@ -420,11 +424,23 @@ class Log:
             return self.clock.now()
         return received_at(partition, position, closed=self.partitions.is_closed(partition), vfs=self._vfs)
 
+    def age_seconds(self, position: int, received_at: float | None = None) -> float:
+        """For how long the event has been in the log, by the steady clock as far as this process knows it.
+
+        `received_at` is when it was received, if the caller has it.
+        """
+        now = self.clock.monotonic()
+        if (appended_at := self._append_times.of(position)) is not None:
+            return max(0.0, now - appended_at)
+        at = self.received_at(position) if received_at is None else received_at
+        # a clock that was wrong may have dated it in the future: it is as old as this process at least
+        return max(0.0, self._witnessed.latest() - at, now - self._opened_at)
+
     # --- state ---------------------------------------------------------------------------------------
 
     def stat(self) -> LogStat:
         """The current figures of the log."""
-        end, now = self.end, self.clock.now()  # before the ranges, which a commit changes first
+        end = self.end  # before the ranges, which a commit changes first
         ranges = list(self.partitions.ranges)
         if ranges:  # a copy, since only the writer's thread may change the last one
             ranges[-1] = copy(ranges[-1])
@@ -440,7 +456,7 @@ class Log:
             damaged=damaged_file_names(self.folder),
             dropped_unread=unread,
             running=True,
-            lag_seconds=lambda row: max(0.0, now - self.received_at(row.position)),
+            lag_seconds=lambda row: self.age_seconds(row.position),
             tail=end,
             in_memory=in_memory,
             clock_ahead_seconds=self._witnessed.ahead_seconds,

@@ -32,7 +32,7 @@ class Reader:
         self._opened: PartitionRange | None = None
         self._open: PartitionReader | None = None
         self._cached: Commit | None = None
-        self._oldest = (0, 0.0, 0.0)  # a position, when it was received, and since when it is the oldest
+        self._oldest = (0, 0.0)  # a position, and when it was received
 
     @property
     def name(self) -> str:
@@ -132,14 +132,12 @@ class Reader:
         return max(0, self._log.end - self._cursor.row.base - self._cursor.row.finished)
 
     def lag_seconds(self) -> float:
-        """Age of the oldest unfinished event; 0 when there is none. Never negative, and never stuck."""
+        """Age of the oldest unfinished event, whatever the wall clock does; 0 when there is none."""
         if self.lag_events() == 0:
             return 0.0
         if self._oldest[0] != (position := self.position):
-            self._oldest = (position, self._log.received_at(position), self._log.clock.monotonic())
-        _, received_at, since = self._oldest
-        # a clock that was wrong may have dated the event in the future; it has waited as long as we watched
-        return max(0.0, self._log.clock.now() - received_at, self._log.clock.monotonic() - since)
+            self._oldest = (position, self._log.received_at(position))
+        return self._log.age_seconds(position, self._oldest[1])
 
     def close(self) -> None:
         """Close the open file; the next read opens one again."""
