@@ -306,7 +306,7 @@ def tables(files: Files, folder: Path) -> Round:
     source = str(files.of_tables())
     destination = {"id": "dwh", "type": "duckdb", "options": {"path": str(folder / "tables.duckdb")}}
     steps = [
-        Step("warm-up", source, template="w{{ n }}"),
+        Step("warm-up", source, template="warm"),
         Step("one table", source, template="one"),
         Step(f"{TABLES} tables", source, template=BY_TABLE),
         Step("the same again", source, template=BY_TABLE),
