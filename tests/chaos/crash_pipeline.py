@@ -22,6 +22,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from headwater.crash_points import CRASH_POINTS
+from headwater.log.files.checked_lines import LineReader
+from headwater.log.files.event_counts import stat_events
 from headwater.log.files.layout import EventFolder, unprocessed
 from headwater.testing.processes import HeadwaterProcess, free_port
 from tests.chaos.load import QUICK, TEMPLATE, TOKEN, EventSender, event, is_poison
@@ -167,6 +169,9 @@ def report(folder: Path, senders: list[EventSender], deaths: Counter[str], postg
         judge("pg", rows_of_postgres(postgres), clean, sent),
     ]
     good = all(verdict.is_good for verdict in verdicts)
+    counts = stat_events(folder / "data" / "events", time.time())
+    archived = sorted((folder / "data" / "events" / "archive").glob("*/incoming.*.log.gz"))
+    lines = sum(1 for path in archived for _ in LineReader(path))
     print(f"\n{len(sent):,} sent, {len(acknowledged):,} acknowledged; deaths: {dict(sorted(deaths.items()))}")
     for verdict in verdicts:
         print(verdict)
@@ -174,6 +179,13 @@ def report(folder: Path, senders: list[EventSender], deaths: Counter[str], postg
         lost, doubled = poison - set(errors), len(errors) - len(set(errors))
         print(f"  rejects: {len(errors)}, lost {len(lost)}, doubled {doubled}")
         good = good and not lost and not doubled and all(is_poison(number) for _, number in errors)
+        counted = next(each for each in counts.destinations if each.id == verdict.destination)
+        print(
+            f"  {counted.events:,} events = {counted.rows:,} rows + {counted.skipped:,} skipped + "
+            f"{counted.rejected:,} rejected"
+        )
+        good = good and counted.events == counted.rows + counted.skipped + counted.rejected == lines
+        good = good and (counted.rows, counted.rejected) == (verdict.rows, len(errors))
     return have_same_rows(verdicts) and good
 
 
