@@ -65,6 +65,9 @@ class BigQuerySettings(msgspec.Struct, frozen=True, kw_only=True):
         str, msgspec.Meta(description="Another address of the service; with http:// no credentials are sent.")
     ] = ""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, description="Time limit for a request.")] = 60
+    statement_timeout_seconds: Annotated[
+        int, msgspec.Meta(ge=1, description="A job that takes longer ends, and its load is retried.")
+    ] = 1_800
 
 
 class BigQueryDialect(Dialect):
@@ -166,11 +169,13 @@ class BigQueryDestination(FileLoadDestination):
             # no retry: a script may have been executed though its answer was lost
             job = client.query(
                 statement,
+                bigquery.QueryJobConfig(job_timeout_ms=self.options.statement_timeout_seconds * 1000),
                 retry=None,  # type: ignore[arg-type]
                 job_retry=None,
                 timeout=self.options.timeout_seconds,
             )
-            rows = job.result(job_retry=None)
+            limit = self.options.statement_timeout_seconds
+            rows = job.result(job_retry=None, timeout=limit, retry=DEFAULT_RETRY.with_timeout(limit))
             return [tuple(row.values()) for row in rows]
 
     def relation(self, name: str) -> str:
@@ -220,10 +225,14 @@ class BigQueryDestination(FileLoadDestination):
             source_format=bigquery.SourceFormat.PARQUET,
             create_disposition=bigquery.CreateDisposition.CREATE_NEVER,
             write_disposition=bigquery.WriteDisposition.WRITE_APPEND,
+            job_timeout_ms=self.options.statement_timeout_seconds * 1000,
         )
         place = f"{self.options.project}.{self.options.dataset}.{name}"
         with self._connected() as client, file.open("rb") as source:
-            client.load_table_from_file(source, place, job_config=config).result(retry=None)
+            job = client.load_table_from_file(
+                source, place, job_config=config, timeout=float(self.options.timeout_seconds)
+            )
+            job.result(retry=None, timeout=float(self.options.statement_timeout_seconds))
 
     def try_cast(self, value: str, type: str) -> str:
         return f"SAFE_CAST({value} AS {_sql_type(type)})"
