@@ -91,7 +91,7 @@ MAY_IMPORT_RICH = {"headwater.cli.output"}
 # The biggest part has floors of its own: a module imports from its own floor and from those below.
 LINEAGE_FLOORS: list[set[str]] = [
     {"naming", "jvm"},
-    {"runs", "settings"},
+    {"runs", "settings", "setting_sources", "unused_settings"},
     {"extend"},
     {"facets"},
     {"datasets", "columns"},
