@@ -129,6 +129,23 @@ def test_a_batch_pipeline_that_is_late_is_a_reason_when_files_wait(
     assert watched.gauge("incoming_oldest_seconds") > 0
 
 
+@pytest.mark.parametrize("jump", [86_400, -86_400])
+def test_the_age_of_the_oldest_file_is_right_when_the_clock_jumps(watched: Watched, jump: float) -> None:
+    clock = ManualClock(time.time() + 60)
+    incoming = Incoming(watched.folder / "events")
+    incoming.append_wait("web", [b"{}"])
+    incoming.close()
+    raw = {"data_dir": str(watched.folder), "events": {"rotation_minutes": 1e-9}}
+    watch = PipelineWatch(msgspec.convert(raw, Settings), watched.rejects, watched.metrics, clock=clock)
+    watch.look()
+    began = watched.gauge("incoming_oldest_seconds")
+    assert began == pytest.approx(60, abs=30)
+    clock.jump(jump)
+    clock.advance(600)
+    watch.look()
+    assert watched.gauge("incoming_oldest_seconds") == pytest.approx(began + 600)
+
+
 def test_events_without_a_destination_are_a_reason_until_they_are_given_up(watched: Watched) -> None:
     queue = watched.queue(b"{}", id="old")
     [reason] = watched.look()

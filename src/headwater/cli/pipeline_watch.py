@@ -16,6 +16,7 @@ from headwater import __version__
 from headwater.cli.output import format_seconds
 from headwater.clock import Clock, SystemClock
 from headwater.log.files.event_counts import EventsStat, stat_events
+from headwater.log.files.layout import EventFolder
 from headwater.log.orphans import orphans
 from headwater.log.recent_losses import RecentLosses
 from headwater.log.rejects.destination_file import DestinationRejects
@@ -60,6 +61,7 @@ class PipelineWatch:
         self._reasons: list[str] = []
         self._full: list[str] = []
         self._idle_since: dict[str, float] = {}
+        self._waiting_since: dict[str, float] | None = None  # complete files, by the steady clock
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline-watch", daemon=True)
         metrics.gauge("build_info").set(1, __version__, platform.python_version())
@@ -99,6 +101,7 @@ class PipelineWatch:
         if not has_events:
             return
         found = stat_events(self._settings.events_dir, self._clock.now(), self._files)
+        found.oldest_seconds = self._oldest_seconds()
         self._set_gauges(found)
         waiting = orphans(self._settings)
         gauge = self._metrics.gauge("orphaned_events")
@@ -110,6 +113,16 @@ class PipelineWatch:
             gauge.set(orphan.events, orphan.destination)
             files.set(orphan.files, orphan.destination)
         self._reasons = [str(orphan) for orphan in waiting] + self._stuck(found)
+
+    def _oldest_seconds(self) -> float:
+        """For how long the oldest complete file waits; by the wall clock only until the first look."""
+        now, wall = self._clock.monotonic(), self._clock.now()
+        known, is_first = self._waiting_since or {}, self._waiting_since is None
+        self._waiting_since = {}
+        for file in EventFolder(self._settings.events_dir).rotated_files():
+            age = max(0.0, wall - file.rotated_at.timestamp()) if is_first else 0.0
+            self._waiting_since[file.name] = known.get(file.name, now - age)
+        return now - min(self._waiting_since.values(), default=now)
 
     def _full_ratio(self, kind: str, limit: int) -> float:
         return self._rejects.known_totals.bytes(acknowledged=kind == "outlets") / limit
