@@ -5,7 +5,7 @@ RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-many-parts bench-pipeline bench-stream bench-graph bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
+.PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-many-parts bench-pipeline bench-stream bench-graph bench-page bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -67,7 +67,10 @@ bench-pipeline: setup ## a million events into DuckDB and Postgres, against dlt 
 	@$(RUN) -m bench.pipeline $(ARGS)
 
 bench-graph: setup ## a million lineage events ingested, a graph of 100,000 datasets queried; memory
-	@$(RUN) -m bench.graph
+	@$(RUN) -m bench.graph $(ARGS)
+
+bench-page: setup ## CPU of server and browser: load, trace and drag of graphs, a catalogue of 100,000
+	@$(RUN) -m bench.page $(ARGS)
 
 bench-columns: setup ## column lineage of plans of up to 500 steps on 1,000 columns: time and edges
 	@$(RUN) -m bench.columns

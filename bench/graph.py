@@ -5,7 +5,8 @@
 2  A graph of 100,000 datasets, 100,000 jobs and 1,000,000 columns answers neighbourhoods, traces, impact
    and searches, around datasets chosen at random.
 
-Ingesting runs in a separate process, so that its memory can be measured.
+Ingesting and querying run in processes of their own, so that their memory can be measured. What the graph
+costs the intake is in `make bench-sidecar`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import orjson
@@ -34,6 +35,8 @@ from headwater.graph.store.database import FILE, GraphDatabase
 from headwater.settings import GraphSettings
 
 __all__ = ["Figures", "run"]
+
+T = TypeVar("T")
 
 EVENTS, JOBS = 1_000_000, 5_000
 DATASETS, COLUMNS, LAYERS = 100_000, 10, 20
@@ -60,12 +63,23 @@ class Ingestion(msgspec.Struct):
 
 
 class QueryTimes(msgspec.Struct):
-    """The times of one query in milliseconds, and its largest answer."""
+    """The times of one query in milliseconds, and its largest answer; CPU is what a busy machine keeps."""
 
     question: str
     p50_ms: float
     p99_ms: float
+    cpu_p50_ms: float
+    cpu_p99_ms: float
     most: int
+
+
+class Querying(msgspec.Struct):
+    """The times of all queries, the time to the first answer, and the memory of the process."""
+
+    answers: list[QueryTimes]
+    first_answer_seconds: float
+    rss_bytes: int
+    rss_bytes_before: int
 
 
 class Figures(msgspec.Struct):
@@ -74,7 +88,7 @@ class Figures(msgspec.Struct):
     stream: Ingestion
     datasets: int
     large: Ingestion
-    answers: list[QueryTimes]
+    querying: Querying
 
 
 def _schema(count: int) -> dict[str, Any]:
@@ -98,7 +112,7 @@ def _columns(sources: list[str], count: int) -> dict[str, Any]:
     return FACET | {"fields": fields}
 
 
-def _event(
+def event(
     kind: str, at: float, run: int, job: str, inputs: list[str], output: str, rows: int, columns: int
 ) -> bytes:
     stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1e6):06d}Z"
@@ -143,7 +157,7 @@ def stream(events: int, jobs: int) -> Iterator[bytes]:
         at = 1_760_000_000 + number * 0.5
         name, inputs = f"app.job_{job}", [f"layer_0/table_{job}", f"layer_0/table_{(job * 7 + 1) % jobs}"]
         for kind, moment in (("START", at), ("COMPLETE", at + 60)):
-            body = _event(
+            body = event(
                 kind, moment, number + 1, name, inputs, f"layer_1/table_{job}", number % 1000, COLUMNS
             )
             if chance.random() < 0.1:
@@ -171,7 +185,7 @@ def layers(datasets: int) -> Iterator[bytes]:
             inputs = [f"layer_{layer - 1}/table_{chance.randrange(width)}" for _ in range(3)]
         at = 1_760_000_000 + number
         output = f"layer_{layer}/table_{place}"
-        yield _event("COMPLETE", at, number + 1, f"build.{output}", inputs, output, number, COLUMNS)
+        yield event("COMPLETE", at, number + 1, f"build.{output}", inputs, output, number, COLUMNS)
 
 
 def ingest(folder: Path, bodies: Iterator[bytes], events: int) -> Ingestion:
@@ -207,12 +221,15 @@ def ingest(folder: Path, bodies: Iterator[bytes], events: int) -> Ingestion:
     return Ingestion(done, spent, busy, early, late, peak, size, int(collected))
 
 
-def query_times(folder: Path, datasets: int, asked: int) -> list[QueryTimes]:
+def query_times(folder: Path, datasets: int, asked: int) -> Querying:
     """Query datasets chosen at random; the pages of the file are in memory."""
     chance = random.Random(3)
     width = max(1, datasets // LAYERS)
     answers = []
+    before, began = psutil.Process().memory_info().rss, time.perf_counter()
     with GraphQuery(folder) as query:
+        query.dataset("s3://warehouse", f"layer_{LAYERS // 2}/table_0")
+        opened = time.perf_counter() - began
 
         def near(depth: int, columns: bool) -> Callable[[str], int]:
             return lambda name: len(
@@ -234,30 +251,33 @@ def query_times(folder: Path, datasets: int, asked: int) -> list[QueryTimes]:
             "search": lambda name: len(query.search(name.partition("/")[2], limit=20)),
         }
         for question, answer in questions.items():
-            times, most = [], 0
+            times, busy, most = [], [], 0
             for _ in range(asked):
                 name = f"layer_{chance.randrange(LAYERS)}/table_{chance.randrange(width)}"
-                start = time.perf_counter()
+                start, start_busy = time.perf_counter(), time.process_time()
                 most = max(most, answer(name))
                 times.append((time.perf_counter() - start) * 1000)
-            cuts = statistics.quantiles(times, n=100)
-            answers.append(QueryTimes(question, cuts[49], cuts[98], most))
-    return answers
+                busy.append((time.process_time() - start_busy) * 1000)
+            cuts, busy_cuts = statistics.quantiles(times, n=100), statistics.quantiles(busy, n=100)
+            found = QueryTimes(question, cuts[49], cuts[98], busy_cuts[49], busy_cuts[98], most)
+            answers.append(found)
+        return Querying(answers, opened, psutil.Process().memory_info().rss, before)
 
 
 def run(events: int = EVENTS, jobs: int = JOBS, datasets: int = DATASETS, asked: int = ASKED) -> Figures:
     """Ingest and query, in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        first = _in_process(folder / "stream", "stream", events, jobs)
-        large = _in_process(folder / "large", "layers", datasets, 0)
-        return Figures(first, datasets, large, query_times(folder / "large", datasets, asked))
+        first = _in_process(Ingestion, "stream", folder / "stream", events, jobs)
+        large = _in_process(Ingestion, "layers", folder / "large", datasets, 0)
+        querying = _in_process(Querying, "query", folder / "large", datasets, asked)
+        return Figures(first, datasets, large, querying)
 
 
-def _in_process(folder: Path, what: str, count: int, jobs: int) -> Ingestion:
-    command = [sys.executable, "-m", "bench.graph", "--ingest", what, str(folder), str(count), str(jobs)]
+def _in_process(type: type[T], what: str, folder: Path, count: int, other: int) -> T:
+    command = [sys.executable, "-m", "bench.graph", "--part", what, str(folder), str(count), str(other)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
-    return msgspec.json.decode(done.stdout, type=Ingestion)
+    return msgspec.json.decode(done.stdout, type=type)
 
 
 def main() -> None:
@@ -268,12 +288,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--datasets", type=int, default=DATASETS)
     parser.add_argument("--asked", type=int, default=ASKED, help="questions of each kind")
-    parser.add_argument("--ingest", nargs=4, help=argparse.SUPPRESS)
+    parser.add_argument("--part", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.ingest:
-        what, folder, count, jobs = given.ingest
-        bodies = stream(int(count), int(jobs)) if what == "stream" else layers(int(count))
-        sys.stdout.buffer.write(msgspec.json.encode(ingest(Path(folder), bodies, int(count))))
+    if given.part:
+        what, folder, count, other = given.part
+        done: Ingestion | Querying
+        if what == "query":
+            done = query_times(Path(folder), int(count), int(other))
+        else:
+            bodies = stream(int(count), int(other)) if what == "stream" else layers(int(count))
+            done = ingest(Path(folder), bodies, int(count))
+        sys.stdout.buffer.write(msgspec.json.encode(done))
         return
     figures = run(given.events, given.jobs, given.datasets, given.asked)
     table = Table("ingesting", "events", "events/s", "a CPU second", "RSS early", "RSS late", "peak", "file")
@@ -291,10 +316,15 @@ def main() -> None:
         )
     print(table)
     print()
-    table = Table("question", "p50", "p99", "largest answer")
-    for answer in figures.answers:
-        table.row(answer.question, f"{answer.p50_ms:.2f} ms", f"{answer.p99_ms:.2f} ms", answer.most)
+    table = Table("question", "p50", "p99", "CPU p50", "CPU p99", "largest answer")
+    querying = figures.querying
+    for answer in querying.answers:
+        times = (answer.p50_ms, answer.p99_ms, answer.cpu_p50_ms, answer.cpu_p99_ms)
+        table.row(answer.question, *(f"{each:.2f} ms" for each in times), answer.most)
     print(table)
+    resident = f"resident {querying.rss_bytes / 2**20:.0f} MiB"
+    print(f"\nfirst answer after {querying.first_answer_seconds:.2f} s; {resident},")
+    print(f"{querying.rss_bytes_before / 2**20:.0f} MiB before the graph was opened")
     print(f"\nwritten to {write_result('graph', figures)}")
 
 

@@ -1,7 +1,7 @@
 """`make bench-sidecar`: durable acknowledged events per second, side by side with peers, in one run.
 
 - headwater: `headwater serve`, as a user starts it
-- with the graph: `headwater serve --graph`, which ingests the events meanwhile, in the same process
+- with the graph: `headwater serve --graph`, whose other process ingests the events meanwhile
 - uvicorn: the same validator and the same log behind uvicorn (bench/asgi.py)
 - group commit alone: the same bytes into the same log on the same disk, without HTTP and validation
 

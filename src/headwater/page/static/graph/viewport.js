@@ -19,13 +19,13 @@ function freeWidth() {
 }
 
 function show() {
+  // sizes first: read after the transform is set, they would make the browser lay out the page at once
+  const [width, height, free] = [graph.board.clientWidth, graph.board.clientHeight, freeWidth()];
+  const { width: w, height: h } = size();
+  const isWhole = view.x >= -1 && view.y >= -1 && view.x + w * view.scale <= free + 1 && view.y + h * view.scale <= height + 1;
   graph.svg.style.transform = `translate(${number(view.x)}px, ${number(view.y)}px) scale(${view.scale})`;
   graph.svg.classList.toggle("far", view.scale < FAR);
-  const [width, height] = [graph.board.clientWidth, graph.board.clientHeight];
-  const map = document.getElementById("minimap");
-  const { width: w, height: h } = size();
-  const isWhole = view.x >= -1 && view.y >= -1 && view.x + w * view.scale <= freeWidth() + 1 && view.y + h * view.scale <= height + 1;
-  map.toggleAttribute("hidden", isWhole || width < 600);
+  document.getElementById("minimap").toggleAttribute("hidden", isWhole || width < 600);
   const seen = document.getElementById("seen");
   for (const [name, value] of [["x", -view.x], ["y", -view.y], ["width", width], ["height", height]]) {
     seen.setAttribute(name, number(value / view.scale));
