@@ -19,6 +19,7 @@ from headwater.log.files.layout import unprocessed
 from headwater.log.queue.log import Log
 from headwater.log.queue.offline import commits
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
+from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.log.streams import STREAM_READER, Queues, StreamCursor, identity_of
 from headwater.pipeline.stream.archive import StreamArchive
 from headwater.settings import DestinationSettings, EventsSettings, LogSettings, Settings
@@ -139,6 +140,34 @@ class DestinationFiles:
         kept = [error.line() for error in DestinationRejects(folder).read("dwh")]
         replayed = [body for file in unprocessed(folder) for body in events_in(file.path)]
         none_lost_none_doubled(numbers(kept + replayed), recorded, range(8))
+
+
+class StoredRejects:
+    """Rejects of an outlet are added to the store, and some are replayed."""
+
+    def prepare(self, folder: Path) -> None: ...
+
+    def work(self, folder: Path, record: Record) -> None:
+        store = RejectStore(folder / "rejects.db", max_bytes=1 << 30)
+        for number in range(6):
+            with contextlib.suppress(HeadwaterError):
+                store.add("outlet:a", [NewReject("no", event(number), position=number + 1, received_at=5.0)])
+                record(number)
+        with contextlib.suppress(HeadwaterError):
+            store.replayed(*(each.id for each in store.list("outlet:a", limit=2)))
+        store.close()
+
+    def check(self, folder: Path, recorded: list[Any]) -> None:
+        store = RejectStore(folder / "rejects.db", max_bytes=1 << 30)
+        kept = numbers(each.body for each in store.list("outlet:a"))
+        settled = sum(each.events for each in store.settlements("outlet:a"))
+        assert settled <= 2
+        assert len(set(recorded) - kept.keys()) <= settled, f"lost: {set(recorded) - kept.keys()}"
+        none_lost_none_doubled(kept, (), range(6))
+        assert store.counts().get("outlet:a", 0) == len(kept)
+        assert not store.totals().dropped
+        store.add("outlet:a", [NewReject("no", event(9), position=10, received_at=5.0)])
+        store.close()
 
 
 class QueueWithLimits:

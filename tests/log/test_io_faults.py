@@ -12,7 +12,14 @@ import pytest
 from tests.log import io_fault_scenarios
 from tests.support import io_faults
 
-SCENARIOS = ("EventFiles", "LoadedFiles", "DestinationFiles", "QueueWithLimits", "StreamArchived")
+SCENARIOS = (
+    "EventFiles",
+    "LoadedFiles",
+    "DestinationFiles",
+    "StoredRejects",
+    "QueueWithLimits",
+    "StreamArchived",
+)
 
 
 @pytest.fixture(scope="module")
