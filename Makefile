@@ -81,6 +81,10 @@ oracle-columns: setup ## 2,000 random queries, each input changed: no edge may b
 bench-stream: setup ## stream mode: event to visible row, next to the floor of bare micro-batches
 	@$(RUN) -m bench.stream
 
+.PHONY: bench-upstream-events
+bench-upstream-events: setup ## events against those that openlineage-spark's tests expect: ARGS="--source CHECKOUT"
+	@$(RUN) -m bench.upstream_events $(ARGS)
+
 bench-lineage: setup ## what lineage costs Spark jobs, next to openlineage-spark's jar, which needs mvn (long)
 	@$(RUN) -m bench.lineage
 

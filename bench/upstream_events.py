@@ -1,10 +1,11 @@
 """Compares our events with the event files that openlineage-spark's own container tests expect.
 
-    python -m bench.upstream_events --source DIR [--only NAME]
+    make bench-upstream-events ARGS="--source DIR [--only NAME]"
 
 DIR is a checkout of OpenLineage's repository, which is not a part of this one. Each PySpark script of its
-tests runs with our lineage in compatibility mode; an expected file counts as matched if one event has all of
-it, by the rules of those tests: other fields and items, and the order of lists, are ignored.
+tests runs with our lineage in compatibility mode, those that use Kafka on a real broker and the release of
+Spark that has a connector in tests/parts; an expected file counts as matched if one event has all of it, by
+the rules of those tests: other fields and items, and the order of lists, are ignored.
 """
 
 from __future__ import annotations
@@ -17,9 +18,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pyspark
+from tests.parts.cache import Missing
+from tests.parts.kafka_broker import KafkaBroker
+from tests.parts.spark_jars import SPARK_VERSION, find_spark_jars
+from tests.parts.spark_versions import SOURCE, python_of
+
+KAFKA_HOST = "kafka-host:9092"  # of the broker in upstream's scripts
+TOPICS = ("topicA", "topicB")  # which its test makes before
 TESTS = "integration/spark/app/src/test/java/io/openlineage/spark/agent/SparkContainerIntegrationTest.java"
 SCRIPTS = "integration/spark/app/src/test/resources/spark_scripts"
 FILES = "integration/spark/app/integrations/container"
@@ -70,7 +80,13 @@ def run(source: Path, test: Test, folder: Path) -> tuple[list[dict[str, Any]], s
     home, data = str(folder / "tmp"), str(source / DATA)
     script = folder / test.script
     text = (source / SCRIPTS / test.script).read_text(encoding="utf-8")
-    script.write_text(text.replace("/tmp", home).replace("/test_data/", f"{data}/"), encoding="utf-8")
+    text = text.replace("/tmp", home).replace("/test_data/", f"{data}/")
+    python, broker, jars = sys.executable, None, ""
+    if KAFKA_HOST in text:
+        python, jars = str(python_of(SPARK_VERSION)), ",".join(map(str, find_spark_jars()))
+        broker = KafkaBroker(folder / "broker")
+        text = text.replace(KAFKA_HOST, broker.bootstrap)
+    script.write_text(text, encoding="utf-8")
     Path(home).mkdir()
     log = folder / "events.jsonl"
     settings = SETTINGS | {
@@ -80,27 +96,36 @@ def run(source: Path, test: Test, folder: Path) -> tuple[list[dict[str, Any]], s
         "spark.openlineage.transport.append": "true",
         "spark.driver.extraJavaOptions": f"-Dderby.system.home={folder}/derby",
     }
+    if broker is not None:
+        settings["spark.jars"] = jars
+        settings["spark.openlineage.dataset.namespaceResolvers.kafka-cluster-prod.hosts"] = "[127.0.0.1;x]"
     settings |= {"spark.openlineage.appName": test.app_name} if test.app_name else {}
     arguments = [
         part for key, value in (settings | test.settings).items() for part in ("--conf", f"{key}={value}")
     ]
-    done = subprocess.run(
-        [sys.executable, str(script)],
-        env=os.environ
-        | {
-            "PYSPARK_SUBMIT_ARGS": " ".join(f"'{part}'" if "=" in part else part for part in arguments)
-            + " --master local pyspark-shell",
-            "HEADWATER_LINEAGE": "1",
-            "PYSPARK_PYTHON": sys.executable,
-        },
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    with broker or nullcontext():
+        if broker is not None and "assign" in text:
+            for topic in TOPICS:
+                broker.create_topic(topic)
+        done = subprocess.run(
+            [python, "-m", "headwater.lineage", str(script)],
+            env=os.environ
+            | {
+                "PYSPARK_SUBMIT_ARGS": " ".join(f"'{part}'" if "=" in part else part for part in arguments)
+                + " --master local pyspark-shell",
+                "PYTHONPATH": str(SOURCE),
+                "PYSPARK_PYTHON": python,
+            },
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
     sent = log.read_text(encoding="utf-8") if log.exists() else ""
     sent = sent.replace(home, "/tmp").replace(data, "/test_data")
+    if broker is not None:
+        sent = sent.replace(f":{broker.bootstrap.rpartition(':')[2]}", ":9092")
     return [json.loads(line) for line in sent.splitlines() if line], done.stderr[
         -2000:
     ] if done.returncode else ""
@@ -157,13 +182,15 @@ def main() -> int:
     for test in tests(given.source):
         if given.only not in test.name:
             continue
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             key = (test.script, test.namespace, test.app_name, *sorted(test.settings.items()))
             if key not in ran:
                 try:
                     ran[key] = run(given.source, test, Path(folder))
                 except subprocess.TimeoutExpired:
                     ran[key] = ([], "the script did not end")
+                except Missing as missing:
+                    ran[key] = ([], f"not run: {missing}")
             events, error = ran[key]
         if given.keep is not None:
             given.keep.mkdir(parents=True, exist_ok=True)
@@ -173,7 +200,7 @@ def main() -> int:
         for name in test.files:
             total += 1
             text = (given.source / FILES / name).read_text(encoding="utf-8")
-            expected = json.loads(re.sub(r"\{spark_version\}|\$\{spark.version\}", "4.3.0", text))
+            expected = json.loads(re.sub(r"\{spark_version\}|\$\{spark.version\}", pyspark.__version__, text))
             wanted = expected.get("eventType")
             same = [one for one in events if wanted is None or one.get("eventType") == wanted]
             best = min(

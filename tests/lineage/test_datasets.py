@@ -122,7 +122,7 @@ def test_the_location_comes_from_an_earlier_plan_when_the_catalog_fails() -> Non
             },
             [("https://h", "/x")],
         ),
-        ({"table": {"cls": "x.PythonTable", "provider": "rest"}}, [("python:rest", "rest")]),
+        ({"table": {"cls": "x.PythonTable", "provider": "rest"}}, [("", "")]),
         (
             {
                 "table": {"cls": "x.T", "name": "c.db.t"},
@@ -362,3 +362,16 @@ def test_a_catalog_has_the_settings_of_its_session_when_sessions_differ() -> Non
     assert catalogs.settings_of("c")["warehouse"] == "/two"
     catalogs.session = {}
     assert catalogs.settings_of("c")["warehouse"] == "/one"
+
+
+def test_a_dataset_is_unknown_when_no_option_names_it() -> None:
+    found = [
+        *connectors.python_source("rest", {"pages": "3"}),
+        *connectors.kafka({"subscribe": "orders"}),
+        *connectors.jdbc("jdbc:postgresql://db/shop", {}),
+        *connectors.socket({"port": "1"}),
+    ]
+    assert [(each.namespace, each.name) for each in found] == [("", "")] * 4
+    assert all(each.unknown for each in found)
+    named = connectors.python_source("rest", {"table": "orders"})
+    assert [(each.namespace, each.name, each.unknown) for each in named] == [("python:rest", "orders", "")]

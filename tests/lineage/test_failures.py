@@ -168,6 +168,15 @@ def test_a_plan_is_read_though_memory_is_short_when_the_collector_is_not_busy(
     assert bool(events.only("COMPLETE", job_type="SQL_JOB")["outputs"]) == is_read
 
 
+def test_the_event_says_what_was_left_out_when_a_list_of_the_plan_is_cut(
+    spark: SparkSession, events: Events, tmp_path: Path
+) -> None:
+    options = {f"option{number}": "x" for number in range(1001)}
+    spark.range(1).write.options(**options).parquet(str(tmp_path / "out"))
+    event = events.only("COMPLETE", output="out")
+    assert "of its settings the first 1000 are read" in extraction_errors(event)
+
+
 def test_the_event_stays_small_when_the_plan_holds_all_the_data(
     spark: SparkSession, events: Events, tmp_path: Path
 ) -> None:

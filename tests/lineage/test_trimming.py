@@ -99,6 +99,16 @@ def test_hosts_are_one_when_a_resolver_lists_them() -> None:
     assert resolved(names, "file") == "file"
 
 
+def test_a_pattern_replaces_whole_hosts_when_it_matches_a_part_of_others() -> None:
+    group = {"type": "patternGroup", "regex": r"(?<c>[a-z-]+)-(\d)+\.example:[\d]*", "matchingGroup": "c"}
+    names = NameNormalizer(resolvers={"db": {"type": "pattern", "regex": "db[0-9]"}, "by": group})
+    for other in ("postgres://db1.eu:5432", "postgres://mydb1:5432", "postgres://db12", "db1://host:1"):
+        assert resolved(names, other) == other
+    assert resolved(names, "mysql://db1:3306,db2:3306,web:3306") == "mysql://db:3306,db:3306,web:3306"
+    assert resolved(names, "cassandra://prod-7.example:8080/x") == "cassandra://prod/x"
+    assert resolved(names, "abfss://box@db1") == "abfss://box@db"
+
+
 @pytest.mark.parametrize(
     "given", [{"type": "hostList"}, {"type": "odd"}, {"type": "pattern", "regex": "("}, "text"]
 )

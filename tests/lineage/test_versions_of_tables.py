@@ -93,3 +93,18 @@ def test_deltas_version_is_left_out_when_it_may_be_another_writers() -> None:
         ended.ended = 100
         set_versions_written([output], [query(report)], ended)
         assert version_of(output) == expected, report
+
+
+def test_an_output_has_the_version_in_deltas_memory_when_it_was_written_meanwhile() -> None:
+    done = run()
+    done.started, done.ended = 100, 200
+    for written, expected in ((150, "4"), (99, None), (201, None)):
+        output = table(OutputDatasetBuilder)
+        report = {"kind": "delta-log", "path": "file:/ice/db/t", "version": 4, "time": written}
+        before = {**report, "version": 3, "time": 1}
+        set_versions_written([output], [query(report), query(before)], done)
+        assert version_of(output) == expected
+    output = table(OutputDatasetBuilder)
+    old = {"kind": "delta-log", "path": "file:/ice/db/t", "version": 0, "time": 1}
+    set_versions_written([output], [query(old)], done)
+    assert version_of(output) is None

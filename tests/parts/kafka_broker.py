@@ -96,6 +96,14 @@ class KafkaBroker:
                 raise RuntimeError(f"Kafka did not start; its log ends with:\n{self._log_end()}")
             time.sleep(0.1)
 
+    def create_topic(self, name: str) -> None:
+        """Create a topic of one partition."""
+        from confluent_kafka.admin import AdminClient
+        from confluent_kafka.cimpl import NewTopic
+
+        made = AdminClient({"bootstrap.servers": self.bootstrap}).create_topics([NewTopic(name, 1, 1)])
+        made[name].result(START_SECONDS)
+
     def kill(self) -> None:
         """End it by SIGKILL, as a crash does."""
         self._end(signal.SIGKILL)

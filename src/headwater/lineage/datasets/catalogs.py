@@ -345,7 +345,9 @@ class V2Tables:
                 known if known.get("host") else {"host": found[1], "port": found[2]} if found else {}
             )
         if kind.startswith("Memory"):
-            name = self._catalogs.stream or known.get("queryname", "stream")
+            name = self._catalogs.stream or known.get("queryname")
+            if not name:
+                return [unknown_dataset("a table in memory has no name: its stream has none")]
             return [dataset(DatasetId("spark", f"memory/{name}"))]
         if table.get("paths"):
             return [file_dataset(path, str(table.get("format", "")).lower()) for path in table["paths"]]

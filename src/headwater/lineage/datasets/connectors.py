@@ -12,7 +12,7 @@ import orjson
 from headwater.lineage.datasets.jdbc_query import read_query
 from headwater.lineage.extend.builders import DatasetBuilder
 from headwater.lineage.facets import dataset as facets
-from headwater.lineage.facets.dataset import dataset, file_dataset
+from headwater.lineage.facets.dataset import dataset, file_dataset, unknown_dataset
 from headwater.lineage.facets.make import custom
 from headwater.lineage.naming.jdbc import jdbc_id, location
 from headwater.lineage.naming.names import DatasetId, kafka_id
@@ -48,7 +48,9 @@ def jdbc(url: str, options: Mapping[str, Any], result: Sequence[str] = ()) -> li
         return found
     # A query that cannot be parsed is a dataset named by its text, which is the same in every run.
     where = location(url, known)
-    name = re.sub(r"\s+", " ", query).strip()[:200] or "unknown"
+    name = re.sub(r"\s+", " ", query).strip()[:200]
+    if not name:
+        return [unknown_dataset("a JDBC relation has neither a table nor a query")]
     return [dataset(DatasetId(where.namespace, name), extra={"datasetType": facets.dataset_type("QUERY")})]
 
 
@@ -74,7 +76,9 @@ def kafka(*maps: Any, topics: list[str] | None = None) -> list[DatasetBuilder]:
             names = _assigned(known["assign"])
         elif pattern:
             names = [pattern]
-    found = []
+    if names and not servers.strip():
+        return [unknown_dataset("the Kafka cluster is not known: there are no bootstrap servers")]
+    found: list[DatasetBuilder] = []
     for name in names:
         one = dataset(kafka_id(servers, name))
         one.facets["datasetType"] = facets.dataset_type("TOPIC")
@@ -93,7 +97,9 @@ def _assigned(text: str) -> list[str]:
 
 def socket(known: Mapping[str, str]) -> list[DatasetBuilder]:
     """The dataset of a socket source."""
-    at = f"{known.get('host', 'unknown')}:{known.get('port', '0')}"
+    if not known.get("host"):
+        return [unknown_dataset("the host of a socket source is not known")]
+    at = f"{known['host']}:{known.get('port', '0')}"
     return [dataset(DatasetId(f"socket://{at}", at))]
 
 
@@ -104,5 +110,7 @@ def python_source(provider: str, options: Any) -> list[DatasetBuilder]:
         text = known.get(key, "")
         if re.match(r"^([A-Za-z][\w+.-]*:)?/", text):
             return [file_dataset(re.sub(r"[?#].*\Z", "", text), provider)]
-    name = known.get("table") or known.get("dbtable") or known.get("path") or known.get("url") or provider
+    name = known.get("table") or known.get("dbtable") or known.get("path") or known.get("url")
+    if not name:
+        return [unknown_dataset(f"no option of the Python data source {provider} names its dataset")]
     return [dataset(DatasetId(f"python:{provider}", name))]

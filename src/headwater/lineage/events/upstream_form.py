@@ -31,8 +31,8 @@ def like_upstream(
     for each in (*event["inputs"], *event["outputs"]):
         source = each["facets"].get("dataSource")
         if source is not None:
-            # which is no URI for local files, but what backends have from that agent
-            each["facets"]["dataSource"] = {**source, "uri": each["namespace"]}
+            # `file` is no URI, but what backends have from that agent; the name is that after resolvers
+            each["facets"]["dataSource"] = {**source, "name": each["namespace"], "uri": each["namespace"]}
     queries = [one for one in objects if isinstance(one, QueryExecution) and one.plan is not None]
     facets = event["run"]["facets"]
     try:

@@ -239,7 +239,12 @@ def _query(execution: Execution, agent: Any, errors: list[ExtractionError]) -> Q
         errors.append(ExtractionError("plan", execution.plan_error))
     if plan is not None and plan.cut:
         errors.append(ExtractionError("plan", plan.cut))
+    for node in plan.nodes if plan is not None else ():
+        if node.cut_f:
+            errors.append(ExtractionError("plan", f"{node.cls.rpartition('.')[2]}: {node.cut_f}"))
     start, end = execution.start, execution.end
+    if end is not None and end.cut:
+        errors.append(ExtractionError("metrics", f"left out: {end.cut}"))
     number = execution.id
     return QueryExecution(
         number,

@@ -92,8 +92,15 @@ def set_versions_written(
             each.role_facets.setdefault("icebergCommitReport", report)
             continue
         found = [one for one in _reports(queries, "delta") if path_id(str(one["path"])) == each.id]
+        # each execution of the run has a report; the latest is the one after the commit
+        logs = sorted(
+            (one for one in _reports(queries, "delta-log") if path_id(str(one["path"])) == each.id),
+            key=lambda one: int(one.get("time") or 0),
+        )
         if found and _is_own(found[-1], run):
             each.facets["version"] = facets.version(str(found[-1]["version"]))
+        elif logs and _is_within(logs[-1], run):
+            each.facets["version"] = facets.version(str(logs[-1]["version"]))
 
 
 def _reports(queries: Sequence[QueryExecution], kind: str) -> Iterator[Report]:
@@ -115,9 +122,13 @@ def _is_own(report: Report, run: Run) -> bool:
     version, before = report["version"], report.get("before")
     if isinstance(before, int):
         return bool(version == before + 1)
+    return version == 0 or _is_within(report, run)
+
+
+def _is_within(report: Report, run: Run) -> bool:
+    """Whether the version was written while the run lasted."""
     written = report.get("time")
-    within = isinstance(written, int) and run.ended is not None and run.started <= written <= run.ended
-    return version == 0 or within
+    return isinstance(written, int) and run.ended is not None and run.started <= written <= run.ended
 
 
 def _numbers(summary: Mapping[str, Any]) -> dict[str, int]:

@@ -95,6 +95,8 @@ class SqlEnd(Ended, frozen=True, kw_only=True, tag="sql_end"):
     plan_error: str | None = None
     executed: list[ExecutedNode] = []
     lake: list[dict[str, Any]] = []
+    cut: str | None = None
+    """What was left out of `executed` and `lake`."""
     """Versions of Iceberg and Delta tables that it read and wrote; java/LakeVersions.java writes them."""
 
 

@@ -57,6 +57,8 @@ class Node(msgspec.Struct, kw_only=True, rename={"interfaces": "lin", "fields": 
     no_out: str | None = None
     no_in: str | None = None
     no_f: str | None = None
+    cut_f: str | None = None
+    """What was left out of `fields`."""
 
     @property
     def unread(self) -> str:

@@ -22,6 +22,7 @@ logger = logging.getLogger(__name__)
 
 Rule = Callable[[str], str]
 MAX_PASSES = 16
+_HOST = re.compile(r"[^,;/@]+")
 _JAVA_NAME = re.compile(r"^io\.openlineage\.client\.(?:\w+\.)*(\w+)\Z")
 
 
@@ -31,8 +32,9 @@ class NameNormalizer:
     Settings written for openlineage-spark name Java classes; the Python class of the same name is used.
 
     `resolvers` are the settings `dataset.namespaceResolvers.<name>.…` of openlineage-spark. hostList: `hosts`
-    are replaced, as whole names, by the resolver's name; pattern: matches of `regex` are; patternGroup: a
-    match of `regex` is replaced by its group `matchingGroup`. The port stays unless the regex includes it.
+    are replaced, as whole names, by the resolver's name; pattern: hosts that match `regex` as a whole are;
+    patternGroup: such a host is replaced by its group `matchingGroup`. The port stays unless the regex
+    includes it.
     `schema` restricts a resolver to namespaces of one scheme.
     """
 
@@ -89,28 +91,37 @@ class NameNormalizer:
 
 def _resolver(name: str, given: Mapping[str, Any]) -> Rule:
     kind = str(given.get("type", "hostList"))
-    group = ""
     scheme = str(given.get("schema") or "")
     if kind == "hostList":
         hosts = given["hosts"]
         if isinstance(hosts, str):
             hosts = [host.strip() for host in hosts.strip("[]").split(";")]
-        named = "|".join(re.escape(str(host)) for host in hosts)
-        pattern = re.compile(rf"(?<![\w.-])(?:{named})(?![\w.-])" if named else r"(?!)", re.IGNORECASE)
-    elif kind == "pattern":
-        pattern = re.compile(_python_regex(given["regex"]), re.IGNORECASE)
-    elif kind == "patternGroup":
-        group = str(given["matchingGroup"])
-        pattern = re.compile(_python_regex(given["regex"]), re.IGNORECASE)
-        if group not in pattern.groupindex:
-            raise KeyError(f"its regex has no group {group}")
+        regex = "|".join(re.escape(str(host)) for host in hosts) or r"(?!)"
+    elif kind in ("pattern", "patternGroup"):
+        regex = _python_regex(given["regex"])
     else:
         raise KeyError(f"there is no type {kind}")
+    pattern = re.compile(regex, re.IGNORECASE)
+    group = str(given["matchingGroup"]) if kind == "patternGroup" else ""
+    if group and group not in pattern.groupindex:
+        raise KeyError(f"its regex has no group {group}")
+    rule = _of_hosts(pattern, lambda match: str(match[group]) if group else name)
+    return lambda space: rule(space) if not scheme or space.startswith(f"{scheme}://") else space
+
+
+def _of_hosts(pattern: re.Pattern[str], new: Callable[[re.Match[str]], str]) -> Rule:
+    """Replaces hosts that match as a whole, alone or with their port; `db1` does not match in `db12`."""
+
+    def replaced(found: re.Match[str]) -> str:
+        host, colon, port = found[0].rpartition(":")
+        if match := pattern.fullmatch(found[0]):
+            return new(match)
+        match = pattern.fullmatch(host) if port.isdigit() else None
+        return f"{new(match)}{colon}{port}" if match else found[0]
 
     def resolve(namespace: str) -> str:
-        if scheme and not namespace.startswith(f"{scheme}://"):
-            return namespace
-        return pattern.sub(lambda match: str(match[group]) if group else name, namespace)
+        scheme, mark, hosts = namespace.rpartition("://")
+        return f"{scheme}{mark}{_HOST.sub(replaced, hosts)}"
 
     return resolve
 

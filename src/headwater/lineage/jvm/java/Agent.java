@@ -317,6 +317,7 @@ public class Agent extends SparkEventFilter {
             }
             if (failure == null) {                          // a failed one may not even be planned
                 int mark = out.mark();
+                int known = out.cutCount();
                 try {
                     out.key("lake");
                     Reflection.invoke(lakeWrite, event.executionId(), nodes(event.executionId()), out);
@@ -331,6 +332,7 @@ public class Agent extends SparkEventFilter {
                 } catch (Throwable error) {
                     out.back(mark);
                 }
+                out.optional("cut", out.cuts(known), LONG_TEXT);
             }
         }
         end(out);

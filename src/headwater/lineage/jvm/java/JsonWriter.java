@@ -1,5 +1,7 @@
 package headwater.lineage;
 
+import java.util.ArrayList;
+
 /*
  * JSON text, appended piece by piece, with a byte budget (G8). The caller writes the commas: `comma()` adds
  * one where a value has just ended. Text is counted in chars, which is close enough to bytes for a budget.
@@ -16,6 +18,8 @@ public class JsonWriter {
 
     private final StringBuilder text = new StringBuilder(512);
     private final int budget;
+
+    private final ArrayList cuts = new ArrayList();
 
     public JsonWriter(int budget) {
         this.budget = budget;
@@ -155,5 +159,21 @@ public class JsonWriter {
             }
         }
         text.append('"');
+    }
+
+    /* Notes that something was left out of the document, which its reader must know. */
+    public void cut(String what) {
+        if (!cuts.contains(what)) {
+            cuts.add(what);
+        }
+    }
+
+    /* What was left out since there were `since` notes; null if nothing was. */
+    public String cuts(int since) {
+        return cuts.size() > since ? String.join("; ", cuts.subList(since, cuts.size())) : null;
+    }
+
+    public int cutCount() {
+        return cuts.size();
     }
 }

@@ -1,5 +1,6 @@
 package headwater.lineage;
 
+import java.lang.reflect.Field;
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
@@ -9,6 +10,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.TreeMap;
 import java.util.WeakHashMap;
 import org.apache.spark.SparkContext;
 import org.apache.spark.sql.catalyst.plans.logical.LogicalPlan;
@@ -22,6 +24,8 @@ public class LakeVersions implements InvocationHandler {
     private static final int MOST_EXECUTIONS = 1000;
     private static final int MOST_EVENTS = 200;             // of one execution
     private static final int MOST_CHARS = 100000;
+    private static final int MOST_LOGS = 100;               // one that was just written is among the latest
+    private static final String DELTA = "org.apache.spark.sql.delta.";
     private static final String EXECUTION = "spark.sql.execution.id";
     private static final String EVENTS = "org.apache.iceberg.events.";
     private static final Set watched = Collections.newSetFromMap(new WeakHashMap());
@@ -113,9 +117,11 @@ public class LakeVersions implements InvocationHandler {
                 known = new ArrayList();
                 reported.put(key, known);
             }
-            if (known.size() < MOST_EVENTS) {
-                known.add(out.raw('}').toString());
+            if (known.size() == MOST_EVENTS) {
+                known.remove(1);                        // the last ones count
+                known.set(0, null);
             }
+            known.add(out.raw('}').toString());
         }
     }
 
@@ -124,12 +130,17 @@ public class LakeVersions implements InvocationHandler {
         out.raw('[');
         List known = (List) reported.remove(Long.valueOf(execution));
         for (Object each : known == null ? new ArrayList() : known) {
-            out.comma().raw((String) each);
+            if (each == null) {
+                out.cut("the earlier reports of Iceberg");
+            } else {
+                out.comma().raw((String) each);
+            }
         }
         for (Object node : nodes == null ? new ArrayList() : nodes) {
             int mark = out.mark();
             try {
                 delta(node, out);
+                deltaLogs(node, out);
             } catch (JsonWriter.Full full) {
                 throw full;
             } catch (Throwable error) {
@@ -149,7 +160,7 @@ public class LakeVersions implements InvocationHandler {
         }
         Object log = null;
         Object before = null;
-        if (table != null && table.getClass().getName().startsWith("org.apache.spark.sql.delta.")) {
+        if (table != null && table.getClass().getName().startsWith(DELTA)) {
             log = Reflection.callOrNull(table, "deltaLog");
             before = Reflection.callOrNull(Reflection.callOrNull(table, "initialSnapshot"), "version");
         } else if (index != null) {
@@ -157,7 +168,7 @@ public class LakeVersions implements InvocationHandler {
             before = versionRead(index);
         } else if (node.getClass().getSimpleName().equals("SaveIntoDataSourceCommand")) {
             log = saved(node);
-        } else if (node.getClass().getName().startsWith("org.apache.spark.sql.delta.")) {
+        } else if (node.getClass().getName().startsWith(DELTA)) {
             log = Reflection.callOrNull(node, "deltaLog");
         }
         Object snapshot = Reflection.callOrNull(log, "unsafeVolatileSnapshot");
@@ -171,6 +182,49 @@ public class LakeVersions implements InvocationHandler {
         }
     }
 
+    /*
+     * The current versions of the Delta tables that the driver has in memory, the latest first, where a plan does not
+     * name the log that it wrote: CREATE TABLE AS SELECT and micro-batches.
+     */
+    private static void deltaLogs(Object node, JsonWriter out) throws Throwable {
+        Object owner = Reflection.fieldOrNull(node, "sink");
+        if (owner == null && node.getClass().getSimpleName().endsWith("TableAsSelect")) {
+            owner = Reflection.callOrNull(Reflection.fieldOrNull(node, "name"), "catalog");
+        }
+        if (owner == null || !owner.getClass().getName().startsWith(DELTA)) {
+            return;
+        }
+        ClassLoader loader = owner.getClass().getClassLoader();
+        Class type = Class.forName(DELTA + "DeltaLog$", true, loader);
+        Field field = type.getDeclaredField("deltaLogCache");
+        field.setAccessible(true);
+        Object cache = Reflection.option(field.get(type.getField("MODULE$").get(null)));
+        if (cache == null) {
+            return;
+        }
+        Method entries = Class.forName("com.google.common.cache.Cache", true, loader).getMethod("asMap");
+        TreeMap latest = new TreeMap(Collections.reverseOrder());
+        for (Object log : ((Map) entries.invoke(cache)).values()) {
+            Object snapshot = Reflection.callOrNull(log, "unsafeVolatileSnapshot");
+            Object time = Reflection.callOrNull(snapshot, "timestamp");
+            Object version = Reflection.callOrNull(snapshot, "version");
+            if (time instanceof Long && version instanceof Long && (Long) version >= 0) {
+                latest.put(time + " " + System.identityHashCode(log), new Object[] {log, snapshot, time});
+            }
+        }
+        int left = MOST_LOGS;
+        for (Object each : latest.values()) {
+            Object[] found = (Object[]) each;
+            if (left-- == 0) {
+                return;
+            }
+            out.comma().raw('{').field("kind", "delta-log");
+            out.field("path", SecretMask.url(String.valueOf(Reflection.call(found[0], "dataPath"))));
+            out.field("version", ((Number) Reflection.call(found[1], "version")).longValue());
+            out.optional("time", found[2], 0).raw('}');
+        }
+    }
+
     /* The version of the files of a Delta table that a query reads; a later one may be current already. */
     public static Object versionRead(Object index) {
         Object snapshot = Reflection.callOrNull(index, "snapshotAtAnalysis");
@@ -180,7 +234,7 @@ public class LakeVersions implements InvocationHandler {
     /* The log of a folder that `save` has written, which Delta keeps. */
     private static Object saved(Object command) throws Throwable {
         Object source = Reflection.callOrNull(command, "dataSource");
-        if (source == null || !source.getClass().getName().startsWith("org.apache.spark.sql.delta.")) {
+        if (source == null || !source.getClass().getName().startsWith(DELTA)) {
             return null;
         }
         Object path = Reflection.map(Reflection.callOrNull(command, "options")).get("path");

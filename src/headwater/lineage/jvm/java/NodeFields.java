@@ -237,6 +237,7 @@ public class NodeFields {
                 continue;
             }
             if (!(each instanceof String) && count++ >= MOST_ITEMS) {   // all names of columns
+                out.cut("`" + name + "` has " + all.size() + " items, of which the first " + MOST_ITEMS + " are read");
                 continue;
             }
             int before = out.mark();
@@ -265,7 +266,12 @@ public class NodeFields {
             // Spark's own bookkeeping among the properties of tables
             boolean own = name.startsWith("view.") || name.startsWith("spark.sql.sources.schema")
                 || name.startsWith("spark.sql.create.version");
-            if (count++ < MOST_ITEMS && value != null && !own) {
+            if (value == null || own) {
+                continue;
+            }
+            if (count++ >= MOST_ITEMS) {
+                out.cut("of its settings the first " + MOST_ITEMS + " are read");
+            } else {
                 out.key(name).string(SecretMask.option(name, String.valueOf(value)), MOST_TEXT);
             }
         }

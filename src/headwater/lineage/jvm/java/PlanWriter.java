@@ -231,7 +231,11 @@ public class PlanWriter {
                     output((LogicalPlan) table, false);
                 }
             } else {
+                int known = out.cutCount();
                 Reflection.invoke(DETAILS, plan, out);
+                if (out.cuts(known) != null) {
+                    out.key("cut_f").string(out.cuts(known), LONGEST_TEXT);
+                }
             }
             if (out.mark() == begun) {
                 out.back(mark);

@@ -22,6 +22,7 @@ public class ScanMetrics {
     private static final int MOST_NODES = 20000;
     private static final int MOST_WRITTEN = 500;
     private static final int MOST_IDS = 5000;
+    private static final String CUT = "metrics of a part of the executed plan";
     private static final Pattern WRITER = Pattern.compile(
         "Write|Command|Append|Overwrite|Replace|Merge|Delete|Insert|Update|Create");
     /* Fields that hold the executed plan where it is not a child. */
@@ -54,11 +55,15 @@ public class ScanMetrics {
                     written++;
                 } catch (JsonWriter.Full full) {
                     out.back(mark);
+                    out.cut(CUT);
                     return;
                 } catch (Throwable error) {
                     out.back(mark);
                 }
             }
+        }
+        if (!todo.isEmpty()) {
+            out.cut(CUT);
         }
     }
 
@@ -86,6 +91,8 @@ public class ScanMetrics {
             for (Object column : Reflection.each(plan.output())) {
                 if (ids.size() < MOST_IDS) {
                     ids.add(((Attribute) column).exprId().id());
+                } else {
+                    out.cut("the columns of a scan after the first " + MOST_IDS);
                 }
             }
             out.key("ids").list(ids);
