@@ -81,6 +81,7 @@ def test_a_reader_finishes_events_while_the_figures_read_a_partition(
 ) -> None:
     with closing(Log.open(tmp_path)) as log:
         log.append_wait([b"{}", b"{}"])
+    with closing(Log.open(tmp_path)) as log:  # the times of events from before are read from their file
         reader = log.reader("r")
         is_reading, may_go_on = threading.Event(), threading.Event()
         read = log.received_at
