@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from headwater.crash_points import CRASH_POINTS
+from headwater.system.crash_points import CRASH_POINTS
 
 SOURCE = Path(__file__).parent.parent / "src" / "headwater"
 PASS_THREE_TIMES = """
-from headwater.crash_points import crash_point
+from headwater.system.crash_points import crash_point
 for i in range(3):
     crash_point("writer.before_insert")
     crash_point("writer.before_commit")

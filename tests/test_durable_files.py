@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.durable_files import (
+from headwater.errors import LogLocked
+from headwater.system.durable_files import (
     FolderLock,
     exclusive,
     folder_watchers,
@@ -15,7 +16,6 @@ from headwater.durable_files import (
     is_same_file,
     make_folder,
 )
-from headwater.errors import LogLocked
 
 
 def test_an_open_file_is_the_one_on_its_path_until_it_is_removed_or_replaced(tmp_path: Path) -> None:

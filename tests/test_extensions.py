@@ -15,9 +15,9 @@ from headwater.delivery.outlets.base import Outlet, load_outlet, outlet_class
 from headwater.destinations.base import destination_class
 from headwater.errors import ExtensionError
 from headwater.extensions import load, load_all
-from headwater.installation import install_command
 from headwater.pipeline.steps.enrich.base import load_enricher
 from headwater.settings import OutletSettings, PipelineSettings
+from headwater.system.installation import install_command
 
 MODULE = """
 from headwater.delivery.outlets.base import DELIVERED, Outlet

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater import installation
-from headwater.installation import install_command, package_command, typeable
+from headwater.system import installation
+from headwater.system.installation import install_command, package_command, typeable
 
 
 @pytest.fixture

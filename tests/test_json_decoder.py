@@ -12,7 +12,7 @@ from .sources import modules
 MANY_THREADS = """
 import sys, threading
 import msgspec
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 sys.setswitchinterval(1e-6)
 CONTENT = msgspec.json.encode({f"f{i}": [{}] for i in range(20)})
 

@@ -9,38 +9,19 @@ import sys
 from .sources import SOURCE, Module, modules
 
 # What each part may import of the package, besides itself; a part that is not listed may not exist.
-COMMON = {"network", "errors", "settings", "events", "clock", "metrics", "crash_points", "extensions"}
-COMMON |= {
-    "durable_files",
-    "event_loop",
-    "installation",
-    "json_decoder",
-    "permissions",
-    "printable",
-    "text_cache",
-    "yaml_text",
-}
-COMMON |= {"zstd"}
+COMMON = {"clock", "errors", "events", "extensions", "formats", "metrics", "settings", "system", "text_cache"}
 MAY_IMPORT: dict[str, set[str]] = {
-    "network": {"text_cache"},
-    "printable": set(),
+    "formats": set(),
+    "system": {"errors", "formats", "text_cache"},
     "text_cache": set(),
     "errors": set(),
     "clock": set(),
     "events": set(),
-    "crash_points": set(),
-    "event_loop": set(),
-    "installation": {"json_decoder"},
-    "json_decoder": set(),
-    "permissions": set(),
-    "yaml_text": set(),
-    "zstd": set(),
-    "durable_files": {"errors", "crash_points"},
-    "extensions": {"errors", "installation"},
-    "settings": {"errors", "yaml_text"},
+    "extensions": {"errors", "system"},
+    "settings": {"errors", "formats"},
     "metrics": {"clock", "errors"},
     "log": COMMON,
-    "http": COMMON,
+    "http": COMMON - {"events"},
     "gateway": COMMON | {"http", "log"},
     "delivery": COMMON | {"log"},
     "spool": COMMON | {"log", "delivery"},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.network import MAX_PROXIES, ClientAddresses, is_from_this_machine
+from headwater.system.network import MAX_PROXIES, ClientAddresses, is_from_this_machine
 
 
 @pytest.mark.parametrize("peer", ["127.0.0.1", "127.8.9.10", "::1", "::ffff:127.0.0.1"])

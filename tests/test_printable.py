@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cli.main import cli
-from headwater.cli.process import TextLines
+from headwater.cli.server.process import TextLines
+from headwater.formats.printable import printable_block, printable_line
 from headwater.log.rejects.destination_file import DestinationRejects, EventError
-from headwater.printable import printable_block, printable_line
 from tests.gateway.running import TOKENS, Running, run_event
 from tests.sources import modules
 

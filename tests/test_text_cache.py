@@ -10,7 +10,7 @@ import pytest
 
 from headwater.gateway import event_routes, json_limits
 from headwater.graph.store import ids
-from headwater.network import ClientAddresses
+from headwater.system.network import ClientAddresses
 from headwater.text_cache import MAX_CHARACTERS, text_cache
 from tests.sources import modules
 

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.yaml_text import BadYaml, load_yaml
+from headwater.formats.yaml_text import BadYaml, load_yaml
 
 
 def problems(text: str) -> list[str]:

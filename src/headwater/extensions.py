@@ -16,7 +16,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeVar
 
 from headwater.errors import ExtensionError
-from headwater.installation import package_command
+from headwater.system.installation import package_command
 
 T = TypeVar("T")
 

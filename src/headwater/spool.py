@@ -35,13 +35,13 @@ from openlineage.client.transport import Config, Transport
 from headwater.delivery.outlet_worker import OutletWorker
 from headwater.delivery.outlets.base import load_outlet
 from headwater.delivery.outlets.http_client import HttpClient, TlsOptions, needs_proxy
-from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogLocked, OutletUnavailable, SettingsError
 from headwater.log.queue.log import Log
 from headwater.log.queue.sqlite_fork_guard import guard_forks
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import Bytes, Hours, LogSettings, OutletSettings, Seconds, convert, doc
+from headwater.system.durable_files import FolderLock
 
 __all__ = ["SpoolConfig", "SpoolSettings", "SpoolTransport"]
 

@@ -28,9 +28,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headwater.crash_points import CRASH_POINTS
 from headwater.log.queue import offline as inspect
 from headwater.log.rejects.store import RejectStore
+from headwater.system.crash_points import CRASH_POINTS
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess
 
 STAGES = ("writer.", "rotation.", "collection.", "cursor.", "reader.", "rejects.")

@@ -21,10 +21,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from headwater.crash_points import CRASH_POINTS
 from headwater.log.files.checked_lines import LineReader
 from headwater.log.files.event_counts import stat_events
 from headwater.log.files.layout import EventFolder, unprocessed
+from headwater.system.crash_points import CRASH_POINTS
 from headwater.testing.processes import HeadwaterProcess, free_port
 from tests.chaos.load import QUICK, TEMPLATE, TOKEN, EventSender, event, is_poison
 from tests.chaos.oracle import have_same_rows, judge, rejected_ids, rows_of_duckdb, rows_of_postgres

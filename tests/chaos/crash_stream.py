@@ -22,10 +22,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from headwater.crash_points import CRASH_POINTS
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.offline import tail_of
 from headwater.log.streams import StreamCursor
+from headwater.system.crash_points import CRASH_POINTS
 from headwater.testing.processes import HeadwaterProcess, free_port
 from tests.chaos.load import QUICK, TEMPLATE, TOKEN, BulkSender, is_poison
 from tests.chaos.oracle import have_same_rows, judge, rejected_ids, rows_of_duckdb, rows_of_postgres

@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 import pytest
 
-from headwater.cli.exposure import exposures
+from headwater.cli.server.exposure import exposures
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.settings.load import from_tree

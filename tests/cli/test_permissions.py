@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from headwater.log.queue.log import Log
-from headwater.permissions import find_denied, permission_hint
+from headwater.system.permissions import find_denied, permission_hint
 from tests.graph.events import encoded
 from tests.graph.shop import shop
 from tests.support.server import Server

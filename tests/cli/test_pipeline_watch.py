@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from headwater import __version__
-from headwater.cli import pipeline_watch
-from headwater.cli.pipeline_watch import PipelineWatch
+from headwater.cli.server import pipeline_watch
+from headwater.cli.server.pipeline_watch import PipelineWatch
 from headwater.clock import ManualClock
 from headwater.log.files.file_status import LastCycle
 from headwater.log.files.incoming import Incoming

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from headwater.cli.process import JsonLines, TextLines
+from headwater.cli.server.process import JsonLines, TextLines
 
 HOSTILE = "\x1b[2J\x9b2J\u202e\u2028\r\n2026-01-01T00:00:00.000Z ERROR a.b: forged \x07\ud800"
 PRINT = """
 import logging, sys
-from headwater.cli.process import configure_logging
+from headwater.cli.server.process import configure_logging
 from headwater.settings import Settings
 configure_logging(Settings(log_level="warning", log_format=sys.argv[1]))
 logging.getLogger("a").info("quiet")

@@ -130,7 +130,7 @@ def test_the_start_names_the_limit_when_there_are_too_few_files(serve: Serve) ->
 
 HANGS = """
 import logging, os, signal, threading, time
-from headwater.cli import signals
+from headwater.cli.server import signals
 logging.basicConfig(level="INFO")
 signals.LAST_SECONDS = 0.3
 begun = threading.Event()

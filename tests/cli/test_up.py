@@ -252,7 +252,7 @@ def test_it_stops_when_it_is_stopped_while_a_part_is_being_started(
 
 SIGNALLED_TWICE = """
 import os, signal, time
-from headwater.cli.signals import Signals
+from headwater.cli.server.signals import Signals
 def killed():
     raise ProcessLookupError("a part has ended meanwhile")
 Signals(lambda: None, "in order", exit_now=killed)

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from headwater.crash_points import CRASH_POINTS
+from headwater.system.crash_points import CRASH_POINTS
 from headwater.testing import OpenLineageServer
 from tests.delivery.outlet_worker_process import BATCH
 from tests.delivery.rig import Rig, numbers

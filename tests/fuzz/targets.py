@@ -21,6 +21,7 @@ import h11
 import orjson
 
 from headwater.clock import ManualClock
+from headwater.formats.zstd import ZstdCompressor, ZstdDecompressor
 from headwater.gateway.json_limits import JsonLimits
 from headwater.gateway.openlineage_validator import Budget, Validator
 from headwater.http.connection import Connection
@@ -35,7 +36,6 @@ from headwater.log.queue.log import Log
 from headwater.log.queue.partition_file import partition_paths
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings
-from headwater.zstd import ZstdCompressor, ZstdDecompressor
 from tests.log.page_damage import damaged
 from tests.log.parts import adds_up, body, copy_of, fill, read_all, small
 

@@ -19,7 +19,6 @@ import httpx2
 import uvloop
 
 from headwater.clock import Clock, SystemClock
-from headwater.durable_files import Disk
 from headwater.events import Event
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.gateway import Gateway
@@ -29,6 +28,7 @@ from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
 from headwater.metrics import Metrics
 from headwater.settings import GatewaySettings, TokenSettings
+from headwater.system.durable_files import Disk
 from tests.log.event_parts import events_in
 
 TOKENS = (

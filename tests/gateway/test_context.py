@@ -11,8 +11,8 @@ from headwater.gateway.context import Context, apply_template, request_context
 from headwater.gateway.senders.tokens import Sender, Token
 from headwater.http.request import Request
 from headwater.http.response import Problem
-from headwater.network import ClientAddresses
 from headwater.settings import TokenSettings
+from headwater.system.network import ClientAddresses
 
 TOKEN = Token(TokenSettings(id="web", client_secret="client", server_secret="server"), ManualClock())
 STAMP = "2026-11-16T10:00:00.000000Z"

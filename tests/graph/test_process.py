@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from headwater.cli import graph_process
+from headwater.cli.server import graph_process
 from headwater.errors import LogLocked, LogUnavailable
 from headwater.graph.ingest.follower import LogFollower
 from headwater.graph.ingest.process import IngestProcess
@@ -72,7 +72,7 @@ def test_it_is_refused_when_another_process_writes_the_graph(
         sys.executable,
         "-c",
         "from headwater.graph.ingest import process; process.LOCK_SECONDS = 0.0\n"
-        "from headwater.cli import graph_process; import sys; sys.argv[1:] = ['text', 'info']\n"
+        "from headwater.cli.server import graph_process; import sys; sys.argv[1:] = ['text', 'info']\n"
         "graph_process.main()",
     )
     with pytest.raises(LogLocked, match="in use by"):

@@ -15,8 +15,8 @@ from headwater.clock import ManualClock
 from headwater.http import response as responses
 from headwater.http.admission import MAX_SURPLUS, Admission
 from headwater.http.connection import HURRY_SECONDS
-from headwater.network import address_block
 from headwater.settings import GatewaySettings, TlsSettings
+from headwater.system.network import address_block
 from tests.gateway.running import Running, get, post, read_all, run_bytes, statuses, wait_until
 from tests.gateway.test_server import Authority
 

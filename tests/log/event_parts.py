@@ -10,10 +10,10 @@ import sys
 import textwrap
 from pathlib import Path
 
-from headwater.durable_files import Disk
 from headwater.log.files.checked_lines import LineReader
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, status_path
+from headwater.system.durable_files import Disk
 
 
 class FullDisk(Disk):

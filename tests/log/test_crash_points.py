@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.crash_points import CRASH_POINTS
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
 from headwater.log.rejects.store import RejectStore
+from headwater.system.crash_points import CRASH_POINTS
 from tests.log.crash_process import BATCH
 from tests.log.parts import adds_up, body, read_all, small
 from tests.parts.forks import Forks

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.durable_files import replace
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.incoming import Incoming
 from headwater.log.files.layout import IncomingFile, unprocessed
+from headwater.system.durable_files import replace
 from tests.log.event_parts import FullDisk
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.durable_files import FolderLock, is_locked
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
 from headwater.log.queue.partition_file import partition_paths
+from headwater.system.durable_files import FolderLock, is_locked
 from tests.log.parts import DAMAGES, Damage, adds_up, copy_of, fill, small
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from headwater.clock import ManualClock
-from headwater.durable_files import FolderLock
 from headwater.errors import LogLocked
 from headwater.log.files.incoming import Incoming
+from headwater.system.durable_files import FolderLock
 from tests.log.event_parts import lines
 from tests.support.waiting import wait_until
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from headwater.durable_files import FolderLock
 from headwater.errors import LogUnavailable
 from headwater.log.queue import offline as inspect
 from headwater.log.queue.log import Log
 from headwater.log.queue.partition_file import partition_paths
+from headwater.system.durable_files import FolderLock
 from tests.log.parts import adds_up, copy_of, fill, read_all, small
 from tests.support.waiting import wait_until
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from headwater import crash_points as faults
+from headwater.system import crash_points as faults
 
 __all__ = ["Forks"]
 

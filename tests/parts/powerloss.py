@@ -21,7 +21,7 @@ from typing import Any, Literal, NamedTuple
 
 import apsw
 
-from headwater.durable_files import folder_watchers
+from headwater.system.durable_files import folder_watchers
 
 __all__ = ["Fate", "Operation", "Platter", "RecordingDisk"]
 

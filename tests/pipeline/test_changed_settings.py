@@ -18,7 +18,6 @@ from click.testing import CliRunner
 
 from headwater.cli.main import cli
 from headwater.destinations.locks import load_locks
-from headwater.durable_files import try_lock
 from headwater.errors import LogLocked, SettingsError
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.incoming import Incoming, finish_interrupted
@@ -27,6 +26,7 @@ from headwater.log.orphans import forget_destination, left_over_queues, orphans,
 from headwater.pipeline.batch.cycle import run_cycle
 from headwater.pipeline.left_overs import LeftOvers, load_left_over_queues
 from headwater.settings import Settings
+from headwater.system.durable_files import try_lock
 from tests.pipeline.stream_rig import StreamRig, until
 
 if TYPE_CHECKING:

@@ -19,16 +19,15 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from headwater.cli import descriptors
-from headwater.cli.exposure import exposures
-from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_table, json_text
 from headwater.cli.serve import Server
+from headwater.cli.server import descriptors
+from headwater.cli.server.exposure import exposures
+from headwater.cli.server.left_over_readers import left_over_readers
 from headwater.clock import SystemClock
 from headwater.delivery.keys import Keys
 from headwater.delivery.outlets.base import Outlet, load_outlet
-from headwater.durable_files import is_locked
 from headwater.errors import HeadwaterError, LogTooNew, OutletUnavailable, SettingsError
 from headwater.gateway.context import Context
 from headwater.gateway.failed_events import load_handler
@@ -36,15 +35,12 @@ from headwater.gateway.senders.tokens import Sender, Token
 from headwater.graph.store import database as graph_database
 from headwater.graph.store import schema as graph_schema
 from headwater.http.server import tls_context
-from headwater.installation import install_command
 from headwater.log.backup import refuse_half_restored
 from headwater.log.last_start import LastStart, losing_changes
 from headwater.log.orphans import has_left_over_files, left_over_queues, orphans
 from headwater.log.queue.offline import stat
 from headwater.log.rejects.store import RejectStore
 from headwater.log.schema_versions import MIGRATED, other_versions
-from headwater.network import is_loopback
-from headwater.permissions import find_denied, nearest, permission_hint
 from headwater.settings import (
     DestinationSettings,
     GatewaySettings,
@@ -54,6 +50,10 @@ from headwater.settings import (
     Settings,
     TlsSettings,
 )
+from headwater.system.durable_files import is_locked
+from headwater.system.installation import install_command
+from headwater.system.network import is_loopback
+from headwater.system.permissions import find_denied, nearest, permission_hint
 
 if TYPE_CHECKING:
     from headwater.pipeline.preview import Preview

@@ -11,9 +11,9 @@ import click
 from headwater.cli.options import with_settings
 from headwater.cli.output import echo
 from headwater.cli.up import supervisor_folder
-from headwater.durable_files import is_locked, owner_of
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
+from headwater.system.durable_files import is_locked, owner_of
 
 POLL_SECONDS = 0.1
 

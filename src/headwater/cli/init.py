@@ -11,9 +11,9 @@ import msgspec
 
 from headwater.cli.output import echo
 from headwater.errors import HeadwaterError
-from headwater.installation import typeable
 from headwater.settings import Settings
 from headwater.settings.describe import Field, describe
+from headwater.system.installation import typeable
 
 HEAD = """\
 # Configuration of Headwater. A line that begins with `#name:` shows a default; remove the # to change it.

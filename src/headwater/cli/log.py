@@ -16,13 +16,13 @@ from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_table, format_time, json_text, progress
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.events import Event
+from headwater.formats.printable import printable_block
 from headwater.log.files.layout import EventFolder
 from headwater.log.last_start import LastStart, events_beyond, rejects_beyond
 from headwater.log.queue import offline
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader, RejectStore
 from headwater.log.streams import verify_queue
-from headwater.printable import printable_block
 from headwater.settings import Settings
 
 

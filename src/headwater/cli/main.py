@@ -97,8 +97,8 @@ class Commands(click.Group):
         except HeadwaterError as error:
             from headwater.cli.options import is_verbose
             from headwater.cli.output import echo
-            from headwater.cli.process import report_error
-            from headwater.installation import typeable
+            from headwater.cli.server.process import report_error
+            from headwater.system.installation import typeable
 
             if is_verbose(ctx):
                 import traceback
@@ -107,8 +107,8 @@ class Commands(click.Group):
             report_error(error.text, typeable(error.hint, ctx.find_root().obj) if error.hint else "")
             ctx.exit(2 if isinstance(error, SettingsError) else 1)
         except PermissionError as error:
-            from headwater.cli.process import report_error
-            from headwater.permissions import permission_hint
+            from headwater.cli.server.process import report_error
+            from headwater.system.permissions import permission_hint
 
             hint = permission_hint(Path(os.fsdecode(error.filename))) if error.filename else ""
             report_error(f"This user may not use {error.filename}.", hint)
@@ -116,7 +116,7 @@ class Commands(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise
-            from headwater.cli.process import report_error
+            from headwater.cli.server.process import report_error
 
             report_error(str(error))
             ctx.exit(1)

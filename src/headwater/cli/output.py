@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 import click
 import msgspec
 
-from headwater.printable import printable_block, printable_line
+from headwater.formats.printable import printable_block, printable_line
 
 
 def echo(text: str = "", *, err: bool = False) -> None:

@@ -18,10 +18,10 @@ import msgspec
 
 from headwater.cli.options import Duration, Moment, as_json, with_master, with_settings
 from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
-from headwater.cli.process import announce, announce_ready, configure_logging
-from headwater.cli.signals import Signals
+from headwater.cli.server.process import announce, announce_ready, configure_logging
+from headwater.cli.server.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
-from headwater.installation import install_command
+from headwater.formats.printable import printable_line
 from headwater.log.backup import refuse_half_restored
 from headwater.log.files.archive import clean_archive
 from headwater.log.files.archive_counts import keep_counts
@@ -38,8 +38,8 @@ from headwater.log.orphans import (
 from headwater.pipeline.batch.cycle import batch_files, run_cycle
 from headwater.pipeline.spark.class_archive import make_in_background
 from headwater.pipeline.spark.session import SparkGone, require_running
-from headwater.printable import printable_line
 from headwater.settings import GatewaySettings, Settings
+from headwater.system.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

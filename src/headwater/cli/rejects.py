@@ -15,10 +15,10 @@ import msgspec
 
 from headwater.cli.options import Duration, as_json, with_settings
 from headwater.cli.output import echo, format_table, format_time, json_text
+from headwater.formats.printable import printable_line
 from headwater.log.rejects.rejects import ListedReject, Rejects, json_or_text
 from headwater.log.rejects.store import Reject
 from headwater.log.rejects.totals import DESTINATION_PREFIX
-from headwater.printable import printable_line
 from headwater.settings import Settings
 
 REASON_WIDTH = 70

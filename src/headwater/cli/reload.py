@@ -9,9 +9,9 @@ import click
 
 from headwater.cli.options import log_folder, with_settings
 from headwater.cli.output import echo
-from headwater.durable_files import owner_of
 from headwater.errors import HeadwaterError
 from headwater.settings import Settings
+from headwater.system.durable_files import owner_of
 
 
 @click.command("reload")

@@ -16,23 +16,20 @@ import click
 import msgspec
 
 from headwater import settings as settings_module
-from headwater.cli import descriptors, graph_process
-from headwater.cli.exposure import exposures
-from headwater.cli.left_over_readers import GRAPH_READER, left_over_readers
 from headwater.cli.options import log_folder, with_settings
-from headwater.cli.pipeline_watch import PipelineWatch
-from headwater.cli.process import announce, announce_ready, configure_logging
-from headwater.cli.signals import Signals, end_when_a_thread_dies
+from headwater.cli.server import descriptors, graph_process
+from headwater.cli.server.exposure import exposures
+from headwater.cli.server.left_over_readers import GRAPH_READER, left_over_readers
+from headwater.cli.server.pipeline_watch import PipelineWatch
+from headwater.cli.server.process import announce, announce_ready, configure_logging
+from headwater.cli.server.signals import Signals, end_when_a_thread_dies
 from headwater.delivery.loop_thread import LoopThreads
 from headwater.delivery.outlet_worker import GRACE_SECONDS, OutletWorker
 from headwater.delivery.outlets.base import load_outlet
-from headwater.durable_files import DiskReserve
 from headwater.errors import HeadwaterError, LogFull, SettingsError
-from headwater.event_loop import new_loop
 from headwater.gateway.event_routes import EventRoutes
 from headwater.gateway.gateway import Gateway
 from headwater.http.auth import AdminToken
-from headwater.installation import install_command
 from headwater.log.backup import refuse_half_restored
 from headwater.log.event_sink import EventSink, FanOut
 from headwater.log.files.incoming import Incoming
@@ -45,9 +42,12 @@ from headwater.log.rejects.rejects import Rejects, rejects_path
 from headwater.log.rejects.store import RejectStore
 from headwater.log.streams import Queues
 from headwater.metrics import Metrics, StatsdPublisher
-from headwater.network import ClientAddresses
-from headwater.permissions import permission_hint
 from headwater.settings import GatewaySettings, OutletSettings, Settings
+from headwater.system.durable_files import DiskReserve
+from headwater.system.event_loop import new_loop
+from headwater.system.installation import install_command
+from headwater.system.network import ClientAddresses
+from headwater.system.permissions import permission_hint
 
 if TYPE_CHECKING:
     from headwater.graph.http.query_pool import QueryPool

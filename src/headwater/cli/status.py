@@ -7,17 +7,17 @@ from contextlib import closing
 
 import click
 
-from headwater.cli.left_over_readers import left_over_readers
 from headwater.cli.options import as_json, log_folder, with_settings
 from headwater.cli.output import echo, format_bytes, format_seconds, format_table, format_time, json_text
+from headwater.cli.server.left_over_readers import left_over_readers
 from headwater.errors import HeadwaterError, LogUnavailable
+from headwater.formats.printable import printable_line
 from headwater.log.files.awaited import awaited
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.queue.offline import LogStat, ReaderStat, stat
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
 from headwater.log.rejects.totals import Dropped, Totals, is_acknowledged
-from headwater.printable import printable_line
 from headwater.settings import Settings
 
 MAX_OPEN = 20  # reasons that are listed; the others are counted

@@ -13,8 +13,8 @@ import msgspec
 
 from headwater.cli.options import Duration, as_json, with_settings
 from headwater.cli.output import echo, json_text
-from headwater.cli.process import configure_logging
-from headwater.cli.signals import Signals
+from headwater.cli.server.process import configure_logging
+from headwater.cli.server.signals import Signals
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.settings import DestinationSettings, Settings
 

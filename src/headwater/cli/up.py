@@ -20,12 +20,12 @@ import msgspec
 
 from headwater.cli.options import Duration, with_settings
 from headwater.cli.output import echo
-from headwater.cli.process import READY, announce_ready, configure_logging
-from headwater.cli.signals import Signals
-from headwater.durable_files import FolderLock
+from headwater.cli.server.process import READY, announce_ready, configure_logging
+from headwater.cli.server.signals import Signals
+from headwater.formats.printable import printable_line
 from headwater.log.backup import refuse_half_restored
-from headwater.printable import printable_line
 from headwater.settings import Settings
+from headwater.system.durable_files import FolderLock
 
 logger = logging.getLogger(__name__)
 

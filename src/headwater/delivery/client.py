@@ -30,11 +30,11 @@ from headwater.delivery.outlets.base import Outlet, load_outlet
 from headwater.delivery.scheduler import Scheduler
 from headwater.delivery.sessions import Session
 from headwater.errors import BatchRejected
-from headwater.event_loop import new_loop
 from headwater.events import EVENT_COST, Event, fitted
+from headwater.formats.printable import printable_line
 from headwater.metrics import Metrics
-from headwater.printable import printable_line
 from headwater.settings import OutletSettings
+from headwater.system.event_loop import new_loop
 
 logger = logging.getLogger(__name__)
 

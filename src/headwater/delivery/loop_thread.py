@@ -14,8 +14,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from headwater.delivery.outlets.base import Outlet
-from headwater.event_loop import new_loop
 from headwater.log.queue.log import Log
+from headwater.system.event_loop import new_loop
 
 SHARED_LOOPS = 8  # of all outlets that share; up to so many each has one of its own
 BLOCKING_CALLS = 512  # of one loop's outlets at once, such as writes to files: threads, made on demand

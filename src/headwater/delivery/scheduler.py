@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import NotConnected, Outlet, Refused, Results
 from headwater.delivery.sessions import Backoff, Session, Settlement
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event
+from headwater.formats.printable import printable_line
 from headwater.metrics import Metrics
-from headwater.printable import printable_line
+from headwater.system.crash_points import crash_point
 
 logger = logging.getLogger(__name__)
 

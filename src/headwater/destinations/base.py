@@ -35,8 +35,8 @@ from headwater.destinations.column_types import Kind
 from headwater.destinations.table import UNMAPPED, Table
 from headwater.errors import TableNotAllowed, TableRefused
 from headwater.extensions import load
-from headwater.installation import install_command
 from headwater.settings import DestinationSettings, convert
+from headwater.system.installation import install_command
 
 GROUP = "headwater.destinations"
 SOURCE_DIGITS, NUMBER_DIGITS = 32, 16

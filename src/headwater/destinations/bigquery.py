@@ -27,7 +27,6 @@ from google.auth import exceptions as auth_exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery.retry import DEFAULT_RETRY
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Loaded
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
@@ -37,6 +36,7 @@ from headwater.destinations.staged_files import Form
 from headwater.destinations.table import Column, Table
 from headwater.errors import DestinationUnavailable, TableRefused
 from headwater.settings import PATH
+from headwater.system.crash_points import crash_point
 
 _COLUMN = re.compile(r"[^\W\d][\w]*", re.UNICODE)
 _TABLE = re.compile(r"[\w -]+", re.UNICODE)

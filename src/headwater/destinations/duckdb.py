@@ -22,9 +22,9 @@ from headwater.destinations.sql.sql_destination import SqlDestination, StagedCol
 from headwater.destinations.sql.statements import ColumnValue
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import Column, Patch, Table
-from headwater.durable_files import exclusive, sync_file, sync_folder
 from headwater.errors import DestinationUnavailable, WarehouseError
 from headwater.settings import PATH
+from headwater.system.durable_files import exclusive, sync_file, sync_folder
 
 _ROW_ERRORS = (
     duckdb.ConstraintException,

@@ -18,10 +18,10 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, ExtensionError, LockTaken, SettingsError
-from headwater.installation import install_command
 from headwater.settings import LockSettings
+from headwater.system.durable_files import try_lock
+from headwater.system.installation import install_command
 
 _PAUSE_SECONDS = 0.05
 

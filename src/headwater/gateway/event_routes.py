@@ -21,8 +21,8 @@ from headwater.http.routing.endpoint import Answer, Body, Endpoint
 from headwater.http.routing.router import Router
 from headwater.log.event_sink import EventSink
 from headwater.metrics import Metrics
-from headwater.network import ClientAddresses
 from headwater.settings import GatewaySettings, TokenSettings
+from headwater.system.network import ClientAddresses
 from headwater.text_cache import text_cache
 
 MAX_LISTED_PROBLEMS = 100  # refused events that an answer lists; it counts all of them

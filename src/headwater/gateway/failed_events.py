@@ -15,10 +15,10 @@ import msgspec
 from headwater.clock import Clock
 from headwater.errors import ExtensionError
 from headwater.extensions import load
+from headwater.formats.printable import printable_line
 from headwater.gateway.openlineage_validator import Violation
 from headwater.log.rejects.store import NewReject, RejectStore
 from headwater.metrics import Metrics
-from headwater.printable import printable_line
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

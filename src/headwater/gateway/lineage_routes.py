@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from headwater.clock import Clock
+from headwater.formats.printable import printable_line
 from headwater.gateway.acknowledger import Acknowledger, call_in_loop
 from headwater.gateway.failed_events import FailedEvent, FailedEventHandler, FailedQueue
 from headwater.gateway.idempotency import IdempotencyKeys
@@ -27,7 +28,6 @@ from headwater.http.routing.endpoint import Answer, Body, Endpoint
 from headwater.http.routing.router import Router
 from headwater.log.queue.log import Log
 from headwater.metrics import Metrics
-from headwater.printable import printable_line
 from headwater.settings import GatewaySettings
 
 logger = logging.getLogger(__name__)

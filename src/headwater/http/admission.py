@@ -9,8 +9,8 @@ from typing import Protocol
 
 from headwater.http import response as responses
 from headwater.http.response import Response
-from headwater.network import ClientAddresses, address_block
 from headwater.settings import GatewaySettings
+from headwater.system.network import ClientAddresses, address_block
 
 # A probe sends its request at once and is answered within a turn of the loop, so it is rarely the oldest.
 MAX_SURPLUS = 64

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.network import is_from_this_machine, is_loopback, read_address
 from headwater.settings import GatewaySettings
+from headwater.system.network import is_from_this_machine, is_loopback, read_address
 
 
 class BearerKeys:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from headwater.formats.zstd import DecompressionParameter, ZstdDecompressor, ZstdError, get_frame_info
 from headwater.http.response import Problem
-from headwater.zstd import DecompressionParameter, ZstdDecompressor, ZstdError, get_frame_info
 
 # Each member (gzip) or frame (zstd) costs a decoder of its own and a copy of what is left of `STEP_BYTES`.
 MAX_MEMBERS = 1_024

@@ -20,8 +20,8 @@ from headwater.http.response import Problem, Response, body_too_large
 from headwater.http.routing.router import Router
 from headwater.http.wrong_key_delay import WrongKeys
 from headwater.metrics import Metrics
-from headwater.network import ClientAddresses, address_block
 from headwater.settings import GatewaySettings, TlsSettings
+from headwater.system.network import ClientAddresses, address_block
 
 logger = logging.getLogger(__name__)
 

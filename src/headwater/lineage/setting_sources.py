@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headwater.yaml_text import BadYaml, load_yaml
+from headwater.formats.yaml_text import BadYaml, load_yaml
 
 logger = logging.getLogger(__name__)
 

@@ -19,13 +19,13 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.crash_points import crash_point
-from headwater.durable_files import identity, is_locked, make_folder, replace, sync_file, sync_folder
 from headwater.errors import HeadwaterError
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.files.incoming import finish_interrupted, request_rotation
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.sqlite import connect
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import identity, is_locked, make_folder, replace, sync_file, sync_folder
 
 MANIFEST = "backup.json"
 TAIL = "tail"  # of a log: where it ends

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.durable_files import replace
 from headwater.errors import LogUnavailable
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.layout import EventFolder
 from headwater.log.orphans import waiting_in
@@ -25,6 +24,7 @@ from headwater.log.queue.retention import removals
 from headwater.log.rejects.rejects import rejects_path
 from headwater.log.rejects.store import RejectReader
 from headwater.settings import LogSettings, Settings
+from headwater.system.durable_files import replace
 
 NAME = "last-start.json"
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.durable_files import replace
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
+from headwater.system.durable_files import replace
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 import apsw
 
-from headwater.durable_files import FolderLock, try_lock
 from headwater.errors import LogLocked, SettingsError
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder
@@ -20,6 +19,7 @@ from headwater.log.queue.offline import stat, tail_of
 from headwater.log.queue.partition_file import partition_paths
 from headwater.log.streams import StreamCursor, identity_of, stream_folder
 from headwater.settings import DestinationSettings, Settings
+from headwater.system.durable_files import FolderLock, try_lock
 
 
 class Orphan(NamedTuple):

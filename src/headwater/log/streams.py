@@ -26,8 +26,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.clock import Clock
-from headwater.durable_files import replace
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.layout import EventFolder
 from headwater.log.queue.commit_format import Commit
@@ -37,6 +36,7 @@ from headwater.log.queue.partition_file import partition_paths
 from headwater.log.queue.reader import Reader
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, LogSettings
+from headwater.system.durable_files import replace
 
 logger = logging.getLogger(__name__)
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 from headwater.destinations.table import ROW
 from headwater.errors import HeadwaterError, LoadRefused, TableRefused
+from headwater.formats.printable import printable_line
 from headwater.pipeline.load import Batch, BatchPart, Loader, LoadOrigin
 from headwater.pipeline.load_report import Outcome, reason_of
 from headwater.pipeline.steps.convert import literal
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.read_lines import LINE, REASON
-from headwater.printable import printable_line
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.clock import SystemClock
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Load, load_destination
 from headwater.destinations.locks import load_locks
 from headwater.destinations.table import ROW
@@ -50,6 +49,7 @@ from headwater.pipeline.steps.template import Template
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange, ledger_id_range
 from headwater.pipeline.stream.sources import SMALL_EVENTS
 from headwater.settings import Settings, load
+from headwater.system.crash_points import crash_point
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, RefusedRow
 from headwater.destinations.table import ROW, Table
 from headwater.errors import DestinationUnavailable, HeadwaterError, TableBusy, TableNotAllowed
@@ -36,6 +35,7 @@ from headwater.pipeline.steps.project import project
 from headwater.pipeline.steps.read_lines import REASON
 from headwater.pipeline.steps.stage import StagedRows, Stager
 from headwater.settings import DestinationSettings
+from headwater.system.crash_points import crash_point
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

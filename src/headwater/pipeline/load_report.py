@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from headwater.errors import HeadwaterError
+from headwater.formats.printable import printable_line
 from headwater.pipeline.spark.spark_errors import cause_of
-from headwater.printable import printable_line
 
 
 @dataclass

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
+from headwater.formats.yaml_text import BadYaml, load_yaml
 from headwater.settings.describe import describe
 from headwater.settings.settings import Settings
-from headwater.yaml_text import BadYaml, load_yaml
 
 PREFIX = "HEADWATER_"
 SEPARATOR = "__"  # one `_` is part of names; and Kubernetes sets HEADWATER_GATEWAY_PORT for a service

@@ -18,12 +18,12 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 import msgspec
 
 from headwater.errors import SettingsError
+from headwater.formats.yaml_text import BadYaml, load_yaml
 from headwater.settings.consistency import inconsistencies
 from headwater.settings.environment import overlay
 from headwater.settings.relative_paths import OptionsOfFile, joined, resolved
 from headwater.settings.settings import DestinationSettings, OutletSettings, Settings
 from headwater.settings.units import examples, in_its_unit, unit_of
-from headwater.yaml_text import BadYaml, load_yaml
 
 LARGEST = 2**63 - 1  # of a whole number: files and databases store no larger one
 

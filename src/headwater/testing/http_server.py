@@ -16,7 +16,7 @@ from typing import Any, Self
 import httptools
 import msgspec
 
-from headwater import zstd
+from headwater.formats import zstd
 
 _PHRASES = {200: "OK", 201: "Created", 204: "No Content", 400: "Bad Request", 404: "Not Found"}
 

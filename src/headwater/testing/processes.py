@@ -58,7 +58,7 @@ class PythonProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self, crash_point: str = "") -> Self:
-        """Start the process; with a crash point it kills itself there (see `headwater.crash_points`)."""
+        """Start the process; with a crash point it kills itself there (`headwater.system.crash_points`)."""
         environment = dict(os.environ if self._environment is None else self._environment)
         if crash_point:
             environment["HEADWATER_CRASH_POINT"] = crash_point

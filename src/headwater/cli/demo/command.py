@@ -14,7 +14,7 @@ import click
 from headwater.cli.demo.delivery import DeliveryReport, run_delivery
 from headwater.cli.demo.pipeline import LoadReport, is_possible, print_report, run_pipeline, show_page
 from headwater.cli.output import echo, format_table, json_text
-from headwater.installation import install_command
+from headwater.system.installation import install_command
 
 
 @click.command("demo")

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.installation import install_command
 from headwater.log.queue.offline import stat
+from headwater.system.installation import install_command
 from headwater.testing.processes import HeadwaterProcess, OpenLineageProcess, free_port
 
 DELIVERY_TIMEOUT_SECONDS = 45.0

@@ -21,11 +21,11 @@ from headwater.cli.demo.shop import AGENTS, TEMPLATE, first_day, order_table, se
 from headwater.cli.output import echo, format_table
 from headwater.destinations.base import load_destination
 from headwater.errors import HeadwaterError
-from headwater.installation import typeable
 from headwater.log.files.event_counts import stat_events
 from headwater.log.files.layout import EventFolder
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.settings import load
+from headwater.system.installation import typeable
 from headwater.testing.processes import HeadwaterProcess, free_port
 
 TOKEN = {"id": "shop", "client_secret": "shop-client", "server_secret": "shop-server"}

@@ -16,14 +16,14 @@ from headwater.cli.lineage.text_tree import Picture, column_picture, dataset_pic
 from headwater.cli.options import as_json, with_settings
 from headwater.cli.output import echo, format_seconds, format_table, json_text, progress
 from headwater.errors import ExtensionError, HeadwaterError
+from headwater.formats.printable import printable_line
 from headwater.graph.ingest.import_files import import_events, read_events
 from headwater.graph.query.answers import Impact, Neighbourhood, Trace
 from headwater.graph.query.query import MAX_DEPTH, MAX_LIMIT, GraphQuery
 from headwater.graph.store.database import GraphDatabase, IngestResult
 from headwater.graph.store.separated_names import reunite, separate
-from headwater.installation import install_command
-from headwater.printable import printable_line
 from headwater.settings import Settings
+from headwater.system.installation import install_command
 
 _depth = click.option(
     "--depth", type=click.IntRange(1, MAX_DEPTH), help="Maximum number of steps from dataset to dataset."

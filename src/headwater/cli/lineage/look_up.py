@@ -10,9 +10,9 @@ import click
 
 from headwater.cli.lineage.text_tree import MAX_LINES, Leaf, column_tree, dataset_tree, draw
 from headwater.errors import HeadwaterError
+from headwater.formats.printable import printable_line
 from headwater.graph.query.answers import Impact, LineageDirection, Neighbourhood, Trace
 from headwater.graph.query.query import GraphQuery
-from headwater.printable import printable_line
 
 DIRECTIONS = {"both": ("up", "down"), "up": ("up",), "down": ("down",)}
 WORDS = {"up": "upstream", "down": "downstream"}

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import click
 
+from headwater.formats.printable import printable_line
 from headwater.graph.query.answers import (
     ColumnEdge,
     DatasetNode,
@@ -17,7 +18,6 @@ from headwater.graph.query.answers import (
     Trace,
     is_part,
 )
-from headwater.printable import printable_line
 
 MAX_LINES = 2_000
 STATES = {"COMPLETE": "green", "FAIL": "red", "ABORT": "red", "RUNNING": "yellow"}

@@ -8,8 +8,8 @@ import click
 
 from headwater.cli.options import with_settings
 from headwater.errors import ExtensionError
-from headwater.installation import install_command
 from headwater.settings import Settings
+from headwater.system.installation import install_command
 
 
 @click.command("mcp")

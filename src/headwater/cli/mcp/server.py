@@ -17,9 +17,9 @@ from headwater import __version__
 from headwater.cli.lineage.look_up import job_meant, left_out, look_up, meant
 from headwater.cli.output import format_time
 from headwater.errors import HeadwaterError
+from headwater.formats.printable import printable_block
 from headwater.graph.query.query import GraphQuery
 from headwater.log.rejects.rejects import Rejects
-from headwater.printable import printable_block
 from headwater.settings import Settings
 
 INSTRUCTIONS = (

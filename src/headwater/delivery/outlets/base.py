@@ -27,8 +27,8 @@ from headwater.delivery.keys import Key, Keys
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.extensions import load
-from headwater.installation import install_command
 from headwater.settings import OutletSettings, convert
+from headwater.system.installation import install_command
 
 GROUP = "headwater.outlets"
 MIB = 1024 * 1024

@@ -44,7 +44,7 @@ from headwater.delivery.outlets.http_client import (
 from headwater.delivery.shorten_json import trim_json
 from headwater.errors import EventRefused, OutletUnavailable
 from headwater.events import Event, fitted
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.settings import OutletSettings, doc
 
 RETRYABLE_ANSWERS = ("error/server", "error/client/noPermission")

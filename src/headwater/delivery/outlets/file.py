@@ -11,10 +11,10 @@ import msgspec
 
 from headwater.delivery.keys import Key
 from headwater.delivery.outlets.base import DELIVERED, Batch, NotConnected, Outlet, Results
-from headwater.durable_files import Disk, cut_torn_line, one_line, sync_folder
 from headwater.errors import OutletUnavailable
 from headwater.events import Event
 from headwater.settings import PATH, OutletSettings
+from headwater.system.durable_files import Disk, cut_torn_line, one_line, sync_folder
 
 
 class FileOptions(msgspec.Struct, frozen=True, kw_only=True):

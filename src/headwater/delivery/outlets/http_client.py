@@ -18,10 +18,11 @@ from urllib.request import getproxies, proxy_bypass
 import httptools
 import msgspec
 
-from headwater import __version__, zstd
+from headwater import __version__
 from headwater.clock import Clock, SystemClock
 from headwater.delivery.outlets.base import Outlet
 from headwater.errors import EventRefused, OutletUnavailable, SettingsError
+from headwater.formats import zstd
 from headwater.settings import PATH, OutletSettings, doc
 
 if TYPE_CHECKING:

@@ -40,7 +40,7 @@ from headwater.delivery.outlets.http_client import (
     excerpt,
 )
 from headwater.errors import EventRefused, OutletUnavailable
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.settings import OutletSettings, doc
 
 NO_BATCH_STATUSES = frozenset({404, 405, 501})

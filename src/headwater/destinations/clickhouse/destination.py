@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Capabilities, Load, Loaded, Merge
 from headwater.destinations.clickhouse.connection import ClickHouseServer, Properties
 from headwater.destinations.clickhouse.sql import (
@@ -44,7 +43,8 @@ from headwater.destinations.sql.statements import Rows
 from headwater.destinations.staged_files import StagedFiles, form_of
 from headwater.destinations.table import ROW, UNMAPPED, Column, Patch, Table
 from headwater.errors import DestinationUnavailable, LoadRefused, WarehouseError
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
+from headwater.system.crash_points import crash_point
 
 _MOVING, _DONE = 0, 1
 _WIDER = {(Kind.INT64, Kind.FLOAT64), (Kind.INT64, Kind.STRING), (Kind.FLOAT64, Kind.STRING)}

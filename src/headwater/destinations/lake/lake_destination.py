@@ -24,7 +24,6 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Load, Loaded, Maintained, Total
 from headwater.destinations.column_types import Kind
 from headwater.destinations.lake.partitions import PartitionField
@@ -34,6 +33,7 @@ from headwater.destinations.sql.dialect import ASCII_LOWER
 from headwater.destinations.staged_files import StagedFiles
 from headwater.destinations.table import UNMAPPED, Column, Patch, Table, check_names, check_sql_type, diff
 from headwater.errors import DestinationUnavailable, LoadRefused, TableRefused
+from headwater.system.crash_points import crash_point
 
 COMMIT_TRIES = 20
 MIN_KEEP_SECONDS = 3600.0

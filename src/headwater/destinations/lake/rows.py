@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 import duckdb
 import pyarrow as pa
 
-from headwater.crash_points import crash_point
 from headwater.destinations.duckdb import DuckDBDialect, exact_cast
 from headwater.destinations.refused_rows import RowSelection
 from headwater.destinations.sql import statements
 from headwater.destinations.sql.statements import ColumnValue, Rows
 from headwater.destinations.staged_files import Form, StagedFiles, form_of
 from headwater.destinations.table import ROW, UNMAPPED
+from headwater.system.crash_points import crash_point
 
 _NATURAL = {
     (Form.TEXT, "VARCHAR"),

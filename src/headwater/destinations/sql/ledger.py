@@ -15,7 +15,7 @@ from headwater.destinations.base import STREAM_ID_DIGITS, Loaded, RefusedRow, To
 from headwater.destinations.column_types import Kind
 from headwater.destinations.sql.dialect import Dialect
 from headwater.destinations.sql.ledger_folding import Folded
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 
 LEDGER = "_headwater_loads"
 

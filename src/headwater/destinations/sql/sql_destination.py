@@ -25,7 +25,6 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 import pyarrow as pa
 
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, Healed, Load, Loaded, RefusedRow, Total
 from headwater.destinations.column_types import Kind, kind_of_sql
 from headwater.destinations.refused_rows import RowSelection, RowsRefused, find_refused_rows
@@ -54,6 +53,7 @@ from headwater.errors import (
     TableRefused,
     WarehouseError,
 )
+from headwater.system.crash_points import crash_point
 
 _FOLDED_AT_ONCE = 20_000
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from headwater.http.request import Request
 from headwater.http.response import Problem, Response
-from headwater.network import is_loopback, read_address
+from headwater.system.network import is_loopback, read_address
 
 PREFLIGHT_HEADERS = {
     "Access-Control-Allow-Methods": "POST, OPTIONS",

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.formats.json_decoder import json_decoder
 from headwater.graph.ingest.untrusted_json import count, identity, items, mapping, text
-from headwater.json_decoder import json_decoder
 
 MAX_FIELDS = 10_000  # of one schema
 MAX_EDGES = 20_000  # of one facet

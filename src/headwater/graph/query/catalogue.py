@@ -9,6 +9,7 @@ import apsw
 import msgspec
 import orjson
 
+from headwater.formats.json_decoder import json_decoder
 from headwater.graph.ingest.untrusted_json import iso, items, mapping, text
 from headwater.graph.query.answers import CatalogueEntry, CataloguePage, NamespaceSummary
 from headwater.graph.query.details import columns_of, dataset_nodes, state_name
@@ -16,7 +17,6 @@ from headwater.graph.query.names import NotFound
 from headwater.graph.query.search import match_expression, pattern_escaped
 from headwater.graph.store.database import rows_for
 from headwater.graph.store.schema import Direction, State
-from headwater.json_decoder import json_decoder
 from headwater.log.queue.sqlite import select
 
 CatalogueKind = Literal["dataset", "job"]

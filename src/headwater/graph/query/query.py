@@ -17,7 +17,6 @@ from typing import Annotated, Any, Literal, TypeVar, cast
 import apsw
 from msgspec import Meta
 
-from headwater.durable_files import identity
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.graph.query import details, names
 from headwater.graph.query.answers import (
@@ -51,6 +50,7 @@ from headwater.graph.query.trace import edges_of_dataset, trace
 from headwater.graph.store.database import FILE, open_reader
 from headwater.graph.store.ids import Kind
 from headwater.log.queue.sqlite import classify, is_damage, select
+from headwater.system.durable_files import identity
 
 __all__ = ["ClientGone", "Depth", "GraphQuery", "Limit", "Offset", "QueryTimeout", "QueryTooLarge"]
 

@@ -16,8 +16,6 @@ import apsw
 import orjson
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
-from headwater.durable_files import FolderLock
 from headwater.errors import HeadwaterError, LogUnavailable
 from headwater.graph.ingest.event_parser import EventParser, FacetCache
 from headwater.graph.store.aliases import update_aliases
@@ -33,6 +31,8 @@ from headwater.log.queue.sqlite import (
     select,
 )
 from headwater.settings import GraphSettings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import FolderLock
 
 logger = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ import time
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from headwater.installation import install_command
 from headwater.lineage.process.exit_status import exit_status
 from headwater.lineage.process.spark_hook import hook_spark, unhook_spark
 from headwater.lineage.settings import LineageSettings, read
+from headwater.system.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headwater.clock import Clock
-from headwater.crash_points import crash_point
-from headwater.durable_files import make_folder, replacing, sync_folder
 from headwater.errors import LogUnavailable
 from headwater.log.files.checked_lines import CHUNK_BYTES, LineReader
 from headwater.log.files.file_status import FileStatus, is_checked
 from headwater.log.files.layout import EventFolder, IncomingFile, archived_files
 from headwater.log.leap_safe_clock import LeapSafeClock
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import make_folder, replacing, sync_folder
 
 logger = logging.getLogger(__name__)
 

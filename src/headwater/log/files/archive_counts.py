@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.durable_files import replace
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.file_status import FileStatus
 from headwater.log.files.layout import EventFolder, status_path
+from headwater.system.durable_files import replace
 
 
 class DestinationStat(msgspec.Struct):

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.durable_files import is_locked
 from headwater.log.files.archive_counts import DamagedFile, DestinationStat, FileCounts, count_archive
 from headwater.log.files.file_status import FileStatus, LastCycle, PipelineNow
 from headwater.log.files.layout import EventFolder
@@ -17,6 +16,7 @@ from headwater.log.queue.offline import tail_of
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.log.rejects.totals import Dropped
 from headwater.log.streams import StreamCursor, damage_of, stream_folder, topic_folders
+from headwater.system.durable_files import is_locked
 
 COUNT_SECONDS = 1.0  # to wait for another thread that counts rejects
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.durable_files import replace
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.files.checked_lines import Written, has_checksums
 from headwater.log.files.layout import IncomingFile, status_path
+from headwater.system.durable_files import replace
 
 logger = logging.getLogger(__name__)
 

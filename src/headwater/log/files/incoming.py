@@ -15,8 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
-from headwater.durable_files import Disk, FolderLock, cut_torn_line, is_same_file, sync_folder
 from headwater.errors import LogClosed, LogError, LogFull, LogLocked, LogUnavailable
 from headwater.log.files.archive import finish_archiving
 from headwater.log.files.checked_lines import LineReader, LineWriter, Written
@@ -34,6 +32,8 @@ from headwater.log.queue.sqlite import classify
 from headwater.log.rejects.destination_file import DestinationRejects
 from headwater.metrics import Metrics
 from headwater.settings import DestinationSettings, EventsSettings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import Disk, FolderLock, cut_torn_line, is_same_file, sync_folder
 
 logger = logging.getLogger(__name__)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.durable_files import replace
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.settings import DestinationSettings
+from headwater.system.durable_files import replace
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from headwater.clock import Clock, SystemClock
 from headwater.errors import ExtensionError, LogClosed, LogUnavailable, SettingsError
-from headwater.installation import install_command
 from headwater.settings import KafkaSettings
+from headwater.system.installation import install_command
 
 logger = logging.getLogger(__name__)
 

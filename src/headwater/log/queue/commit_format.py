@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from headwater import zstd
+from headwater.formats import zstd
 
 _HEAD = struct.Struct("<QdI")
 _HEAD_WITH_EPOCH = struct.Struct("<QdIQ")

@@ -16,8 +16,6 @@ from typing import Any, Literal, NamedTuple, cast, get_args
 import apsw
 import msgspec
 
-from headwater.crash_points import crash_point
-from headwater.durable_files import identity
 from headwater.log.queue.sqlite import (
     check_version,
     connect,
@@ -28,6 +26,8 @@ from headwater.log.queue.sqlite import (
     select,
     typed,
 )
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import identity
 
 BLOCK = 8192  # positions per bitmap: 1 KiB at most, so a commit rewrites little
 

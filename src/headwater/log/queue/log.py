@@ -15,8 +15,6 @@ from typing import Any
 import apsw
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
-from headwater.durable_files import FolderLock, is_same_file, make_folder
 from headwater.errors import HeadwaterError, LogError, LogFull, LogUnavailable
 from headwater.log.leap_safe_clock import GAP_SECONDS, LeapSafeClock
 from headwater.log.queue import recovery, sqlite
@@ -33,6 +31,8 @@ from headwater.log.queue.sqlite import damaged_file_names, trim_damaged
 from headwater.log.recent_losses import RecentLosses
 from headwater.metrics import Metrics
 from headwater.settings import LogSettings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import FolderLock, is_same_file, make_folder
 
 logger = logging.getLogger(__name__)
 

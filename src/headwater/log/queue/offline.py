@@ -12,7 +12,6 @@ import apsw
 import msgspec
 from msgspec.structs import asdict
 
-from headwater.durable_files import is_locked
 from headwater.events import Event
 from headwater.log.leap_safe_clock import ahead_seconds
 from headwater.log.queue import partition_file
@@ -20,6 +19,7 @@ from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import CursorRow, Index, doomed
 from headwater.log.queue.partition_file import PartitionRange, PartitionReader, partition_paths
 from headwater.log.queue.sqlite import damaged_file_names, is_damage
+from headwater.system.durable_files import is_locked
 
 
 class PartitionStat(msgspec.Struct):

@@ -10,8 +10,6 @@ from typing import Any
 import apsw
 import msgspec
 
-from headwater.crash_points import crash_point, is_armed
-from headwater.durable_files import identity, sync_folder
 from headwater.log.queue.commit_format import Commit, unpack
 from headwater.log.queue.sqlite import (
     check_version,
@@ -24,6 +22,8 @@ from headwater.log.queue.sqlite import (
     select,
     typed,
 )
+from headwater.system.crash_points import crash_point, is_armed
+from headwater.system.durable_files import identity, sync_folder
 
 PAGE_BYTES = 16 * 1024  # measured against 4 KiB: about twice the appended events per second
 CHECKPOINT_PAGES = 256  # 4 MiB of WAL: a checkpoint every few seconds under full load

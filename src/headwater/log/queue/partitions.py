@@ -8,7 +8,6 @@ from pathlib import Path
 import apsw
 
 from headwater.clock import Clock
-from headwater.crash_points import crash_point
 from headwater.log.queue import partition_file, recovery, sqlite
 from headwater.log.queue.partition_file import (
     PAGE_BYTES,
@@ -19,6 +18,7 @@ from headwater.log.queue.partition_file import (
     partition_path,
 )
 from headwater.settings import LogSettings
+from headwater.system.crash_points import crash_point
 
 HOUR_SECONDS = 3600.0
 MAX_HOURS = 1.0  # of a partition that is written: retention removes whole partitions

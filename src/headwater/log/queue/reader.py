@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import apsw
 
-from headwater.crash_points import crash_point
 from headwater.events import Event
 from headwater.log.queue.commit_format import Commit
 from headwater.log.queue.cursors import Cursor
 from headwater.log.queue.partition_file import PartitionRange, PartitionReader
 from headwater.log.queue.sqlite import is_damage
+from headwater.system.crash_points import crash_point
 
 if TYPE_CHECKING:
     from headwater.log.queue.log import Log

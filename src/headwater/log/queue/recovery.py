@@ -11,13 +11,13 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.durable_files import sync_file, sync_folder
 from headwater.log.queue import partition_file
 from headwater.log.queue.commit_format import Commit, Packer
 from headwater.log.queue.cursors import Index, doomed
 from headwater.log.queue.offline import gaps, tail_of
 from headwater.log.queue.partition_file import PartitionRange, PartitionWriter, partition_paths
 from headwater.log.queue.sqlite import copy_to_damaged, files_of, is_damage, move_to_damaged, remove_database
+from headwater.system.durable_files import sync_file, sync_folder
 
 logger = logging.getLogger(__name__)
 

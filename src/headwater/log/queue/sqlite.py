@@ -16,7 +16,7 @@ import apsw
 
 from headwater.errors import LogFull, LogTooNew, LogUnavailable
 from headwater.log.queue.sqlite_fork_guard import connection_class
-from headwater.permissions import find_denied, permission_hint
+from headwater.system.permissions import find_denied, permission_hint
 
 logger = logging.getLogger(__name__)
 

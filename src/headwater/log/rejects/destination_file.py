@@ -17,9 +17,7 @@ from pathlib import Path
 import apsw
 import msgspec
 
-from headwater.crash_points import crash_point
-from headwater.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.files.checked_lines import (
     DAMAGED,
     Line,
@@ -33,6 +31,8 @@ from headwater.log.files.layout import EventFolder, rotated_id, rotated_name, st
 from headwater.log.rejects.destination_counts import RejectCount
 from headwater.log.rejects.destination_limits import drop_beyond, dropped_rejects, finish_cut
 from headwater.log.rejects.totals import DESTINATION_PREFIX, Dropped
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import Disk, cut_torn_line, exclusive, one_line, replacing, sync_folder
 
 WRITE_BYTES = 1024 * 1024
 NONE = msgspec.Raw(b"")

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from headwater.crash_points import crash_point
-from headwater.durable_files import replace, replacing
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 from headwater.log.checked_json import checked, with_checksum
 from headwater.log.rejects.destination_counts import HEAD_BYTES, RejectCount
 from headwater.log.rejects.totals import Dropped, Reason
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import replace, replacing
 
 logger = logging.getLogger(__name__)
 

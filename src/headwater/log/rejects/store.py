@@ -18,8 +18,6 @@ import apsw
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
-from headwater.durable_files import exclusive, sync_folder
 from headwater.errors import LogUnavailable, RejectNotFound
 from headwater.log.queue.sqlite import (
     check_version,
@@ -56,6 +54,8 @@ from headwater.log.rejects.totals import (
     is_acknowledged,
 )
 from headwater.metrics import Metrics
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import exclusive, sync_folder
 
 __all__ = ["NewReject", "Reject", "RejectReader", "RejectStore"]
 

@@ -20,11 +20,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
 from headwater.destinations.base import Destination, destination_class, load_destination
 from headwater.destinations.locks import load_locks
 from headwater.destinations.table import ROW
-from headwater.durable_files import try_lock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy, TableRefused
 from headwater.log.files.archive import archive
 from headwater.log.files.file_status import FileStatus, is_checked
@@ -46,6 +44,8 @@ from headwater.pipeline.steps.stage import DriverStager, SharedStager, SparkStag
 from headwater.pipeline.steps.table_rules import TableRules
 from headwater.pipeline.steps.template import Template
 from headwater.settings import DestinationSettings, Settings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import try_lock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

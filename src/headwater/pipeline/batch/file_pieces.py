@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headwater.crash_points import crash_point
 from headwater.destinations.table import ROW
 from headwater.pipeline.batch.file_in_cycle import FileInCycle
 from headwater.pipeline.find_bad_rows import BadRowSearch, PieceOrigin, load_piece, reject_piece, rows_of
 from headwater.pipeline.load import Loader
 from headwater.pipeline.load_report import Outcome
 from headwater.pipeline.steps.read_lines import FILE
+from headwater.system.crash_points import crash_point
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

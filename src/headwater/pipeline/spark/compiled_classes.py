@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
-from headwater.installation import install_command
 from headwater.pipeline.lineage_hints import job_description
 from headwater.pipeline.spark.java_runtime import SparkUnavailable
 from headwater.pipeline.steps.field_tree import MAX_DEPTH, MAX_FIELDS
+from headwater.system.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from headwater.errors import HeadwaterError
-from headwater.installation import install_command
+from headwater.system.installation import install_command
 
 OLDEST_JAVA = 17  # what Spark 4 asks for
 # JDK-8377811: the G1 collector of these may move objects that native code holds, which corrupts data.

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import ExtensionError
-from headwater.installation import install_command
 from headwater.pipeline.spark import cluster_packages as cluster
 from headwater.pipeline.spark.class_archive import with_archive
 from headwater.pipeline.spark.java_runtime import (
@@ -25,6 +24,7 @@ from headwater.pipeline.spark.java_runtime import (
 from headwater.pipeline.spark.spark_errors import cause_of
 from headwater.pipeline.spark.standalone_master import check_master, is_standalone
 from headwater.settings import PipelineSettings
+from headwater.system.installation import install_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from headwater.destinations.table import ROW
-from headwater.durable_files import try_lock
 from headwater.errors import HeadwaterError, SettingsError
 from headwater.pipeline.spark.arrow_lines import arrow_texts
+from headwater.system.durable_files import try_lock
 
 if TYPE_CHECKING:
     import pyarrow as pa

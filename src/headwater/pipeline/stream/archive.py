@@ -13,8 +13,6 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from headwater.crash_points import crash_point
-from headwater.durable_files import make_folder, one_line, replacing
 from headwater.log.files.archive import open_gzip
 from headwater.log.files.checked_lines import LineWriter
 from headwater.log.files.file_status import FileStatus
@@ -22,6 +20,8 @@ from headwater.log.files.layout import EventFolder, rotated_name, status_path
 from headwater.log.queue.offline import commits
 from headwater.log.streams import StreamCursor
 from headwater.settings import Settings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import make_folder, one_line, replacing
 
 MAX_EVENTS = 500_000
 """Maximum events of one file."""

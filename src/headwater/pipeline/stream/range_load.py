@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headwater.crash_points import crash_point
 from headwater.errors import LockTaken, TableBusy
 from headwater.log.streams import Planned
 from headwater.pipeline.find_bad_rows import (
@@ -23,6 +22,7 @@ from headwater.pipeline.load_report import Outcome
 from headwater.pipeline.steps.field_tree import BatchFields
 from headwater.pipeline.steps.route import Router
 from headwater.pipeline.stream.position_range import LoadedRanges, PositionRange
+from headwater.system.crash_points import crash_point
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -15,10 +15,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from headwater.clock import Clock, SystemClock
-from headwater.crash_points import crash_point
 from headwater.destinations.base import load_destination
 from headwater.destinations.locks import Locks
-from headwater.durable_files import FolderLock
 from headwater.errors import DestinationUnavailable, HeadwaterError, LockTaken, TableBusy, WarehouseError
 from headwater.log.files.layout import IncomingFile, unprocessed
 from headwater.log.streams import StreamCursor, stream_folder
@@ -40,6 +38,8 @@ from headwater.pipeline.stream.next_range import KnownLoads, NextRange, next_ran
 from headwater.pipeline.stream.range_load import RangeLoad
 from headwater.pipeline.stream.sources import EventSource, lines_in_driver
 from headwater.settings import DestinationSettings, Settings
+from headwater.system.crash_points import crash_point
+from headwater.system.durable_files import FolderLock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 
 from headwater.destinations.column_types import Kind
 from headwater.extensions import load
-from headwater.installation import install_command
 from headwater.settings import PipelineSettings
+from headwater.system.installation import install_command
 
 GROUP = "headwater.enrichers"
 

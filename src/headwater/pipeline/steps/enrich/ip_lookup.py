@@ -14,11 +14,11 @@ import maxminddb
 
 from headwater.destinations.column_types import Kind
 from headwater.errors import ExtensionError, SettingsError
-from headwater.installation import package_command
-from headwater.network import read_address
 from headwater.pipeline.spark.cluster_packages import local_path
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
+from headwater.system.installation import package_command
+from headwater.system.network import read_address
 
 _PATHS: dict[str, tuple[str | int, ...]] = {
     "continent": ("continent", "code"),

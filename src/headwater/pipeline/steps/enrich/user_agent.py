@@ -11,9 +11,9 @@ from ua_parser.loaders import load_builtins
 
 from headwater.destinations.column_types import Kind
 from headwater.errors import ExtensionError
-from headwater.installation import install_command
 from headwater.pipeline.steps.enrich.base import Enricher, Found
 from headwater.settings import PipelineSettings
+from headwater.system.installation import install_command
 
 _LONGEST = 2_048
 """Characters that are parsed: a browser sends a few hundred, and longer texts only cost time (G8)."""

@@ -12,7 +12,7 @@ from types import TracebackType
 import click
 
 from headwater.cli.output import echo
-from headwater.printable import printable_block, printable_line
+from headwater.formats.printable import printable_block, printable_line
 from headwater.settings import Settings
 
 

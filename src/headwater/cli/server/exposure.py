@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headwater.network import is_loopback
 from headwater.settings import Settings
+from headwater.system.network import is_loopback
 
 
 def exposures(settings: Settings) -> Iterator[str]:

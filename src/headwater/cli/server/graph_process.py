@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 
-from headwater.cli.process import configure_logging, keep_files_private
+from headwater.cli.server.process import configure_logging, keep_files_private
 from headwater.settings import Settings
 
 PR_SET_PDEATHSIG = 1

@@ -15,6 +15,7 @@ from functools import partial
 from headwater import __version__
 from headwater.cli.output import format_seconds
 from headwater.clock import Clock, SystemClock
+from headwater.formats.printable import printable_line
 from headwater.log.files.event_counts import EventsStat, stat_events
 from headwater.log.files.layout import EventFolder
 from headwater.log.orphans import orphans
@@ -24,7 +25,6 @@ from headwater.log.rejects.loss_report import LossReport
 from headwater.log.rejects.store import RejectStore
 from headwater.log.rejects.totals import DESTINATION_PREFIX, Totals
 from headwater.metrics import Metrics
-from headwater.printable import printable_line
 from headwater.settings import Settings
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from headwater.json_decoder import json_decoder
+from headwater.formats.json_decoder import json_decoder
 
 
 def install_command(*extras: str) -> str:

@@ -1,0 +1,1 @@
+"""Signals, limits, child processes and the watch over the pipeline, for `serve` and `up`."""
