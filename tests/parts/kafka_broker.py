@@ -101,8 +101,8 @@ class KafkaBroker:
         from confluent_kafka.admin import AdminClient
         from confluent_kafka.cimpl import NewTopic
 
-        made = AdminClient({"bootstrap.servers": self.bootstrap}).create_topics([NewTopic(name, 1, 1)])
-        made[name].result(START_SECONDS)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})  # it must outlive the request
+        admin.create_topics([NewTopic(name, 1, 1)])[name].result(START_SECONDS)
 
     def kill(self) -> None:
         """End it by SIGKILL, as a crash does."""
