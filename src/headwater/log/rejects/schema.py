@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from headwater.log.queue.sqlite import select, typed
+from headwater.log.queue.sqlite import typed, typed_rows
 from headwater.log.rejects.totals import GATEWAY
 
 ROW_BYTES = 200  # of a row beside its texts: numbers, index entries, the stage
@@ -79,7 +79,8 @@ def reject_of(row: Sequence[Any]) -> Reject:
 
 def file_id(connection: apsw.Connection) -> str:
     """The random name of a file of rejects; empty for one of an earlier release."""
-    return "".join(value for (value,) in select(connection, "SELECT value FROM notes WHERE name = 'file'"))
+    sql = "SELECT value FROM notes WHERE name = 'file'"
+    return "".join(value for (value,) in typed_rows(connection, sql, (), str))
 
 
 def _create(connection: apsw.Connection) -> None:

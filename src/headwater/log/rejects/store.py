@@ -528,10 +528,14 @@ class RejectStore(RejectReader):
         return connection
 
     def _check(self, connection: apsw.Connection) -> None:
-        """Pass over every row, so that damage shows here; an older release does not keep the figures."""
+        """Pass over every row and index, so that damage shows here; an older release keeps no figures."""
+        findings = [str(finding) for (finding,) in select(connection, "PRAGMA integrity_check(1)")]
+        if findings != ["ok"]:
+            raise ValueError("; ".join(findings))
 
         def stored() -> dict[str, Stored]:
-            return {stage: Stored(count, size) for stage, count, size in select(connection, COUNT)}
+            rows = typed_rows(connection, COUNT, (), str, int, int)
+            return {stage: Stored(count, size) for stage, count, size in rows}
 
         if stored() != self._totals.stored:
             with self._transaction(connection):
