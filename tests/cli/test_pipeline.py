@@ -24,7 +24,7 @@ class Following:
         self.loads: list[list[str]] = []
         self.is_warm = threading.Event()
         self._archives = archives
-        monkeypatch.setattr(run_module, "Signals", lambda stop, order: None)
+        monkeypatch.setattr(run_module, "Signals", lambda stop, order, **limits: None)
         monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
         self._cycles = _Cycles(Settings(events=EventsSettings(dir=str(folder))), as_json=False)
         monkeypatch.setattr(self._cycles, "_session", self.is_warm.set)

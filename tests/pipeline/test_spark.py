@@ -7,16 +7,16 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater.pipeline.spark.java_runtime import COMPILATION, find_java, with_collector
+from headwater.pipeline.spark.java_runtime import find_java, with_collector
 from headwater.pipeline.spark.session import configuration
 from headwater.settings import PipelineSettings
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 PROGRAM = """
 import sys
@@ -120,15 +120,6 @@ def test_the_collector_is_parallel_unless_the_user_names_one_when_java_has_optio
 def test_a_collector_of_the_default_options_is_kept_when_the_user_names_it_there() -> None:
     conf = {"spark.driver.defaultJavaOptions": "-XX:+UseShenandoahGC"}
     assert with_collector(conf) == conf
-
-
-def test_the_second_compiler_waits_longer_when_a_session_starts(spark: SparkSession) -> None:
-    jvm: Any = spark._jvm
-    runtime = jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()
-    options = list(runtime.getInputArguments())[::-1]
-    assert {*COMPILATION.split()} <= {*options}
-    # what the user sets stands behind it, and so takes precedence
-    assert options.index("-XX:TieredStopAtLevel=1") < options.index(COMPILATION.split()[-1])
 
 
 @pytest.mark.long
