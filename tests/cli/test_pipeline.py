@@ -23,6 +23,7 @@ class Following:
         EventFolder(folder).make()
         self.loads: list[list[str]] = []
         self.is_warm = threading.Event()
+        self.complete_during_a_load: list[int] = []
         self._archives = archives
         monkeypatch.setattr(run_module, "Signals", lambda stop, order, **limits: None)
         monkeypatch.setattr(run_module, "POLL_SECONDS", 0.01)
@@ -38,6 +39,8 @@ class Following:
 
     def _load(self) -> Any:
         files = unprocessed(self.incoming.parent)
+        if self.complete_during_a_load:
+            self.complete(self.complete_during_a_load.pop())
         self.loads.append([file.path.name[-10:-8] for file in files])
         self._cycles._loaded = True
         if self._archives:
@@ -60,6 +63,19 @@ def test_a_file_is_loaded_at_once_when_it_is_complete(
     for number in (1, 2):
         following.complete(number)
         wait_until(lambda number=number: len(following.loads) == number, "the load")  # type: ignore[misc]
+    following.stop()
+    assert following.loads == [["01"], ["02"]]
+
+
+def test_a_file_waits_for_no_retry_when_it_becomes_complete_during_a_load(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_module, "GATHER_SECONDS", 0.0)
+    monkeypatch.setattr(run_module, "RETRY_SECONDS", 3600.0)
+    following = Following(tmp_path, monkeypatch, archives=True)
+    following.complete_during_a_load.append(2)
+    following.complete(1)
+    wait_until(lambda: len(following.loads) == 2, "the second load")
     following.stop()
     assert following.loads == [["01"], ["02"]]
 

@@ -356,15 +356,16 @@ class _Cycles:
         announce_ready(self._settings, "the pipeline loads each file as soon as it is complete")
         while not self._stop.is_set():
             began = time.monotonic()
+            # Not those that become complete during the cycle: they need not wait for a retry.
+            tried = {file.path for file in batch_files(self._settings)}
             self._try()
             self._now("waiting for complete files")
-            left = {file.path for file in batch_files(self._settings)}
             gathered = began + (GATHER_SECONDS if self._loaded else 0.0)
             while not self._stop.wait(POLL_SECONDS):
                 now = time.monotonic()
                 if now >= began + RETRY_SECONDS:
                     break
-                if now >= gathered and any(file.path not in left for file in batch_files(self._settings)):
+                if now >= gathered and any(file.path not in tried for file in batch_files(self._settings)):
                     break
         self._now(STOPPED)
 
