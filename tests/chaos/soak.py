@@ -178,6 +178,8 @@ class Soak:
         self.watch.stop()
         self.up.stop(seconds=STOP_SECONDS)
         self.backend.kill()
+        if self.up.exit_code:
+            print(self.up.tail(), flush=True)
         return self.up.exit_code or 0
 
     def _is_warm(self) -> bool:

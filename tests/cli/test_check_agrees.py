@@ -210,7 +210,7 @@ def test_they_agree_when_values_of_the_settings_are_anything(
 
 
 @pytest.mark.long
-@settings(max_examples=1_500, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(changes())
 def test_they_agree_when_many_values_of_the_settings_are_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: list[tuple[tuple[Any, ...], str, Any]]

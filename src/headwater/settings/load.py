@@ -194,8 +194,10 @@ def convert(raw: Mapping[str, Any], kind: type[S], *, source: str) -> S:
 
 def _left_behind(data_dir: Any, folder: Path) -> Iterator[str]:
     """Yield a line if the data is where an earlier release put it: in the working directory."""
-    place = joined(folder, data_dir) if isinstance(data_dir, str) else data_dir
-    if place != data_dir and Path(data_dir).exists() and not Path(place).exists():
+    if not isinstance(data_dir, str):
+        return
+    place = joined(folder, data_dir)
+    if place != data_dir and os.path.exists(data_dir) and not os.path.exists(place):
         here = Path(data_dir).absolute()
         yield (
             f"`data_dir` is relative to this file: {place} does not exist, but {here} does. "
