@@ -166,7 +166,7 @@ def run_schedule(folder: Path, seed: int, steps: int) -> None:
         session_budget_bytes=40_000,
         recovery_seconds=0.0,
     )
-    place, killed, number, doubtful = folder / "0", 0, 0, set[int]()
+    place, killed, number, doubtful, unsettled = folder / "0", 0, 0, set[int](), 0
 
     def opened() -> tuple[Log, RejectStore, OutletWorker]:
         log = Log.open(place / "log", limits, clock=clock)
@@ -206,12 +206,14 @@ def run_schedule(folder: Path, seed: int, steps: int) -> None:
                     with rejects._lock:
                         for file in log.folder.parent.glob("rejects.db*"):
                             shutil.copy(file, place)
+                        stored = len(rejects.list(limit=100_000))
                 worker.close(
                     5.0
                 )  # what it sends until then is sent by no process: the copy knows nothing of it
                 doubtful |= set(receiver.taken) - before
-                known = _finished(place / "log", limits, clock)
+                known, settled = _finished(place / "log", limits, clock)
                 doubtful |= before - known
+                unsettled += max(0, stored - settled)
                 log.close()
                 rejects.close()
                 log, rejects, worker = opened()
@@ -221,19 +223,21 @@ def run_schedule(folder: Path, seed: int, steps: int) -> None:
     worker.close(5.0)
     taken = set(receiver.taken)
     rejected = {reject.position for reject in rejects.list(limit=100_000)}
-    assert found["rejected"] == len(rejected)
+    # A limit may have removed the partition of an event that is in memory. If the process dies between the
+    # commit of its reject and that of the cursor, the next one takes it for dropped.
+    assert len(rejected) - unsettled <= found["rejected"] <= len(rejected)
     assert not taken & rejected
     assert found["delivered"] + found["rejected"] + found["dropped"] == number
     # what was sent just before a kill may be dropped by a limit before it can be sent again
     assert len(taken - doubtful) <= found["delivered"] <= len(taken)
     if not killed:
-        assert found["delivered"] == len(taken)
+        assert (found["delivered"], found["rejected"]) == (len(taken), len(rejected))
     log.close()
     rejects.close()
 
 
-def _finished(folder: Path, limits: LogSettings, clock: ManualClock) -> set[int]:
-    """The positions that the cursor in a copy knows as finished."""
+def _finished(folder: Path, limits: LogSettings, clock: ManualClock) -> tuple[set[int], int]:
+    """The positions that the cursor in a copy knows as finished, and how many of them as rejects."""
     copy = folder.parent.with_name(
         f"{folder.parent.name} looked at {len(list(folder.parent.parent.iterdir()))}"
     )
@@ -241,5 +245,6 @@ def _finished(folder: Path, limits: LogSettings, clock: ManualClock) -> set[int]
     log = Log.open(copy, limits, clock=clock)
     reader = log.reader("one")
     finished = {each for each in range(1, log.end) if reader.is_finished(each)}
+    rejected = counts(log)["rejected"]
     log.close()
-    return finished
+    return finished, rejected

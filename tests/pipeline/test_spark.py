@@ -32,6 +32,27 @@ print(spark.sparkContext._jvm.System.getProperty("java.home"))
 spark.stop()
 """
 
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pyspark import SparkContext
+from headwater.pipeline.spark.session import SparkGone, start
+from headwater.settings import PipelineSettings
+
+def fail(*arguments):
+    SparkContext._gateway.proc.send_signal(signal.SIGKILL)
+    SparkContext._gateway.proc.wait()
+    return initialize(*arguments)
+
+# the JVM dies where a context would be made: pyspark keeps the connection to it, and no session
+initialize, SparkContext._initialize_context = SparkContext._initialize_context, fail
+for _ in range(2):
+    try:
+        start(PipelineSettings(master="local[1]", memory="512m"), log_file=Path(sys.argv[1]))
+    except Exception as error:
+        print(type(error).__name__)
+"""
+
 
 def java(folder: Path, version: str) -> Path:
     """A home with a `java` that says it has this version."""
@@ -120,6 +141,18 @@ def test_the_collector_is_parallel_unless_the_user_names_one_when_java_has_optio
 def test_a_collector_of_the_default_options_is_kept_when_the_user_names_it_there() -> None:
     conf = {"spark.driver.defaultJavaOptions": "-XX:+UseShenandoahGC"}
     assert with_collector(conf) == conf
+
+
+@pytest.mark.long
+def test_the_process_has_to_end_when_the_jvm_dies_while_spark_starts(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(tmp_path / "spark.log")],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.stdout.split() == ["SparkUnavailable", "SparkGone"], done.stderr
 
 
 @pytest.mark.long

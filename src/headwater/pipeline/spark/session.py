@@ -49,7 +49,7 @@ def start(
     app_name: str = "headwater",
     more: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session with these settings, or the one that runs already.
+    """A session with these settings, or the one that runs already; SparkGone if this process' JVM has died.
 
     What Spark and the JVM print goes to `log_file`. Keep the session between cycles: a JVM is slow for its
     first seconds.
@@ -62,6 +62,7 @@ def start(
             "the pipeline needs Spark, which is not installed.",
             hint=f"Run `{install_command('pipeline')}`.",
         ) from error
+    _require_live_jvm()
     if running := SparkSession.getActiveSession():
         return running
     java = find_java()
@@ -101,6 +102,18 @@ def start(
         raise SparkUnavailable(
             f"Spark did not start on {settings.master}: {reason}.", hint=f"See {log_file}."
         ) from error
+
+
+def _require_live_jvm() -> None:
+    """Raise SparkGone if a JVM of this process has died, such as one that was killed while Spark started."""
+    from pyspark import SparkContext
+
+    jvm: Any = SparkContext._jvm
+    if jvm is not None:
+        try:
+            jvm.java.lang.System.nanoTime()
+        except Exception as error:
+            raise SparkGone(f"Spark's JVM is gone: {error}.", hint="Start it again.") from error
 
 
 def require_running(spark: SparkSession) -> None:
