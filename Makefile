@@ -4,6 +4,9 @@
 RUN := .venv/bin/python
 # Lineage's Spark session, the pipeline's, and everything else side by side; tests/conftest.py says which is where.
 WORKERS := -n 3 --dist loadscope
+# The tests of log/ and delivery/, and those of commands and views that are all about them.
+COVERING := tests/log tests/delivery $(addprefix tests/cli/test_,backup.py changed_settings.py check.py log.py \
+	pipeline_verify.py rejects.py status.py) tests/page/test_home.py tests/pipeline/test_page.py
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-long test-floors check docs site lock bench bench-sidecar bench-delivery bench-restart bench-many-parts bench-pipeline bench-stream bench-graph bench-page bench-lineage bench-columns oracle-columns crash crash-pipeline crash-stream soak fuzz fuzz-coverage screenshots setup clean
 
@@ -23,7 +26,7 @@ test-long: setup ## the other tests: crashes, brokers, clusters, browsers, other
 	@echo "test-long: running the long tests ..."
 	@$(RUN) -m pytest -q -m long $(WORKERS) --ignore=tests/log --ignore=tests/delivery $(ARGS)
 	@echo "test-long: all tests of log/ and delivery/, with their branch coverage ..."
-	@$(RUN) -m pytest -q tests/log tests/delivery $(WORKERS) --cov=headwater.log --cov=headwater.delivery \
+	@$(RUN) -m pytest -q $(COVERING) $(WORKERS) --cov=headwater.log --cov=headwater.delivery \
 		--cov-report=term:skip-covered --cov-fail-under=95 $(ARGS)
 
 test-floors: setup ## tests of the core, with the lowest versions that pyproject.toml allows
