@@ -22,6 +22,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)  # hundreds of processes, each with its fault
 @pytest.mark.parametrize(
     ("scenario", "stride"), [("DuckDBLoads", 12), ("DeltaLoads", 7), ("IcebergLoads", 100)]
 )

@@ -30,6 +30,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.timeout(900)  # hundreds of processes, each with its fault
 @pytest.mark.parametrize(
     "stride", [pytest.param(61, id="sample"), pytest.param(1, id="every", marks=pytest.mark.long)]
 )
